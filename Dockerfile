@@ -10,8 +10,6 @@
 FROM --platform=$BUILDPLATFORM rust:1.89-alpine@sha256:4b800f2e72e04be908e5f634c504c741bd943b763d1d8ad7b096cc340e1b5b46 AS build
 ARG TARGETARCH
 ARG REVISION=unknown
-# The URL where docs/ is published: the program prints it in the addresses of rules. Empty: the path in the repository.
-ARG DOCS_URL=
 ARG SOURCE_DATE_EPOCH=0
 # ring compiles C and assembly, mimalloc compiles C. clang compiles both for every target, and lld links them.
 RUN apk add --no-cache clang lld llvm musl-dev
@@ -31,7 +29,7 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     target=$(cat /target) \
  && export PATH="$(rustc --print target-libdir)/../bin:$PATH" \
- && export SOURCE_DATE_EPOCH TRANSOM_REVISION="$REVISION" TRANSOM_DOCS_URL="$DOCS_URL" \
+ && export SOURCE_DATE_EPOCH TRANSOM_REVISION="$REVISION" \
       CC="clang --target=$target --sysroot=/sysroot" AR=llvm-ar \
       CFLAGS="-ffile-prefix-map=/src=. -ffile-prefix-map=$CARGO_HOME=cargo" \
       CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \

@@ -17,12 +17,12 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use inputs::Worst;
 use serde_json::Value;
 use transom::admission::{AdmissionContext, Phase, review};
-use transom::engine::policy_set::PolicySet;
+use transom::engine::policy_set::{DatedExemption, PolicySet, StoredPolicy};
 use transom::engine::{evaluate, infer_os};
 use transom::model::facts::Facts;
 use transom::model::image::{ImageRef, build_hint, os_hint};
 use transom::model::object::{Object, ReviewStage};
-use transom::model::policy::{IgnoredFields, Policy};
+use transom::model::policy::{Exemption, IgnoredFields, Policy};
 use transom::model::workload::Kind;
 
 /// The typical review: a pod of a ReplicaSet, 3.6 KB.
@@ -40,8 +40,47 @@ fn main() {
     real(&mut criterion, &facts);
     containers(&mut criterion, &facts);
     worst(&mut criterion, &facts);
+    exemptions(&mut criterion, &facts);
     images(&mut criterion);
     criterion.final_summary();
+}
+
+/// The policy with the most and longest patterns that the API server stores, none of which matches.
+fn largest_policy() -> StoredPolicy {
+    let text = "r*e*g*i*s*t*r*y*.*e*x*a*m*p*l*e*.*c*o*m*:*5*0*0*0*";
+    let exemption = |n: usize| DatedExemption {
+        exemption: Exemption {
+            rules: Vec::new(),
+            images: vec![format!("*{text}:{n:010}")],
+            note: format!("{n}"),
+        },
+        usernames: Vec::new(),
+        groups: Vec::new(),
+        namespaces: Vec::new(),
+        expires: jiff::civil::Date::MAX,
+    };
+    StoredPolicy {
+        exemptions: (0..256).map(exemption).collect(),
+        ..StoredPolicy::for_all(Policy::standalone())
+    }
+}
+
+/// Pods with the most findings, and with the most images, under the policy with the most exemptions.
+fn exemptions(criterion: &mut Criterion, facts: &Facts) {
+    let mut group = criterion.benchmark_group("exemptions");
+    group.sample_size(10).measurement_time(Duration::from_secs(1));
+    let policies = PolicySet::new(vec![largest_policy()], Policy::standalone());
+    let context = AdmissionContext {
+        facts,
+        policies: &policies,
+    };
+    for worst in [Worst::Findings, Worst::Containers] {
+        let body = LazyCell::new(|| worst.review(inputs::LARGEST));
+        group.bench_function(BenchmarkId::new("validate", worst.name()), |b| {
+            b.iter(|| review(Phase::Validate, black_box(body.as_bytes()), &context).expect("a review"));
+        });
+    }
+    group.finish();
 }
 
 fn policies() -> [(&'static str, PolicySet); 2] {

@@ -19,7 +19,7 @@ pub use crd::{VERSION_ANNOTATION, definitions, node_policy_definition, pod_polic
 pub use field_error::{FieldStep, in_one_line};
 pub use node_policy::{
     BuildCount, DriftedNode, Isolation, KubeletLabel, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
-    NodeTaintSpec, NodeTaints, Pool, PoolLabelSpec, RuntimeHandlers, TaintEffect, TaintMode,
+    NodeTaintSpec, NodeTaints, Pool, PoolLabelSpec, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, TaintMode,
     WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 pub use node_pools::DeclaredPools;

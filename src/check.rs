@@ -28,14 +28,14 @@ use serde_json::Value;
 
 use self::baseline::BaselineUse;
 pub use self::baseline::{BASELINE_SCHEMA, Baseline, BaselineEntry, BaselineWriter};
-pub use self::config::{CONFIG_FILE, CheckConfig, ConfigFailOn, KubernetesVersion, find_config};
+pub use self::config::{CONFIG_FILE, CheckConfig, ConfigFailOn, ConfigOs, KubernetesVersion, find_config};
 pub use self::document_file::DocumentFileError;
 pub use self::effective_policy::PolicyChoice;
-pub use self::fix_function::{FixFunction, FixSystem};
+pub use self::fix_function::FixFunction;
 pub use self::images::{CheckedImage, ImageCounts};
-pub use self::manifest_fix::{FixScope, PlannedFix, with_edit};
+pub use self::manifest_fix::{FixRules, FixScope, FixTarget, PlannedEdit, PlannedFix, with_edit};
 pub use self::repository::Repository;
-pub use self::scope::Scope;
+pub use self::scope::{Scope, StatedSystems};
 pub use self::suppression::{
     CheckNote, NoteLevel, SUPPRESS_ANNOTATION, SuppressedBy, SuppressedFinding, Suppression,
 };
@@ -47,15 +47,16 @@ use crate::manifest::{self, Document, Locator, NodeStep, Position};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
 use crate::model::json_types::Str;
 use crate::model::object::{Object, ObjectError, ReviewStage};
-use crate::model::os::Verdict;
+use crate::model::os::{Os, Verdict};
 use crate::model::path::{Path, Segment};
 use crate::model::policy::{Action, IgnoredFields, PlacementMode};
 use crate::model::requester::Origin;
 use crate::model::resources::MetaOnly;
+use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::model::workload::configured::ConfiguredKind;
 use crate::model::workload::custom::exclusion;
-use crate::rules::Finding;
+use crate::rules::{Finding, Rule};
 
 /// One text to check, and its name.
 #[derive(Clone, Debug)]
@@ -112,6 +113,8 @@ pub struct Checked<'d> {
     /// The owner whose controller is assumed to have created it, as in `Deployment web`: a file has no
     /// requester.
     pub owner: Option<String>,
+    /// The operating system that the author states for its input.
+    pub stated_os: Option<Os>,
     /// The policy that applied.
     pub choice: PolicyChoice,
     /// Why admission would never review it; `None` if it would.
@@ -131,6 +134,23 @@ impl<'d> Checked<'d> {
     /// Whether only suppressed findings deny it.
     pub fn is_denial_suppressed(&self) -> bool {
         self.decision == Decision::Deny && self.evaluation.decision() != Decision::Deny
+    }
+
+    /// Drops the findings of all other rules, as if these rules did not exist.
+    pub fn keep_rules(&mut self, is_kept: impl Fn(&Rule) -> bool) {
+        let Evaluation {
+            findings, exempted, ..
+        } = &mut self.evaluation;
+        let reasons = std::mem::take(&mut self.action_reasons).into_iter();
+        let kept = std::mem::take(findings).into_iter().zip(reasons);
+        let kept = kept.filter(|(finding, _)| is_kept(finding.rule));
+        (*findings, self.action_reasons) = kept.unzip();
+        for (_, findings) in exempted {
+            findings.retain(|finding| is_kept(finding.rule));
+        }
+        self.suppressed
+            .retain(|suppressed| is_kept(suppressed.finding.rule));
+        self.decision = self.evaluation.decision();
     }
 
     /// The labels of the object.
@@ -167,6 +187,8 @@ pub struct Manifests {
     documents: Vec<(usize, Document)>,
     sources: Vec<DocumentSource>,
     errors: Vec<UnreadableInput>,
+    /// Notes about what was read.
+    notes: Vec<CheckNote>,
     keep_text: bool,
     scope: Scope,
     /// Custom resources that are evaluated everywhere.
@@ -187,6 +209,8 @@ struct DocumentSource {
     name: String,
     text: Option<SourceLines>,
     role: SourceRole,
+    /// The operating system that the author states for it.
+    stated_os: Option<Os>,
     suppressions: CommentSuppressions,
 }
 
@@ -233,6 +257,14 @@ impl SourceLines {
 
     /// A text of these bytes; invalid UTF-8 is replaced.
     pub fn new(bytes: Vec<u8>) -> Self {
+        if matches!(bytes.as_slice(), [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..]) {
+            // UTF-16 has no excerpts.
+            return SourceLines {
+                bytes,
+                lines: Vec::new(),
+                marks: Vec::new(),
+            };
+        }
         let (mut lines, mut marks) = (vec![0], Vec::new());
         let (mut column, mut until_mark) = (0, Self::STRIDE);
         for (offset, byte) in bytes.iter().enumerate() {
@@ -321,6 +353,7 @@ impl Manifests {
             documents: Vec::new(),
             sources: Vec::new(),
             errors: Vec::new(),
+            notes: Vec::new(),
             keep_text,
             scope: Scope::default(),
             configured: Vec::new(),
@@ -433,12 +466,26 @@ impl Manifests {
                 line: error.line,
                 message: error.message,
             }));
+        self.notes
+            .extend(parsed.duplicates.into_iter().map(|duplicate| CheckNote {
+                source: input.source.clone(),
+                line: duplicate.position.line,
+                level: NoteLevel::Warning,
+                message: format!(
+                    "the key {} is given twice in one mapping, at lines {} and {}: the last one applies; remove one of \
+                     them",
+                    shown(&duplicate.key),
+                    duplicate.first_line,
+                    duplicate.position.line
+                ),
+            }));
         let suppressions = if self.suppresses && role != SourceRole::Facts {
             CommentSuppressions::read(&input.source, parsed.directives, &mut self.errors)
         } else {
             CommentSuppressions::default()
         };
         self.sources.push(DocumentSource {
+            stated_os: self.scope.systems.of(&input.source),
             name: input.source,
             text,
             role,
@@ -459,6 +506,12 @@ impl Manifests {
     /// How many documents there are.
     pub fn len(&self) -> usize {
         self.documents.len()
+    }
+
+    /// Whether a document of this input could be read.
+    pub fn has_documents_of(&self, name: &str) -> bool {
+        let is_meant = |source: usize| self.sources.get(source).is_some_and(|source| source.name == name);
+        self.documents.iter().any(|(source, _)| is_meant(*source))
     }
 
     /// Whether there is nothing to check.
@@ -492,7 +545,7 @@ impl Manifests {
                 }
                 Ok(DocumentRole::Subject(kind, _)) if !kind.has_pod() => {
                     asks_for_workloads = true;
-                    if let Ok(subject) = self.subject_of(document, *kind, ReviewStage::Written) {
+                    if let Ok(subject) = self.subject_of(document, *kind, ReviewStage::Written, None) {
                         facts.learn(&subject);
                     }
                 }
@@ -500,9 +553,9 @@ impl Manifests {
             }
         }
         if asks_for_workloads {
-            let with_pods: Vec<(&Document, Kind)> = (self.documents.iter().zip(&roles))
-                .filter_map(|((_, document), role)| match role {
-                    Ok(DocumentRole::Subject(kind, _)) if kind.has_pod() => Some((document, *kind)),
+            let with_pods: Vec<(usize, &Document, Kind)> = (self.documents.iter().zip(&roles))
+                .filter_map(|((source, document), role)| match role {
+                    Ok(DocumentRole::Subject(kind, _)) if kind.has_pod() => Some((*source, document, *kind)),
                     _ => None,
                 })
                 .collect();
@@ -511,11 +564,12 @@ impl Manifests {
     }
 
     /// Records which of these objects are for Windows.
-    fn learn_workloads(&self, objects: &[(&Document, Kind)], facts: &mut Facts, policies: &PolicySet) {
+    fn learn_workloads(&self, objects: &[(usize, &Document, Kind)], facts: &mut Facts, policies: &PolicySet) {
         let mut workloads = Vec::new();
         let known = &*facts;
-        let workload_of = |(document, kind): &(&Document, Kind)| {
-            let subject = self.subject_of(document, *kind, ReviewStage::Written).ok()?;
+        let workload_of = |(source, document, kind): &(usize, &Document, Kind)| {
+            let stated = self.stated_os(*source);
+            let subject = (self.subject_of(document, *kind, ReviewStage::Written, stated)).ok()?;
             let policy = policies.in_namespace(&subject.namespace, known);
             let is_windows = infer_os(&subject, known, &policy).verdict == Verdict::Windows;
             is_windows.then(|| WindowsWorkload::of(&subject)).flatten()
@@ -579,7 +633,7 @@ impl Manifests {
         mut each: impl FnMut(Checked<'d>),
     ) -> CheckOutcome {
         let mut errors = self.errors.clone();
-        let mut notes = Vec::new();
+        let mut notes = self.notes.clone();
         let mut used_comments: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.sources.len()];
         let mut used_baseline = BaselineUse::default();
         let check = |(source, document): &'d (usize, Document)| {
@@ -667,10 +721,11 @@ impl Manifests {
             Err(_) if source.role == SourceRole::Found => return Ok(None),
             Err(message) => return Err(unreadable(start, message)),
         };
-        let subject = self.subject_of(document, kind, stage).map_err(|error| {
+        let mut subject = (self.subject_of(document, kind, stage, source.stated_os)).map_err(|error| {
             let line = document.locate(&steps_of(&error)).line;
             unreadable(line, format!("this {kind} cannot be read: {error}"))
         })?;
+        subject.api_version = api_version.clone().into();
         let query = PolicyQuery::without_user(&subject.namespace, facts);
         let mut policy = policies.effective(&query);
         if let Kind::Configured(configured) = kind
@@ -710,6 +765,7 @@ impl Manifests {
             owner: (subject.meta.controller())
                 .filter(|_| subject.origin == Origin::Controller)
                 .map(|owner| format!("{} {}", owner.kind, owner.name)),
+            stated_os: source.stated_os,
             action_reasons: evaluation.findings.iter().map(why).collect(),
             choice,
             not_reviewed,
@@ -732,8 +788,14 @@ impl Manifests {
         document: &'d Document,
         kind: Kind,
         stage: ReviewStage,
+        stated: Option<Os>,
     ) -> Result<Object<'d>, ObjectError> {
-        self.subject_of_json(document.json(), kind, stage)
+        self.subject_of_json(document.json(), kind, stage, stated)
+    }
+
+    /// The operating system that the author states for a source.
+    fn stated_os(&self, source: usize) -> Option<Os> {
+        self.sources.get(source)?.stated_os
     }
 
     fn subject_of_json<'d>(
@@ -741,8 +803,10 @@ impl Manifests {
         json: &'d str,
         kind: Kind,
         stage: ReviewStage,
+        stated: Option<Os>,
     ) -> Result<Object<'d>, ObjectError> {
         let mut subject = Object::parse(kind, json, stage)?;
+        subject.stated_os = stated;
         if subject.namespace.is_empty() {
             subject.namespace = self.scope.default_namespace().to_owned().into();
         }

@@ -10,6 +10,7 @@ pub mod follow;
 pub mod lease;
 pub mod list;
 pub mod node;
+pub mod node_ownership;
 pub mod offline;
 pub mod policy_store;
 pub mod pool_history;

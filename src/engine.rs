@@ -13,8 +13,10 @@ mod pod_patch;
 pub mod policy_set;
 pub mod ratchet;
 pub mod scheduling;
+pub mod taint_change;
 
 pub use action_reason::action_reason;
 pub use evaluate::{Decision, Evaluation, evaluate, evaluate_as};
 pub use os_inference::infer_os;
 pub use scheduling::{AdmissionStage, untolerated};
+pub use taint_change::TaintChange;

@@ -7,9 +7,11 @@ mod rewrite;
 mod text_edit;
 pub mod write;
 
-pub use self::inputs::{FixedFinding, FixedInputs, FixedObject, RemainingFinding, fix};
+pub use self::inputs::{
+    FixedChange, FixedFinding, FixedInputs, FixedObject, FixedText, RemainingFinding, fix,
+};
 pub use self::rewrite::{Rewritten, line_and_column, replacements_of, rewrite};
-pub use self::text_edit::Replacement;
+pub use self::text_edit::{Refusal, RefusedField, Replacement};
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Transom: an admission webhook and policy controller for Windows pods on Kubernetes.
 //!
-//! It denies what Windows cannot run, with words that say what to change, and changes Windows pods so that they land
-//! where they run. One pure function, [`engine::evaluate`], judges one object; the webhook and the command line only
-//! bring objects to it and carry away what it says.
+//! It denies pods that Windows cannot run, with messages that name the fix, and changes Windows pods so that they are
+//! scheduled on nodes that can run them. One pure function, [`engine::evaluate`], evaluates one object; the webhook and
+//! the command line pass objects to it and use its result.
 //!
 //! ```text
 //!  HTTPS body                    file / stdin
@@ -22,8 +22,8 @@
 //!  admission (answer)            render (report)
 //! ```
 //!
-//! In a cluster the same function is asked about what the watches show: one task turns each view of the cluster into
-//! one immutable snapshot, which reviews and controllers read.
+//! In a cluster, one task builds an immutable snapshot from each state of the watch cache; reviews and controllers read
+//! it.
 //!
 //! ```text
 //!  main ─ cli ─ serve ─┬─ webhook ─────────────── admission ─┐
@@ -36,9 +36,8 @@
 //!                                  └─ audit_log ─ model                  below: tls ─ process
 //! ```
 //!
-//! `plan` asks the engine and the tables of the model about an upgrade of Windows nodes that has not happened yet;
-//! `scan` judges what is stored, as `controller` does for its reports; `audit_log` adds up what logs of API servers
-//! tell.
+//! `plan` evaluates an upgrade of Windows nodes before it happens; `scan` evaluates stored objects, as `controller` does
+//! for its reports; `audit_log` counts the events in audit logs of API servers.
 //!
 //! Imports run one way, from left to right; `tests/offline/architecture.rs` checks which module may import which.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.

@@ -5,8 +5,10 @@ mod directives;
 mod input;
 mod json;
 mod locate;
+mod read_syntax;
 mod scalar;
 mod syntax;
+mod transcript;
 mod yaml;
 
 pub use self::syntax::{
@@ -20,6 +22,8 @@ use std::sync::{Arc, OnceLock};
 pub use self::directives::{Directive, DirectiveScope};
 use input::Chunk;
 use locate::{TextIndex, TextMark};
+use syntax::SyntaxRoot;
+use transcript::Transcript;
 
 use crate::model::json::{Members, string_at};
 
@@ -28,6 +32,9 @@ const MAX_ERRORS: usize = 1000;
 /// The largest text that is tried as YAML after it failed as JSON (the YAML scanner keeps a whole `{ … }` in
 /// memory).
 const MAX_FLOW: usize = 4 << 20;
+
+/// The size from which a document is not kept as a tree if it is a list: only one item at a time is.
+const LARGE_LIST: usize = 1 << 20;
 
 /// A position in the input, for people and editors.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -59,6 +66,17 @@ pub struct ParseError {
     pub message: String,
 }
 
+/// A key that one mapping has more than once. The last one applies, as in the API server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DuplicateKey {
+    /// The key.
+    pub key: String,
+    /// The line of the first one, from 1.
+    pub first_line: usize,
+    /// The position of the repeated one.
+    pub position: Position,
+}
+
 /// The result of parsing one input, in input order.
 #[derive(Debug, Default)]
 pub struct Parsed {
@@ -66,6 +84,8 @@ pub struct Parsed {
     pub documents: Vec<Document>,
     /// The parts that could not be parsed, with their positions.
     pub errors: Vec<ParseError>,
+    /// The keys that a mapping has more than once.
+    pub duplicates: Vec<DuplicateKey>,
     /// The comments that are addressed to Transom (`# transom:…`).
     pub directives: Vec<Directive>,
     /// The `functionConfig` of the last `ResourceList` that has one: the settings of a KRM function.
@@ -205,8 +225,10 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
             text,
             positions: Positions::Own(OnceLock::new()),
         },
-        yaml: yaml::Transcriber::default(),
+        written: Transcript::default(),
+        index: None,
         found: Vec::new(),
+        duplicates: Vec::new(),
         errors: Vec::new(),
         template_seen: false,
     };
@@ -231,10 +253,22 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
     reader.finish()
 }
 
+/// A document, before lists are expanded.
+struct FoundValue {
+    origin: TextOrigin,
+    range: Range<usize>,
+    /// The first items of a large list, which were written before the list itself.
+    items: Vec<Range<usize>>,
+}
+
 struct DocumentReader {
     input: SourceText,
-    yaml: yaml::Transcriber,
-    found: Vec<(TextOrigin, Range<usize>)>,
+    /// The documents of YAML, and JSON with duplicate keys, as JSON.
+    written: Transcript,
+    /// The lines of JSON with duplicate keys.
+    index: Option<TextIndex>,
+    found: Vec<FoundValue>,
+    duplicates: Vec<DuplicateKey>,
     errors: Vec<ParseError>,
     template_seen: bool,
 }
@@ -244,12 +278,10 @@ impl DocumentReader {
         let Some(text) = self.input.text.get(chunk.range.clone()) else {
             return;
         };
-        let Some(start) = json::begins(text) else {
-            match self.yaml.document(text, chunk.line) {
-                Ok(ranges) => self
-                    .found
-                    .extend(ranges.into_iter().map(|range| (TextOrigin::Transcribed, range))),
-                Err(failure) => self.fail_yaml(failure),
+        let (length, start) = (text.len(), json::begins(text));
+        let Some(start) = start else {
+            if let Err(failure) = self.yaml(chunk) {
+                self.fail_yaml(failure);
             }
             return;
         };
@@ -260,13 +292,9 @@ impl DocumentReader {
         );
         if let Some(first) = outcome.errors.first() {
             // Like kubectl, reads text as YAML if it begins like JSON and is not.
-            if text.len() <= MAX_FLOW {
-                match self.yaml.document(text, chunk.line) {
-                    Ok(ranges) => {
-                        self.found
-                            .extend(ranges.into_iter().map(|range| (TextOrigin::Transcribed, range)));
-                        return;
-                    }
+            if length <= MAX_FLOW {
+                match self.yaml(chunk) {
+                    Ok(()) => return,
                     Err(failure)
                         if failure.template || (first.looks_like_yaml && outcome.values.is_empty()) =>
                     {
@@ -278,20 +306,91 @@ impl DocumentReader {
             }
             for error in outcome.errors {
                 let position = self.input.position(error.offset);
-                let message = match error.first {
-                    Some(first) => format!(
-                        "{}, at lines {} and {}: remove one of them",
-                        error.message,
-                        self.input.position(first).line,
-                        position.line
-                    ),
-                    None => error.message,
-                };
-                self.fail(position, message);
+                self.fail(position, error.message);
             }
         }
-        self.found
-            .extend(outcome.values.into_iter().map(|range| (TextOrigin::Input, range)));
+        for value in outcome.values {
+            if value.has_duplicates {
+                self.json_with_duplicates(value.range);
+            } else {
+                self.found.push(FoundValue {
+                    origin: TextOrigin::Input,
+                    range: value.range,
+                    items: Vec::new(),
+                });
+            }
+        }
+    }
+
+    fn yaml(&mut self, chunk: &Chunk) -> Result<(), yaml::YamlError> {
+        let before = (self.written.checkpoint(), self.duplicates.len());
+        let (root, mut items) = self.read_yaml(chunk, chunk.range.len() > LARGE_LIST);
+        let mut root = root?;
+        if !items.is_empty() && !root.as_ref().is_some_and(|root| root.node.is_list()) {
+            self.written.reset(before.0);
+            self.duplicates.truncate(before.1);
+            (root, items) = (self.read_yaml(chunk, false).0?, Vec::new());
+        }
+        let Some(root) = root else { return Ok(()) };
+        let written = self
+            .written
+            .add(&self.input.text, &root, &mut self.duplicates)
+            .map_err(|error| yaml::YamlError {
+                position: error.position,
+                message: error.message,
+                template: false,
+            });
+        let range = written.inspect_err(|_| {
+            self.written.reset(before.0);
+            self.duplicates.truncate(before.1);
+        })?;
+        self.found.push(FoundValue {
+            origin: TextOrigin::Transcribed,
+            range,
+            items,
+        });
+        Ok(())
+    }
+
+    /// Reads a document of YAML; with `streams`, writes the items of a list before the document is complete.
+    fn read_yaml(
+        &mut self,
+        chunk: &Chunk,
+        streams: bool,
+    ) -> (Result<Option<SyntaxRoot>, yaml::YamlError>, Vec<Range<usize>>) {
+        let before = (self.written.checkpoint(), self.duplicates.len());
+        let text = &self.input.text;
+        let (written, duplicates, mut items) = (&mut self.written, &mut self.duplicates, Vec::new());
+        let mut sink = |item: Option<SyntaxRoot>| {
+            if let Some(item) = item {
+                // Without aliases, nothing can fail.
+                items.extend(written.add(text, &item, duplicates));
+            } else {
+                written.reset(before.0);
+                duplicates.truncate(before.1);
+                items.clear();
+            }
+        };
+        let root = yaml::read(text, chunk, if streams { Some(&mut sink) } else { None });
+        if root.is_err() {
+            sink(None);
+        }
+        (root, items)
+    }
+
+    /// Writes JSON again without the entries that a later one replaces.
+    fn json_with_duplicates(&mut self, range: Range<usize>) {
+        let text = &self.input.text;
+        let index = self.index.get_or_insert_with(|| TextIndex::new(text));
+        let root = SyntaxRoot::of_json(text, range, index, false);
+        // Valid JSON has no aliases, whose expansion could fail.
+        if let Ok(range) = self.written.add(text, &root, &mut self.duplicates) {
+            self.found.push(FoundValue {
+                origin: TextOrigin::Transcribed,
+                range,
+                items: Vec::new(),
+            });
+        }
     }
 
     fn fail_yaml(&mut self, failure: yaml::YamlError) {
@@ -310,7 +409,7 @@ impl DocumentReader {
     }
 
     fn finish(self) -> Parsed {
-        let (text, marks) = self.yaml.into_parts();
+        let (text, marks) = self.written.into_parts();
         let transcribed = Arc::new(SourceText {
             text,
             positions: Positions::Marks(marks),
@@ -321,17 +420,18 @@ impl DocumentReader {
             documents: Vec::with_capacity(self.found.len()),
             function_config: None,
         };
-        for (origin, range) in self.found {
-            let source = if origin == TextOrigin::Input {
+        for found in self.found {
+            let source = if found.origin == TextOrigin::Input {
                 &input
             } else {
                 &transcribed
             };
-            unfold(source, range, None, &mut unfolded);
+            unfold(source, found.range, &found.items, None, &mut unfolded);
         }
         Parsed {
             documents: unfolded.documents,
             errors: self.errors,
+            duplicates: self.duplicates,
             directives,
             function_config: unfolded.function_config,
         }
@@ -344,11 +444,12 @@ struct Unfolded {
     function_config: Option<Document>,
 }
 
-/// Adds the object at `range`, or its items if it is a list. The parser bounds the depth of the text, and
+/// Adds the object at `range`, or its items if it is a list, after those at `first`. The parser bounds the depth of the text, and
 /// therefore the recursion.
 fn unfold(
     source: &Arc<SourceText>,
     range: Range<usize>,
+    first: &[Range<usize>],
     list: Option<&Arc<ListOrigin>>,
     unfolded: &mut Unfolded,
 ) {
@@ -391,8 +492,9 @@ fn unfold(
         kind: kind.into_owned(),
         api_version: api_version.map(std::borrow::Cow::into_owned),
     });
-    for item in Members::of_array(text, items.start) {
-        unfold(source, item.1, Some(&list), unfolded);
+    let others = Members::of_array(text, items.start).map(|(_, item)| item);
+    for item in first.iter().cloned().chain(others) {
+        unfold(source, item, &[], Some(&list), unfolded);
     }
 }
 
@@ -541,6 +643,43 @@ mod tests {
     }
 
     #[test]
+    fn a_large_list_is_like_a_small_one() {
+        let text = |first: &str, kind: &str, last: &str| {
+            let item = |n: usize| {
+                let blank = " ".repeat(1000);
+                format!("- metadata: {{name: a{n}}}\n  spec: 1{blank}\n")
+            };
+            let items: String = (0..LARGE_LIST / 1000).map(item).collect();
+            format!("apiVersion: v1\nitems:\n{first}{items}{last}kind: {kind}\n")
+        };
+        let documents = good(&text("", "PodList", "- &x {b: 1}\n- *x\n- null\n"));
+        assert_eq!(documents.len(), LARGE_LIST / 1000 + 2);
+        assert_eq!(documents[1].json(), r#"{"metadata":{"name":"a1"},"spec":1}"#);
+        assert_eq!(
+            (documents[1].list_kind(), documents[1].list_api_version()),
+            (Some("PodList"), Some("v1"))
+        );
+        assert_eq!(documents[1].start(), Position { line: 5, column: 3 });
+        assert_eq!(at(&documents[1], &[Key("spec")]), (6, 3));
+        assert!(documents.iter().rev().take(2).all(|it| it.json() == r#"{"b":1}"#));
+        // What is no list is read again.
+        let only = only(&text("", "Pod", ""));
+        assert!(
+            only.json()
+                .starts_with(r#"{"apiVersion":"v1","items":[{"metadata":{"name":"a0"}"#)
+        );
+        let parsed = read(&text("- a: 1\n  a: 2\n", "List", "").replace("apiVersion: v1", "items: [1]"));
+        assert_eq!(parsed.duplicates.len(), 2);
+        assert_eq!(parsed.documents[0].json(), r#"{"a":2}"#);
+        let parsed = read(&text("- a: 1\n  a: 2\n", "List", "- ]\n"));
+        assert!(parsed.documents.is_empty() && parsed.duplicates.is_empty());
+        assert_eq!(parsed.errors.len(), 1);
+        let template =
+            "- {apiVersion: v1, kind: Pod, metadata: {name: x}}\n- apiVersion: v{{ x }}\n  kind: Pod\n";
+        assert_eq!(errors(&text(template, "List", "")).len(), 1);
+    }
+
+    #[test]
     fn an_empty_list_holds_nothing() {
         let text = "kind: List\nitems: []\n---\nkind: PodList\nitems: null\n---\n{\"kind\":\"List\",\"items\":[ ]}\n";
         assert!(good(text).is_empty());
@@ -624,10 +763,6 @@ mod tests {
                 "line 1, column 11: the JSON ends too early: a bracket or quote is not closed, or the file was cut off",
             ),
             (
-                "{\"a\": 1,\n \"b\": {\"x\": 1, \"a\": 2,\n \"x\": 3}}",
-                "line 3, column 2: the key `x` is given twice in one object, at lines 2 and 3: remove one of them",
-            ),
-            (
                 "{\"a\": \"C:\\logs\"}",
                 "line 1, column 11: an unknown `\\` escape: write `\\\\` for a backslash, for example in \"C:\\\\logs\"",
             ),
@@ -648,9 +783,23 @@ mod tests {
                 3,
                 3,
             ),
-            ("# {{ }}\nimage: repo/{{ .Values.image }}:1\n", 2, 13),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {}\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: a-{{ .Release.Name }}\n",
+                9,
+                9,
+            ),
+            ("apiVersion: {{ x }}/v1\nkind: Pod\n", 1, 13),
+            (
+                "apiVersion: v1\nkind: Pod\nspec:\n  image: repo/{{ .Values.image }}:1\n",
+                4,
+                10,
+            ),
+            (
+                "kind: List\napiVersion: v1\nitems:\n- apiVersion: apps/v1\n  kind: X\n  nodeSelector:\n    a: b{{ c }}\n",
+                7,
+                8,
+            ),
             ("a: \"{{ fine }}\"\nb: |\n  {{ fine }}\nc: {{ bad }}\n", 4, 4),
-            ("a: text\n  more\n  {{ x }}\n", 3, 3),
             ("args: [{{ .Values.x }}]\n", 1, 8),
             (
                 "{{ range $x := .Values.y }}\n---\na: {{ $x }}\n---\nb: {{ $x }}\n",
@@ -662,11 +811,84 @@ mod tests {
             assert_eq!(
                 errors(text),
                 [format!(
-                    "line {line}, column {column}: this is a template that was not rendered (line {line} has \
+                    "line {line}, column {column}: this looks like a template that was not rendered (line {line} has \
                      \"{{{{ ... }}}}\"): render the chart first, for example: helm template RELEASE CHART | transom check -"
                 )],
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn braces_that_a_controller_may_replace_are_text() {
+        let rule = "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nspec:\n  summary: on {{ $labels.device }}\n";
+        assert!(
+            only(rule)
+                .json()
+                .ends_with(r#"{"summary":"on {{ $labels.device }}"}}"#)
+        );
+        for image in [
+            "image: a:{{inputs.parameters.tag}}",
+            "nodeSelector:\n    a: b{{inputs.x}}",
+        ] {
+            let workflow = format!("apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nspec:\n  {image}\n");
+            assert_eq!(good(&workflow).len(), 1, "{workflow}");
+        }
+        assert_eq!(
+            good("apiVersion: v1\nkind: ConfigMap\ndata:\n  name: a {{ b }}\n").len(),
+            1
+        );
+        assert_eq!(good("image: a{{ b }}\nname: c{{ d }}\n").len(), 1);
+    }
+
+    #[test]
+    fn a_key_given_twice_is_noted_and_the_last_one_applies() {
+        let yaml = "a: 1\nb: {x: 1, x: 2, x: 3}\n80: c\n---\nb: 1\n";
+        let json = "{\"a\": 1,\n\"b\": {\"x\": 1, \"x\": 2, \"\\u0078\": 3},\n\"80\": \"c\"}\n{\"b\": 1}";
+        for (text, columns) in [(yaml, [11, 17]), (json, [15, 23])] {
+            let parsed = read(text);
+            assert_eq!(parsed.errors, []);
+            let found: Vec<_> = parsed
+                .documents
+                .iter()
+                .map(|it| it.json().replace([' ', '\n'], ""))
+                .collect();
+            assert_eq!(found, [r#"{"a":1,"b":{"x":3},"80":"c"}"#, r#"{"b":1}"#]);
+            let of = |column| DuplicateKey {
+                key: "x".to_owned(),
+                first_line: 2,
+                position: Position { line: 2, column },
+            };
+            assert_eq!(parsed.duplicates, columns.map(of));
+            assert_eq!(at(&parsed.documents[0], &[Key("b"), Key("x")]), (2, columns[1]));
+        }
+        let many: Vec<String> = (0..40).map(|n| format!("k{n}: {n}\n")).collect();
+        let many = many.concat();
+        let parsed = read(&format!("{many}k7: x\n'80': a\n80: b\n"));
+        let keys: Vec<_> = parsed
+            .duplicates
+            .iter()
+            .map(|it| (&*it.key, it.first_line, it.position.line))
+            .collect();
+        assert_eq!(keys, [("k7", 8, 41), ("80", 42, 43)]);
+    }
+
+    #[test]
+    fn what_libyaml_accepts_is_read() {
+        let cases = [
+            ("a: {b: 1,\nc: 2\n}\n", r#"{"a":{"b":1,"c":2}}"#),
+            ("a: [x,\nz]\n", r#"{"a":["x","z"]}"#),
+            ("a: \"x\ny\"\n", r#"{"a":"x y"}"#),
+            ("a:\tb\n", r#"{"a":"b"}"#),
+            ("a: [2001:db8::, 'x']\n", r#"{"a":["2001:db8::","x"]}"#),
+            ("a: \"it\\'s\"\n", r#"{"a":"it's"}"#),
+            ("a: !Ref b\nc: !!set {d}\n", r#"{"a":"b","c":{"d":null}}"#),
+            ("a: |\n  b", "{\"a\":\"b\\n\"}"),
+            ("a: b\u{FEFF}\n", "{\"a\":\"b\u{FEFF}\"}"),
+            ("1.50: a\n", r#"{"1.5":"a"}"#),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(json(text), [expected], "{text}");
         }
     }
 
@@ -681,7 +903,7 @@ mod tests {
         // An error elsewhere is not attributed to them.
         let found = errors(&format!("{text}e: [\n"));
         assert!(found.len() == 1 && !found[0].contains("template"), "{found:?}");
-        let found = errors("a: @\nb: {{ x }}\n");
+        let found = errors("a: @\nb: x {{ x }}\n");
         assert_eq!(
             found,
             ["line 1, column 4: a value cannot begin with this character: put the value in quotes"]

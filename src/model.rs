@@ -1,10 +1,13 @@
 //! The data model: plain values that the rules and the engine use. No I/O, no clock, no policy decisions.
 
+pub mod api_versions;
 pub mod build;
 pub mod debugger;
 pub mod dns;
 pub mod edit;
+pub mod extended_resources;
 pub mod facts;
+pub mod feature_gates;
 pub mod field_set;
 pub mod image;
 pub mod image_facts;

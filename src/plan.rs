@@ -17,7 +17,7 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use self::constraints::TargetNodes;
 pub use self::drain_order::{
@@ -72,6 +72,8 @@ enum PlannedObject {
 pub struct Planner<'f> {
     /// What is known of the cluster, and of images what registries report.
     facts: Arc<Facts>,
+    /// The same, once only the nodes of the new build are left; known after all nodes were visited.
+    planned: OnceLock<Facts>,
     policies: &'f PolicySet,
     plan_options: PlanOptions,
     nodes: NodeInventory,
@@ -81,7 +83,10 @@ pub struct Planner<'f> {
     names: BTreeSet<Arc<str>>,
     /// Accounts with which a pod is ready on a node of the new build, and the name of that node.
     proven: BTreeMap<String, String>,
+    /// Whether a pod of a Windows workload was visited.
     has_pods: bool,
+    /// Whether any pod was visited: otherwise nothing is known of what the pods on nodes request.
+    lists_pods: bool,
     /// Hashes of the namespaces and names of the visited pods, of which there can be 150,000.
     pods: HashSet<u64>,
     /// The policy of each namespace with a Windows workload: its name and its `placement`.
@@ -97,6 +102,7 @@ impl<'f> Planner<'f> {
     pub fn new(facts: &Facts, policies: &'f PolicySet, plan_options: PlanOptions) -> Self {
         Planner {
             facts: Arc::new(facts.clone()),
+            planned: OnceLock::new(),
             policies,
             plan_options,
             nodes: NodeInventory::default(),
@@ -105,6 +111,7 @@ impl<'f> Planner<'f> {
             names: BTreeSet::new(),
             proven: BTreeMap::new(),
             has_pods: false,
+            lists_pods: false,
             pods: HashSet::new(),
             placements: BTreeMap::new(),
             unanswered: None,
@@ -116,6 +123,19 @@ impl<'f> Planner<'f> {
     #[must_use]
     pub fn with_nodes(self, nodes: NodeInventory) -> Self {
         Planner { nodes, ..self }
+    }
+
+    fn planned_facts(&self) -> &Facts {
+        self.planned.get_or_init(|| {
+            let to = self.plan_options.to;
+            let mut planned = (*self.facts).clone();
+            let at_zero = self.facts.hosts().iter().filter(|host| host.may_be_at_zero);
+            let hosts = (self.nodes.of(to).map(|node| &node.host))
+                .chain(at_zero.filter(|pool| pool.build == Some(to)));
+            planned.replace_hosts(hosts.cloned());
+            planned.pools.retain(|pool| pool.build == Some(to));
+            planned
+        })
     }
 
     /// The pass in which objects of a kind must be visited: nodes and RuntimeClasses first, owners before
@@ -196,19 +216,20 @@ impl<'f> Planner<'f> {
     }
 
     fn requests(&self, asking: Option<&resource_list::PodRequests<'_>>) -> ResourceList {
-        let overhead = |class: &str| self.nodes.overheads.get(class).copied();
+        let overhead = |class: &str| self.nodes.overheads.get(class).cloned();
         asking.map_or_else(ResourceList::default, |asking| asking.requests(overhead))
     }
 
     fn visit_pod(&mut self, json: &str) -> Result<(), ObjectError> {
         let pod: PlacedPod<'_> = read(json)?;
+        self.lists_pods = true;
         if pod.has_ended() || !self.is_new(&pod) {
             return Ok(());
         }
         let requests = self.requests(pod.spec.as_ref());
         let owner = pod.metadata.controller();
         let is_daemon = owner.is_some_and(|owner| &*owner.kind == "DaemonSet");
-        let is_mirror = pod.is_mirror(&|node| self.nodes.get(node).map(|node| node.uid.as_str()));
+        let is_mirror = pod.is_mirror(&|node| self.nodes.get(node)?.uid.as_deref());
         let on = pod.node_name().and_then(|name| self.nodes.get(name));
         let on = on.map(|node| {
             (
@@ -218,9 +239,9 @@ impl<'f> Planner<'f> {
             )
         });
         if let Some(pool) = on.as_ref().and_then(|(pool, ..)| self.nodes.pools.get_mut(*pool)) {
-            pool.requested += requests;
+            pool.requested += &requests;
             if !is_daemon && !is_mirror {
-                pool.movable += requests;
+                pool.movable += &requests;
             }
         }
         if is_mirror {
@@ -368,7 +389,8 @@ impl<'f> Planner<'f> {
         self.placements
             .entry(key.namespace.clone())
             .or_insert_with(placement);
-        let target_nodes = TargetNodes::new(&self.nodes, &facts, &policy, self.plan_options.to);
+        let facts_of = (&*facts, self.planned_facts());
+        let target_nodes = TargetNodes::new(&self.nodes, facts_of, &policy, self.plan_options.to);
         let reading = WorkloadContext {
             as_placed: subject.kind == Kind::Pod
                 && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),

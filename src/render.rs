@@ -42,6 +42,8 @@ pub struct CheckSummary {
     pub objects: usize,
     /// Objects with the verdict Windows.
     pub windows: usize,
+    /// Objects with pods of which nothing says for which operating system they are: no rule for Windows checks them.
+    pub unknown: usize,
     /// Objects that admission would deny, except those that only suppressed findings deny.
     pub denied: usize,
     /// Objects that admission would never review.
@@ -63,6 +65,8 @@ impl CheckSummary {
         let evaluation = &checked.evaluation;
         self.objects += 1;
         self.windows += usize::from(evaluation.inference.verdict == Verdict::Windows);
+        let is_unknown = evaluation.inference.verdict == Verdict::Unknown && checked.kind.has_pod();
+        self.unknown += usize::from(is_unknown);
         self.denied += usize::from(evaluation.decision() == Decision::Deny);
         self.not_reviewed += usize::from(checked.not_reviewed.is_some());
         self.findings += evaluation.findings.len();

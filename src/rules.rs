@@ -19,7 +19,7 @@ mod volumes;
 pub use context::{ContainerAt, Cx, Image, KnownVersions, PodCx, VolumeAt};
 pub(crate) use os::{OsSelection, selects_windows};
 use rule::Gate;
-pub use rule::{ActionOf, Builds, Check, Finding, MOST_OF_A_RULE, Reporter, Resolver, Rule};
+pub use rule::{ActionOf, Builds, Check, Finding, MOST_OF_A_RULE, Reporter, Required, Resolver, Rule};
 pub use security::POD_SECURITY;
 
 use crate::model::suggest;

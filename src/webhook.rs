@@ -111,6 +111,9 @@ pub enum ServerError {
     /// There is no certificate to serve with.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
+    /// The thread for probes could not start.
+    #[error("cannot start the thread that answers probes: {0}")]
+    Probes(std::io::Error),
     /// A task of the server that must live as long as the process has ended.
     #[error(transparent)]
     TaskEnded(#[from] TaskEnded),

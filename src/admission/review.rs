@@ -13,14 +13,15 @@ use super::response::{Denial, ReviewDecision, encode};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::engine::{Decision, Evaluation, evaluate, evaluate_as, infer_os, ratchet};
 use crate::model::debugger;
-use crate::model::facts::{Facts, SCC_ANNOTATION};
+use crate::model::facts::{Facts, NamespaceFacts, PodSecurity, SCC_ANNOTATION};
+use crate::model::json_types::SharedList;
 use crate::model::mirror::Witness;
-use crate::model::object::{Editable, Object, ObjectError, ReviewStage};
+use crate::model::object::{Body, Editable, Object, ObjectError, ReviewStage};
 use crate::model::os::{EvidenceKind, Inference, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
-use crate::model::requester::Origin;
+use crate::model::requester::{self, Origin};
 use crate::model::severity::Class;
 use crate::model::text::one_line;
 use crate::model::workload::Kind;
@@ -227,7 +228,13 @@ fn added_by_scc(
         .collect();
     // Fields that Pod Security also requires of Windows pods stay where it enforces them.
     let namespace = facts.namespaces.get(&*subject.namespace);
-    if namespace.is_some_and(|namespace| !namespace.is_restricted()) {
+    let is_not_required = |namespace: &NamespaceFacts| {
+        matches!(
+            namespace.pod_security(),
+            PodSecurity::Lower | PodSecurity::Unknown
+        )
+    };
+    if namespace.is_some_and(is_not_required) {
         fields.extend(non_root(subject, &template.spec));
     }
     fields.retain(|field| !owners.owns(field));
@@ -262,7 +269,7 @@ fn evaluate_against_old(
     facts: &Facts,
     policy: &Policy,
 ) -> Evaluation {
-    let mut evaluation = evaluate(subject, facts, policy);
+    let mut evaluation = evaluate_version(subject, request, facts, policy);
     if phase == Phase::Validate && is_unplaced(subject, &evaluation, request, facts, policy) {
         ratchet::downgrade_all(&mut evaluation);
     }
@@ -273,24 +280,63 @@ fn evaluate_against_old(
         if let Some(mut old) = old {
             old.editable = Editable::Nothing;
             recognise_requester(&mut old, request, policy);
-            let old = evaluate_old(&old, &evaluation.inference, facts, policy);
+            let old = evaluate_old(&old, &evaluation.inference, request, facts, policy);
             ratchet::downgrade_existing(subject.kind, &mut evaluation, &old);
         }
     }
     evaluation
 }
 
-/// Evaluates the old object of an update. `new`: what the operating system of the new object is.
+/// Evaluates the old object of an update by its own evidence: what the update turns into a finding, by adding the evidence,
+/// is new. `new`: what the operating system of the new object is.
 ///
-/// Most fields of a pod, and of the template of a Job, cannot change. If a debug container or a node selector that was
-/// added turns an Unknown pod into a Windows pod, nobody can fix the fields that it already had: they are no new findings.
-/// A contradiction of the evidence is one, so it is not assumed of the old object.
-fn evaluate_old(old: &Object<'_>, new: &Inference, facts: &Facts, policy: &Policy) -> Evaluation {
-    if matches!(old.kind, Kind::Pod | Kind::Job) && new.verdict != Verdict::Conflicting {
+/// Two kinds of updates add evidence to a pod whose other fields nobody can change, and must not be blocked: a debug
+/// container in a running pod, and the selectors that the controller of a queue adds to a gated pod or a suspended Job. For
+/// these, the old object is evaluated with the evidence of the new one. A contradiction of the evidence is a finding of
+/// the update, so it is not assumed of the old object.
+fn evaluate_old(
+    old: &Object<'_>,
+    new: &Inference,
+    request: &Request<'_>,
+    facts: &Facts,
+    policy: &Policy,
+) -> Evaluation {
+    let adds_only_evidence = || {
+        adds_debugger(request) || requester::adds_selectors(&request.user_info.username, &policy.controllers)
+    };
+    if matches!(old.kind, Kind::Pod | Kind::Job)
+        && new.verdict != Verdict::Conflicting
+        && adds_only_evidence()
+    {
         evaluate_as(old, new.clone(), facts, policy)
     } else {
-        evaluate(old, facts, policy)
+        evaluate_version(old, request, facts, policy)
     }
+}
+
+/// Evaluates one version of an object. In an update, a debug container is evidence only if the request may add one:
+/// otherwise a debug container would make the fields of a pod without a sign known findings, and the selector that makes
+/// it a Windows pod could be added in a third step.
+fn evaluate_version(
+    subject: &Object<'_>,
+    request: &Request<'_>,
+    facts: &Facts,
+    policy: &Policy,
+) -> Evaluation {
+    let is_debugged = |pod: &PodSpec<'_>| !pod.ephemeral_containers.is_empty();
+    if &*request.operation != "UPDATE" || adds_debugger(request) || !subject.pod().is_some_and(is_debugged) {
+        return evaluate(subject, facts, policy);
+    }
+    let mut without = subject.clone();
+    if let Body::Pod(template) = &mut without.body {
+        template.spec.ephemeral_containers = SharedList::default();
+    }
+    evaluate_as(subject, infer_os(&without, facts, policy), facts, policy)
+}
+
+/// Whether a request can only add debug containers.
+fn adds_debugger(request: &Request<'_>) -> bool {
+    &*request.sub_resource == "ephemeralcontainers"
 }
 
 /// Whether `/mutate` cannot have known what a registry reports about this pod: otherwise it would have placed the pod, which

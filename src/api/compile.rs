@@ -7,7 +7,10 @@ use jiff::civil::Date;
 
 use super::field_error::{FieldError, FieldStep, place, spell};
 use super::pod_policy::{ExemptionSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicySpec};
-use super::schema::{IMAGE_WAIT, USERS_IN_FULL, WHOM};
+use super::schema::{
+    IMAGE_WAIT, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS, TOO_LONG_EXEMPTION_PATTERNS,
+    TOO_MANY_EXEMPTION_PATTERNS, USERS_IN_FULL, WHOM,
+};
 use super::selector;
 use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
@@ -71,6 +74,7 @@ impl Compiler<'_> {
             rules_version,
         } = spec.validation;
         let placement = spec.placement;
+        self.exemption_bounds(&spec.exemptions);
         let exemptions = spec.exemptions.into_iter().enumerate();
         let policy = Policy {
             name,
@@ -221,6 +225,31 @@ impl Compiler<'_> {
         kinds
     }
 
+    /// The bounds of all exemptions together, which the API server checks too.
+    fn exemption_bounds(&mut self, exemptions: &[ExemptionSpec]) {
+        let patterns = || {
+            let lists =
+                (exemptions.iter()).flat_map(|it| [&it.namespaces, &it.images, &it.usernames, &it.groups]);
+            lists.flatten()
+        };
+        let characters: usize = patterns().map(|pattern| pattern.chars().count()).sum();
+        for (is_over, message) in [
+            (
+                patterns().count() > MOST_EXEMPTION_PATTERNS,
+                TOO_MANY_EXEMPTION_PATTERNS,
+            ),
+            (
+                characters > LONGEST_EXEMPTION_PATTERNS,
+                TOO_LONG_EXEMPTION_PATTERNS,
+            ),
+        ] {
+            if is_over {
+                let path = place(&["spec", "exemptions"]);
+                self.problems.push(FieldError::at(path, message));
+            }
+        }
+    }
+
     /// The exemption; `None` where it is for unknown rules only: without them it would be for every rule.
     fn exemption(&mut self, index: usize, written: ExemptionSpec) -> Option<DatedExemption> {
         let at = index.to_string();
@@ -335,6 +364,42 @@ mod tests {
                 "spec.controllerUsernames[2]: write the complete user name, without *".to_owned(),
             ])
         );
+    }
+
+    #[test]
+    fn all_exemptions_together_name_a_bounded_number_of_patterns() {
+        let problems = |lists: &[(usize, usize, usize)]| {
+            let written = lists
+                .iter()
+                .enumerate()
+                .map(|(n, (count, length, groups))| ExemptionSpec {
+                    name: n.to_string(),
+                    owner: "a".to_owned(),
+                    reason: "b".to_owned(),
+                    expires: "2027-03-31".to_owned(),
+                    rules: vec!["*".to_owned()],
+                    namespaces: Vec::new(),
+                    images: (0..*count).map(|_| "i".repeat(*length)).collect(),
+                    usernames: Vec::new(),
+                    groups: (0..*groups).map(|_| "g".to_owned()).collect(),
+                });
+            let spec = WindowsPodPolicySpec {
+                exemptions: written.collect(),
+                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+            };
+            let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
+            let problems = compiled.err().unwrap_or_default().into_iter();
+            problems.map(|problem| problem.message).collect::<Vec<_>>()
+        };
+        assert_eq!(problems(&[(256, 32, 0), (128, 64, 0)]), [""; 0]);
+        assert_eq!(problems(&[(200, 1, 56), (200, 1, 56)]), [""; 0]);
+        let many = problems(&[(200, 1, 56), (200, 1, 57)]);
+        assert!(
+            many[0].starts_with("spec.exemptions: the exemptions name more than 512 "),
+            "{many:?}"
+        );
+        let long = problems(&[(32, 512, 0), (1, 1, 0)]);
+        assert!(long[0].contains("more than 16384 characters"), "{long:?}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pod_policy::PoolTaint;
 use super::schema;
+use crate::model::node::Taint;
 use crate::model::string_enum::string_enum;
 
 /// What Transom maintains on the Windows nodes that the policy selects.
@@ -228,6 +229,37 @@ pub struct NodeTaintSpec {
     pub effect: TaintEffect,
 }
 
+impl NodeTaints {
+    /// The taints that the policy may request, and the entries that are ignored, with the reason.
+    pub fn usable(&self) -> (Vec<Taint>, Vec<String>) {
+        let (mut taints, mut ignored): (Vec<Taint>, Vec<String>) = (Vec::new(), Vec::new());
+        for taint in &self.required {
+            let required = Taint {
+                key: taint.key.clone(),
+                value: taint.value.clone(),
+                effect: taint.effect.as_str().to_owned(),
+            };
+            // The API server rejects both; a policy may have been stored before its schema did.
+            if taint.effect == TaintEffect::NoExecute && self.no_execute == NoExecute::Forbidden {
+                ignored.push(format!(
+                    "spec.taints.required: {required} is ignored, because NoExecute evicts running pods: set \
+                     spec.taints.noExecute: Allowed if that is what you want"
+                ));
+            } else if taints
+                .iter()
+                .any(|t| t.key == required.key && t.effect == required.effect)
+            {
+                ignored.push(format!(
+                    "spec.taints.required: {required} is ignored, because a node can carry only one taint of each key and effect"
+                ));
+            } else {
+                taints.push(required);
+            }
+        }
+        (taints, ignored)
+    }
+}
+
 string_enum! {
     /// What a taint does to pods that do not tolerate it.
     #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
@@ -335,6 +367,9 @@ impl Default for RuntimeHandlers {
     }
 }
 
+/// The type of the condition that says whether the guard withholds taints.
+pub const TAINTS_BLOCKED: &str = "TaintsBlocked";
+
 /// The state of the policy.
 // Every field is written always, null where there is nothing: a merge patch with it leaves nothing old behind.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
@@ -383,6 +418,14 @@ impl BuildCount {
             let _ = write!(line, "{comma}{name} {}", count.node_count);
         }
         Some(line).filter(|line| !line.is_empty())
+    }
+}
+
+impl WindowsNodePolicy {
+    /// Whether its status says that the guard withholds its taints.
+    pub fn has_blocked_taints(&self) -> bool {
+        let mut conditions = self.status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| condition.type_ == TAINTS_BLOCKED && condition.status == "True")
     }
 }
 

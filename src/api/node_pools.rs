@@ -4,8 +4,9 @@ use super::field_error::{FieldError, FieldStep, place};
 use super::node_policy::{Pool, PoolLabelSpec, WindowsNodePolicySpec};
 use super::schema::VALUES_OR_PREFIX;
 use crate::model::build::Build;
+use crate::model::extended_resources::OfferedResources;
 use crate::model::facts::Facts;
-use crate::model::node::{Host, PRIVATE_IPV4_RESOURCE, PoolLabel, Taint};
+use crate::model::node::{Host, PoolLabel, Taint};
 
 /// The pools and pool labels of one node policy, and what of them cannot be used.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -50,7 +51,7 @@ impl DeclaredPools {
             build: known,
             taints: pool.taints.iter().map(Taint::from).collect(),
             labels: pool.labels.clone().into(),
-            offers_private_ipv4: pool.resources.iter().any(|name| name == PRIVATE_IPV4_RESOURCE),
+            offered: OfferedResources::of_pool(pool.resources.iter().map(String::as_str)),
             may_be_at_zero: true,
             ..Host::default()
         });
@@ -90,6 +91,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::node::PRIVATE_IPV4_RESOURCE;
 
     #[test]
     fn what_several_policies_declare_is_known_once() {
@@ -104,7 +106,7 @@ mod tests {
             declared(spec.clone()).add_to(&mut facts);
         }
         assert_eq!((facts.pools.len(), facts.pool_labels.len()), (1, known + 3));
-        assert!(facts.pools[0].offers_private_ipv4 && facts.pools[0].may_be_at_zero);
+        assert!(facts.pools[0].offered.contains(PRIVATE_IPV4_RESOURCE) && facts.pools[0].may_be_at_zero);
         let is_pool =
             |key: &str, value: &str| facts.pool_labels.iter().any(|label| label.matches(key, value));
         assert!(is_pool("pool", "win-a") && is_pool("team", "windows"));

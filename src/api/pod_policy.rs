@@ -98,11 +98,16 @@ pub struct WindowsPodPolicySpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "kind"])
     )]
     pub pod_templates: Vec<PodTemplateKind>,
-    /// Findings that are accepted until a date.
+    /// Findings that are accepted until a date. All exemptions together may name 512 namespaces, images, users and groups,
+    /// with 16 KiB of text.
     #[serde(default)]
     #[schemars(
         length(max = 256),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+        extend(
+            "x-kubernetes-list-type" = "map",
+            "x-kubernetes-list-map-keys" = ["name"],
+            "x-kubernetes-validations" = schema::exemption_bounds(),
+        )
     )]
     pub exemptions: Vec<ExemptionSpec>,
 }

@@ -221,6 +221,44 @@ pub fn label_value_prefix(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "minLength": 1, "maxLength": 63, "pattern": r"^[A-Za-z0-9][-A-Za-z0-9_.]*$"})
 }
 
+/// The maximum number of namespaces, images, users and groups in all exemptions of a policy: each review compares them.
+pub const MOST_EXEMPTION_PATTERNS: usize = 512;
+
+/// The maximum length of all these together, in characters.
+pub const LONGEST_EXEMPTION_PATTERNS: usize = 16 << 10;
+
+/// What the exemptions of a policy have too much of.
+pub const TOO_MANY_EXEMPTION_PATTERNS: &str = "the exemptions name more than 512 namespaces, images, users and groups together; replace several with one that \
+     has a *, or exempt a group instead of its users";
+
+/// The same of their length.
+pub const TOO_LONG_EXEMPTION_PATTERNS: &str = "the namespaces, images, users and groups of the exemptions have more than 16384 characters together; replace several \
+     with one that has a *";
+
+/// The bounds of all exemptions of a policy together.
+pub fn exemption_bounds() -> serde_json::Value {
+    let sum = |of: &str| {
+        let lists = ["namespaces", "images", "usernames", "groups"];
+        let sums = lists.map(|list| {
+            format!(
+                "(has(e.{list}) ? {} : 0)",
+                of.replace("LIST", &format!("e.{list}"))
+            )
+        });
+        format!("self.map(e, {}).sum()", sums.join(" + "))
+    };
+    serde_json::json!([
+        {
+            "rule": format!("{} <= {MOST_EXEMPTION_PATTERNS}", sum("size(LIST)")),
+            "message": TOO_MANY_EXEMPTION_PATTERNS,
+        },
+        {
+            "rule": format!("{} <= {LONGEST_EXEMPTION_PATTERNS}", sum("LIST.map(text, size(text)).sum()")),
+            "message": TOO_LONG_EXEMPTION_PATTERNS,
+        },
+    ])
+}
+
 /// What an exemption lacks that is for everybody and everything.
 pub const WHOM: &str = "name at least one of namespaces, images, usernames or groups";
 /// What a pool label lacks, or has too much.

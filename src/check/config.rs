@@ -13,7 +13,9 @@ use super::document_file::{self, DocumentFileError};
 use super::files::EMPTY_PATTERN;
 use crate::api::FieldStep;
 use crate::manifest::NodeStep;
+use crate::model::facts::Facts;
 use crate::model::node::major_minor;
+use crate::model::os::Os;
 use crate::model::policy::{Action, Policy};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::process::files::absolute;
@@ -44,6 +46,9 @@ pub struct CheckConfig {
     pub facts: Vec<PathBuf>,
     /// What ends in exit status 1, as with --fail-on.
     pub fail_on: Option<ConfigFailOn>,
+    /// For which operating system the pods are that do not say so themselves, as with --os: by file or folder below the
+    /// folder of this file, where * matches anything. The longest entry that matches applies.
+    pub os: BTreeMap<String, ConfigOs>,
     /// Rules by name, and what their findings do. An entry replaces that of the policy.
     #[schemars(schema_with = "rule_actions")]
     pub rules: BTreeMap<String, Action>,
@@ -69,6 +74,26 @@ pub enum ConfigFailOn {
     Advice,
 }
 
+/// The operating system of pods.
+#[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigOs {
+    /// Windows.
+    Windows,
+    /// Linux.
+    Linux,
+}
+
+impl ConfigOs {
+    /// As the model names it.
+    pub fn os(self) -> Os {
+        match self {
+            ConfigOs::Windows => Os::Windows,
+            ConfigOs::Linux => Os::Linux,
+        }
+    }
+}
+
 /// The minor version of a Kubernetes release: 36 for 1.36.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KubernetesVersion(pub u32);
@@ -80,7 +105,10 @@ impl<'de> Deserialize<'de> for KubernetesVersion {
             return Err(D::Error::custom("write the version in quotes, as in \"1.36\""));
         };
         match major_minor(&text) {
-            Some((1, minor)) => Ok(KubernetesVersion(minor)),
+            Some((1, minor)) => {
+                Facts::known_minor(minor).map_err(D::Error::custom)?;
+                Ok(KubernetesVersion(minor))
+            }
             _ => Err(D::Error::custom("write the version as in \"1.36\"")),
         }
     }
@@ -173,6 +201,10 @@ impl CheckConfig {
             let path = vec![FieldStep::Key("exclude".to_owned()), FieldStep::Index(index)];
             problems.push((path, format!("exclude[{index}]: {EMPTY_PATTERN}")));
         }
+        for pattern in self.os.keys().filter(|pattern| pattern.is_empty()) {
+            let path = vec![FieldStep::Key("os".to_owned()), FieldStep::Key(pattern.clone())];
+            problems.push((path, format!("os: {EMPTY_PATTERN}")));
+        }
         for (index, entry) in self.pod_templates.iter().enumerate() {
             if let Err(error) = entry.configured() {
                 let path = vec![FieldStep::Key("podTemplates".to_owned()), FieldStep::Index(index)];
@@ -235,7 +267,7 @@ mod tests {
         }
         let config = read(
             "policy: policy.yaml\npaths: [manifests]\nexclude: ['charts/*']\nkubernetesVersion: \"1.30\"\n\
-             facts: [nodes.yaml]\nfailOn: warning\nregistry: true\nrules: {run-as-user: Warn}\n",
+             os: {\"*\": linux, web/win: windows}\nfacts: [nodes.yaml]\nfailOn: warning\nregistry: true\nrules: {run-as-user: Warn}\n",
         )
         .unwrap();
         assert!(config.policy.as_deref().unwrap().is_absolute());
@@ -243,6 +275,7 @@ mod tests {
         assert_eq!(config.kubernetes_version, Some(KubernetesVersion(30)));
         assert_eq!(config.fail_on, Some(ConfigFailOn::Warning));
         assert!(config.registry);
+        assert_eq!(config.os.get("web/win"), Some(&ConfigOs::Windows));
         let mut policy = Policy::standalone();
         config.change(&mut policy);
         assert_eq!(policy.actions.get("TSM204"), Some(&Action::Warn));

@@ -133,15 +133,15 @@ pub fn read_except(path: &Path, except: &Excludes<'_>, role: SourceRole, manifes
     if walk.leaves_out(path) {
         return 0;
     }
-    read_file(path, role, manifests);
+    read_file(path, role, Accept::RegularOrPipe, manifests);
     1
 }
 
-fn read_file(path: &Path, role: SourceRole, manifests: &mut Manifests) {
+fn read_file(path: &Path, role: SourceRole, accept: Accept, manifests: &mut Manifests) {
     if !manifests.takes(path) {
         return;
     }
-    match files::read(path, Accept::RegularOrPipe, files::MANIFEST_BYTES) {
+    match files::read(path, accept, files::MANIFEST_BYTES) {
         Ok(bytes) => manifests.add_as(
             role,
             CheckInput {
@@ -227,8 +227,9 @@ impl FolderWalk<'_> {
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 found += self.folder(&path, manifests, depth + 1);
-            } else if is_manifest && path.is_file() {
-                read_file(&path, self.role, manifests);
+            } else if is_manifest && !path.is_dir() {
+                // Reading a pipe that nobody writes would never end.
+                read_file(&path, self.role, Accept::Regular, manifests);
                 found += 1;
             }
         }

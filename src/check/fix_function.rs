@@ -6,9 +6,10 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::baseline::unknown_rule;
-use super::config::CheckConfig;
+use super::config::{CheckConfig, ConfigOs};
 use crate::api::{API_VERSION, FieldStep, read_document};
 use crate::manifest::{self, Document, NodeStep};
+use crate::model::os::Os;
 use crate::rules;
 
 /// The kind of the settings.
@@ -21,20 +22,10 @@ pub struct FixFunction {
     pub placement: bool,
     /// The IDs of the only rules to fix, as with `--rules`; empty: all.
     pub rules: Vec<&'static str>,
-    /// The pods to fix, as with `--for`; empty: those for Windows.
-    pub systems: Vec<FixSystem>,
+    /// The operating system of the pods, as with `--os`.
+    pub os: Option<Os>,
     /// The fields of `.transom.yaml`, instead of the file. Its paths lead from the current folder.
     pub config: Option<CheckConfig>,
-}
-
-/// An operating system whose pods are fixed.
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
-#[serde(rename_all = "lowercase")]
-pub enum FixSystem {
-    /// Windows.
-    Windows,
-    /// Linux, and pods of unknown operating system.
-    Linux,
 }
 
 #[derive(Deserialize)]
@@ -55,8 +46,7 @@ struct WrittenFunction {
 struct FunctionSpec {
     placement: bool,
     rules: Vec<String>,
-    #[serde(rename = "for")]
-    systems: Vec<FixSystem>,
+    os: Option<ConfigOs>,
     config: Option<CheckConfig>,
 }
 
@@ -121,7 +111,7 @@ impl FixFunction {
         let FunctionSpec {
             placement,
             rules: names,
-            systems,
+            os,
             config,
         } = written.spec;
         let spec = |rest: Vec<FieldStep>| [vec![FieldStep::Key("spec".to_owned())], rest].concat();
@@ -143,7 +133,7 @@ impl FixFunction {
             Ok(FixFunction {
                 placement,
                 rules,
-                systems,
+                os: os.map(ConfigOs::os),
                 config,
             })
         } else {

@@ -55,7 +55,8 @@ impl Manifests {
             if is_fact || !kind.has_pod() {
                 continue;
             }
-            let Ok(subject) = self.subject_of(document, kind, ReviewStage::Written) else {
+            let Ok(subject) = self.subject_of(document, kind, ReviewStage::Written, self.stated_os(*source))
+            else {
                 continue;
             };
             if !is_meant(&subject) {

@@ -9,23 +9,21 @@ use super::{CheckInput, Checked, Manifests, SourceLines};
 use crate::engine::evaluate;
 use crate::engine::manifest_edits::{placement_edits, safe_edit};
 use crate::engine::policy_set::PolicySet;
+use crate::manifest::Document;
 use crate::model::edit::{Edit, to_json_patch};
-use crate::model::facts::Facts;
+use crate::model::facts::{Facts, PodSecurity};
 use crate::model::object::{ObjectError, ReviewStage};
-use crate::model::os::Verdict;
+use crate::model::os::{Os, Verdict};
 use crate::model::path::{Path, Segment};
-use crate::model::policy::PlacementParts;
-use crate::rules::{Finding, Rule};
+use crate::model::policy::{PlacementParts, Policy};
+use crate::model::workload::Kind;
+use crate::rules::{Finding, Required, Rule};
 
 /// What a fix may change.
 #[derive(Clone, Debug, Default)]
 pub struct FixScope {
     /// Whether to place the pods: os, nodeSelector, tolerations, build.
     pub placement: bool,
-    /// Whether to fix Windows pods.
-    pub windows: bool,
-    /// Whether to fix Linux pods, and pods of unknown operating system.
-    pub linux: bool,
     /// The IDs of the only rules whose findings may be fixed; `None` for all.
     pub rules: Option<Vec<&'static str>>,
 }
@@ -36,13 +34,11 @@ impl FixScope {
         self.rules.as_ref().is_none_or(|rules| rules.contains(&rule.id))
     }
 
-    /// Whether objects with this verdict may be fixed. Only a rule about Windows reports an object without pods.
-    pub fn covers(&self, verdict: Verdict, has_pod: bool) -> bool {
-        if has_pod && matches!(verdict, Verdict::Linux | Verdict::Unknown) {
-            self.linux
-        } else {
-            self.windows
-        }
+    /// Whether an object may be fixed: one for Windows, or for Linux if the author states that its file is for Linux. Only
+    /// a rule about Windows reports an object without pods.
+    pub fn covers(verdict: Verdict, has_pod: bool, stated: Option<Os>) -> bool {
+        let is_for_linux = has_pod && matches!(verdict, Verdict::Linux | Verdict::Unknown);
+        is_for_linux == (stated == Some(Os::Linux))
     }
 
     /// The parts of placement whose rules are selected, and which resolve no finding that the author suppresses.
@@ -86,73 +82,187 @@ pub struct PlannedFix {
     pub before: Value,
     /// With every edit.
     pub after: Value,
+    /// The edits.
+    pub edits: Vec<PlannedEdit>,
     /// The fields that prevented placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,
 }
 
+/// One edit of a fix.
+#[derive(Clone, Debug)]
+pub struct PlannedEdit {
+    /// The field.
+    pub path: Path,
+    /// The identity of the finding that it resolves, unless it places the pod.
+    pub finding: Option<(&'static str, String)>,
+    /// Why it is made.
+    pub reason: String,
+}
+
+/// An object to fix.
+#[derive(Clone, Debug)]
+pub struct FixTarget {
+    document: Document,
+    kind: Kind,
+    namespace: String,
+    /// The operating system that the author states for its input.
+    stated_os: Option<Os>,
+    /// The identities of the findings that the author accepts.
+    suppressed: HashSet<(&'static str, String)>,
+}
+
+impl FixTarget {
+    /// An object that was checked.
+    pub fn of(checked: &Checked<'_>) -> Self {
+        let suppressed = checked.suppressed.iter();
+        FixTarget {
+            document: checked.document.clone(),
+            kind: checked.kind,
+            stated_os: checked.stated_os,
+            namespace: checked.namespace.clone(),
+            suppressed: suppressed.map(|it| it.finding.identity()).collect(),
+        }
+    }
+}
+
+/// What a fix depends on, except for the object.
+#[derive(Clone, Copy)]
+pub struct FixRules<'f> {
+    /// The facts with which the object was checked.
+    pub facts: &'f Facts,
+    /// The policies with which it was checked.
+    pub policies: &'f PolicySet,
+    /// What may be changed.
+    pub scope: &'f FixScope,
+}
+
 impl Manifests {
-    /// Plans the fix of an object that was checked with these facts and policies.
+    /// Plans the fix of an object. An edit at a JSON Pointer that `is_blocked` is not made.
     ///
     /// # Errors
     /// If the object cannot be read after an edit.
     pub fn plan_fix(
         &self,
-        checked: &Checked<'_>,
-        facts: &Facts,
-        policies: &PolicySet,
-        scope: &FixScope,
+        target: &FixTarget,
+        rules: FixRules<'_>,
+        is_blocked: &dyn Fn(&str) -> bool,
     ) -> Result<PlannedFix, ObjectError> {
+        let profile = rules.facts.pod_security(&target.namespace);
+        if rules.scope.placement && profile != PodSecurity::RestrictedForAll {
+            let (fix, relies_on_it) = self.plan_fix_for(true, target, rules, is_blocked)?;
+            if !relies_on_it {
+                return Ok(fix);
+            }
+            let after = fix.after.to_string();
+            let subject =
+                self.subject_of_json(&after, target.kind, ReviewStage::Written, target.stated_os)?;
+            if subject.is_for_windows() {
+                return Ok(fix);
+            }
+        }
+        Ok(self.plan_fix_for(false, target, rules, is_blocked)?.0)
+    }
+
+    /// Plans the fix. `for_windows`: whether the pod may lose what Pod Security requires of pods without
+    /// `spec.os.name: windows`. Returns also whether it loses any of that.
+    fn plan_fix_for(
+        &self,
+        for_windows: bool,
+        target: &FixTarget,
+        FixRules {
+            facts,
+            policies,
+            scope,
+        }: FixRules<'_>,
+        is_blocked: &dyn Fn(&str) -> bool,
+    ) -> Result<(PlannedFix, bool), ObjectError> {
         /// A rule reports a limited number of findings per object, so that an object may need several rounds.
         const ROUNDS: usize = 200;
-        let json = checked.document.json();
+        let json = target.document.json();
         let before: Value = serde_json::from_str(json).unwrap_or_default();
         let mut fix = PlannedFix {
             after: before.clone(),
             before,
+            edits: Vec::new(),
             withheld: Vec::new(),
         };
         let mut json = Cow::Borrowed(json);
         let mut is_placed = !scope.placement;
-        let suppressed: HashSet<_> = (checked.suppressed.iter())
-            .map(|suppressed| suppressed.finding.identity())
-            .collect();
+        let mut relies_on_windows = false;
         for _ in 0..ROUNDS {
-            let subject = self.subject_of_json(&json, checked.kind, ReviewStage::Written)?;
+            let subject = self.subject_of_json(&json, target.kind, ReviewStage::Written, target.stated_os)?;
             let mut policy = policies.in_namespace(&subject.namespace, facts);
             let evaluation = evaluate(&subject, facts, &policy);
-            if !scope.covers(evaluation.inference.verdict, checked.kind.has_pod()) {
+            if !FixScope::covers(
+                evaluation.inference.verdict,
+                target.kind.has_pod(),
+                target.stated_os,
+            ) {
                 break;
             }
-            let is_meant =
-                |finding: &&Finding| scope.selects(finding.rule) && !suppressed.contains(&finding.identity());
-            let findings = evaluation.findings.iter().filter(is_meant);
-            let mut edits: Vec<Edit> = findings
-                .filter_map(|finding| safe_edit(finding, checked.kind))
-                .cloned()
-                .collect();
+            let is_meant = |finding: &&Finding| {
+                scope.selects(finding.rule) && !target.suppressed.contains(&finding.identity())
+            };
+            let mut edits: Vec<(Edit, PlannedEdit)> = Vec::new();
+            for finding in evaluation.findings.iter().filter(is_meant) {
+                let Some(edit) = safe_edit(finding, target.kind, for_windows) else {
+                    continue;
+                };
+                relies_on_windows |= finding.required == Required::UnlessWindows { is_windows: false };
+                let planned = PlannedEdit {
+                    path: edit.path().clone(),
+                    finding: Some(finding.identity()),
+                    reason: format!("{} {}: {}", finding.rule.id, finding.rule.name, finding.message),
+                };
+                edits.push((edit.clone(), planned));
+            }
+            edits.retain(|(edit, _)| !is_blocked(edit.path().pointer().as_str()));
             if edits.is_empty() {
                 if is_placed {
                     break;
                 }
                 is_placed = true;
-                let parts = &mut policy.to_mut().parts;
-                let of_rules = checked.suppressed.iter().map(|it| it.finding.rule.id);
-                *parts = scope.parts(*parts, &of_rules.collect());
-                let may_select = parts.os || evaluation.inference.verdict == Verdict::Windows;
+                let policy = policy.to_mut();
+                let of_rules = target.suppressed.iter().map(|(rule, _)| *rule);
+                policy.parts = scope.parts(policy.parts, &of_rules.collect());
+                if policy.name == Policy::standalone().name {
+                    // Nobody wrote these: only known nodes need a toleration.
+                    policy.taints.clear();
+                }
+                let may_select = policy.parts.os || evaluation.inference.verdict == Verdict::Windows;
                 if may_select {
-                    (edits, fix.withheld) = placement_edits(&subject, facts, &policy, &evaluation);
+                    let (placed, withheld) = placement_edits(&subject, facts, policy, &evaluation);
+                    fix.withheld = withheld;
+                    edits = placed
+                        .into_iter()
+                        .map(|(edit, reason)| {
+                            let (path, finding) = (edit.path().clone(), None);
+                            (
+                                edit,
+                                PlannedEdit {
+                                    path,
+                                    finding,
+                                    reason,
+                                },
+                            )
+                        })
+                        .collect();
+                    edits.retain(|(edit, _)| !is_blocked(edit.path().pointer().as_str()));
                 }
             }
             let mut is_changed = false;
-            for edit in &edits {
-                is_changed |= apply(&mut fix.after, edit);
+            for (edit, planned) in edits {
+                if apply(&mut fix.after, &edit) {
+                    is_changed = true;
+                    fix.edits.push(planned);
+                }
             }
             if !is_changed && is_placed {
                 break;
             }
             json = Cow::Owned(fix.after.to_string());
         }
-        Ok(fix)
+        Ok((fix, relies_on_windows))
     }
 
     /// The name and the bytes of every input; of several inputs with one name the last one.
@@ -165,13 +275,13 @@ impl Manifests {
 
     /// The same inputs, some of them with other texts.
     #[must_use]
-    pub fn with_texts(&self, texts: &BTreeMap<String, Vec<u8>>) -> Manifests {
+    pub fn with_texts(&self, texts: &BTreeMap<&str, &[u8]>) -> Manifests {
         let mut others = Manifests::new(true)
             .within(self.scope.clone())
             .with_pod_templates(self.configured.clone());
         others.of_policies.clone_from(&self.of_policies);
         for source in &self.sources {
-            let text = texts.get(&source.name).map(Vec::as_slice);
+            let text = texts.get(source.name.as_str()).copied();
             let text = text.or_else(|| source.text.as_ref().map(SourceLines::bytes));
             let input = CheckInput {
                 source: source.name.clone(),

@@ -1,6 +1,7 @@
 //! Access to the input objects as JSON, for commands that do not evaluate rules.
 
 use super::{DocumentRole, Manifests, SourceRole, UnreadableInput};
+use crate::api::{NODE_POLICY, POD_POLICY};
 use crate::manifest::Document;
 use crate::model::workload::Kind;
 
@@ -22,6 +23,31 @@ impl Manifests {
             if let Ok(DocumentRole::Subject(kind, _)) = self.role(document)
                 && let Err(error) = each(kind, document.json())
             {
+                let message = format!("this {kind} cannot be read: {error}");
+                errors.extend(self.unreadable_document(*source, document, message));
+            }
+        }
+        errors
+    }
+
+    /// Calls `each` with the kind of every object that says something about the cluster: nodes, classes, namespaces,
+    /// policies, and kinds that are not evaluated. Returns the errors of `each`.
+    pub fn visit_cluster(
+        &self,
+        mut each: impl FnMut(&str, &str) -> Result<(), String>,
+    ) -> Vec<UnreadableInput> {
+        let mut errors = Vec::new();
+        for (source, document) in &self.documents {
+            let kind = match self.role(document) {
+                Ok(DocumentRole::Subject(kind, _)) if kind.has_pod() => continue,
+                Ok(DocumentRole::Subject(kind, _)) => kind.to_string(),
+                Ok(DocumentRole::Namespace) => "Namespace".to_owned(),
+                Ok(DocumentRole::Policy) => POD_POLICY.to_owned(),
+                Ok(DocumentRole::NodePolicy) => NODE_POLICY.to_owned(),
+                Ok(DocumentRole::Other { kind, .. }) => kind,
+                Err(_) => continue,
+            };
+            if let Err(error) = each(&kind, document.json()) {
                 let message = format!("this {kind} cannot be read: {error}");
                 errors.extend(self.unreadable_document(*source, document, message));
             }

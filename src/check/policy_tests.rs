@@ -293,7 +293,7 @@ fn evaluate(
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut manifests = Manifests::new(false).as_admission().within(Scope {
         namespace: test.namespace.clone(),
-        excluded: Vec::new(),
+        ..Scope::default()
     });
     let mut read = |paths: &[PathBuf], role| {
         for path in paths {
@@ -323,7 +323,7 @@ fn evaluate(
     let day = test.today.as_deref().and_then(|day| date(day).ok());
     let kubernetes = test
         .kubernetes_version
-        .map_or(Facts::KUBERNETES, |version| version.0);
+        .map_or(Facts::KUBERNETES, |version| version.0.min(Facts::KUBERNETES));
     let mut facts = Facts::new(kubernetes, day.unwrap_or(today));
     manifests.learn(&mut facts, &policies);
     let mut objects = Vec::new();

@@ -2,8 +2,12 @@
 //! excludes.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
+use crate::engine::exemption::matches;
 use crate::model::facts::Facts;
+use crate::model::os::Os;
+use crate::process::files::absolute;
 use crate::registration;
 
 /// Assumptions about every input.
@@ -13,6 +17,47 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// Namespaces that the webhooks exclude, in addition to those that they always exclude.
     pub excluded: Vec<String>,
+    /// For which operating system the pods are that do not say so themselves.
+    pub systems: StatedSystems,
+}
+
+/// For which operating system the pods of each input are, as their author states it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StatedSystems {
+    /// For all inputs, whatever their paths (`--os`).
+    pub all: Option<Os>,
+    /// By pattern of the path below `base`.
+    pub by_path: BTreeMap<String, Os>,
+    /// The folder of the configuration file.
+    pub base: Option<PathBuf>,
+}
+
+impl StatedSystems {
+    /// The operating system of an input. A pattern matches a file, or a folder above it; of several patterns, the longest
+    /// applies.
+    pub fn of(&self, source: &str) -> Option<Os> {
+        if self.all.is_some() || self.by_path.is_empty() {
+            return self.all;
+        }
+        let below = |base: &PathBuf| {
+            let path = absolute(Path::new(source)).ok()?;
+            Some(path.strip_prefix(absolute(base).ok()?).ok()?.to_owned())
+        };
+        let path = self.base.as_ref().and_then(below);
+        let path = path.unwrap_or_else(|| PathBuf::from(source));
+        let names: Vec<String> = (path.ancestors())
+            .map(|part| part.to_string_lossy().replace('\\', "/"))
+            .filter(|part| !part.is_empty())
+            .collect();
+        let matching = (self.by_path.iter()).filter(|(pattern, _)| {
+            names
+                .iter()
+                .any(|name| matches(pattern.trim_end_matches('/'), name))
+        });
+        matching
+            .max_by_key(|(pattern, _)| pattern.len())
+            .map(|(_, os)| *os)
+    }
 }
 
 impl Scope {

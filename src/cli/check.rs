@@ -14,7 +14,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::image_evidence::{note_names_only, with_registries};
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
-use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget, has_open};
+use super::options::{
+    DocumentationArgs, ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget, RuleArgs, has_open,
+};
 use super::registry::LookupArgs;
 use super::{exit_status, is_quiet};
 use crate::check::{
@@ -69,6 +71,13 @@ pub struct CheckArgs {
     /// Show suppressed findings in the text output
     #[arg(long)]
     show_suppressed: bool,
+    #[command(flatten)]
+    documentation: DocumentationArgs,
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// Print how many findings each rule has, instead of the findings (text output)
+    #[arg(long)]
+    statistics: bool,
     #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
     /// Hide advice that neither denies nor warns from the text output
@@ -139,6 +148,7 @@ impl CheckGroup {
             excluded: non_empty_items(args.excluded.exclude_namespace.clone()).collect(),
             baseline: baseline.map(Arc::new),
             stdin: None,
+            os: None,
             config: None,
         })?;
         Ok(groups
@@ -247,8 +257,11 @@ fn write_baseline(args: &CheckArgs, groups: &[CheckGroup], file: &PathBuf) -> an
 /// Checks the objects of a group that the arguments select.
 fn check_group(args: &CheckArgs, group: &CheckGroup, mut each: impl FnMut(Checked<'_>)) -> CheckOutcome {
     let (facts, policies) = (&group.facts, &group.policies);
-    let mut outcome = (group.manifests).run(facts, policies, ReviewStage::Written, |checked| {
+    let mut outcome = (group.manifests).run(facts, policies, ReviewStage::Written, |mut checked| {
         if args.inputs.selects(&checked) {
+            if !args.rules.is_everything() {
+                checked.keep_rules(|rule| args.rules.selects(rule.id));
+            }
             each(checked);
         }
     });
@@ -314,7 +327,10 @@ impl CheckPass<'_> {
                     errors: outcome.errors.len(),
                 };
                 match target.format {
-                    CheckFormat::Sarif => check_sarif(json, outcome, out),
+                    CheckFormat::Sarif => {
+                        let documentation = self.args.documentation.documentation_url.as_ref();
+                        check_sarif(json, outcome, documentation, out)
+                    }
                     CheckFormat::Junit => check_junit(json, outcome, out),
                     CheckFormat::Github => check_github(json, outcome, out),
                     CheckFormat::Gitlab => check_gitlab(json, outcome, out),
@@ -326,6 +342,7 @@ impl CheckPass<'_> {
                 let mut text = TextReport::new(out, !self.args.no_advice)
                     .wrapped(target.terminal_width())
                     .showing_suppressed(self.args.show_suppressed)
+                    .only_statistics(self.args.statistics)
                     .with_images(self.images)
                     .configured_by(configurations.map(|file| file.display().to_string()).collect());
                 let mut written = Ok(());

@@ -1,27 +1,33 @@
 //! The flags that describe the cluster: release, container runtime, feature gates.
 
+use std::sync::Once;
+
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 
+use super::is_quiet;
 use crate::model::facts::{Facts, Runtime};
+use crate::model::feature_gates::parse;
 use crate::model::node::major_minor;
 
 /// What kind of cluster it is.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
-    /// The Kubernetes version of the cluster, as in 1.36; unset: 1.37
+    /// The Kubernetes version of the cluster, as in 1.36; one to three minors newer than 1.37 are evaluated as 1.37 [default:
+    /// 1.37]
     #[arg(long, env = "TRANSOM_KUBERNETES_VERSION", value_name = "VERSION", value_parser = release)]
     kubernetes_version: Option<u32>,
     /// The container runtime of the Windows nodes
     #[arg(long, env = "TRANSOM_RUNTIME", value_enum, default_value = "containerd")]
     runtime: RuntimeArg,
-    /// A feature gate that is enabled in the cluster. Repeatable
+    /// A feature gate that the cluster sets, of those that rules read. Repeatable
     #[arg(
         long = "feature-gate",
         env = "TRANSOM_FEATURE_GATES",
-        value_name = "NAME",
-        value_delimiter = ','
+        value_name = "NAME=true|false",
+        value_delimiter = ',',
+        value_parser = gate
     )]
     feature_gates: Vec<String>,
 }
@@ -40,20 +46,47 @@ impl ClusterArgs {
 
     /// The same, with this version of Kubernetes (its minor) if no argument sets one.
     pub fn facts_or(&self, kubernetes: u32, today: Date) -> Facts {
-        let mut facts = Facts::new(self.kubernetes_version.unwrap_or(kubernetes), today);
+        let minor = self.kubernetes_version.unwrap_or(kubernetes);
+        // Both parsers refuse a version that is too new.
+        let evaluated = Facts::known_minor(minor).unwrap_or(Facts::KUBERNETES);
+        if evaluated != minor {
+            note_newer(minor);
+        }
+        let mut facts = Facts::new(evaluated, today);
         facts.runtime = match self.runtime {
             RuntimeArg::Containerd => Runtime::Containerd,
             RuntimeArg::Docker => Runtime::Docker,
         };
-        facts.feature_gates.extend(self.feature_gates.iter().cloned());
+        for gate in &self.feature_gates {
+            // The parser refuses what cannot be set.
+            let _ = facts.feature_gates.set(gate);
+        }
         facts
     }
+}
+
+/// Notes once that the cluster's version is newer than the catalogue.
+fn note_newer(minor: u32) {
+    static NOTED: Once = Once::new();
+    if is_quiet() {
+        return;
+    }
+    let newest = Facts::KUBERNETES;
+    NOTED.call_once(|| {
+        anstream::eprintln!(
+            "transom: note: Kubernetes 1.{minor} is newer than this Transom knows; it is evaluated as 1.{newest}"
+        );
+    });
+}
+
+fn gate(text: &str) -> Result<String, String> {
+    parse(text).map(|_| text.to_owned())
 }
 
 /// Parses `1.36` or `v1.36.2` as 36.
 fn release(text: &str) -> Result<u32, String> {
     match major_minor(text) {
-        Some((1, minor)) => Ok(minor),
+        Some((1, minor)) => Facts::known_minor(minor).map(|_| minor),
         _ => Err("write the version as in 1.37".to_owned()),
     }
 }
@@ -71,7 +104,8 @@ mod tests {
     fn releases_are_read_as_people_write_them() {
         assert_eq!(release("1.36"), Ok(36));
         assert_eq!(release("v1.30.2"), Ok(30));
-        for bad in ["36", "2.1", "", "latest"] {
+        assert_eq!(release("1.40"), Ok(40));
+        for bad in ["36", "2.1", "", "latest", "1.41"] {
             assert!(release(bad).is_err(), "{bad}");
         }
     }

@@ -12,16 +12,15 @@ use serde_json::Value;
 
 use super::image_evidence::{note_names_only, note_of};
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
-use super::options::OutputArgs;
+use super::options::{OutputArgs, RuleSelector, rules};
 use super::{exit_status, is_quiet};
-use crate::check::{FixFunction, FixScope, FixSystem, SourceRole, UnreadableInput};
+use crate::check::{FixFunction, FixScope, SourceRole, UnreadableInput};
 use crate::fix::kustomize::{ObjectPatch, component};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
 use crate::model::report_schema::of_report;
 use crate::model::text::count;
 use crate::process::files::{MANIFEST_BYTES, read_all};
 use crate::render::write_json;
-use crate::rules::{find, nearest};
 
 /// Fix manifests: remove fields that Windows ignores, migrate deprecated labels and spellings
 ///
@@ -37,7 +36,7 @@ use crate::rules::{find, nearest};
 /// Settings come from the nearest file .transom.yaml in the folder of each path or above it; arguments replace them.
 ///
 /// Exit status: 0 nothing to change, or everything was written; 1 the diff is not empty, or an object could not be
-/// edited; 2 bad usage, or input that cannot be read or written. With - and without --diff: 0 or 2.
+/// edited; 2 bad usage, or input that cannot be read or written. With - and without --diff: 0, or 2 if nothing can be read.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom fix manifests/
@@ -56,12 +55,9 @@ pub struct FixArgs {
     /// Also add os, nodeSelector and tolerations, and the build if it is certain
     #[arg(long)]
     placement: bool,
-    /// Fix only findings of these rules, by id or name
-    #[arg(long, value_name = "RULE", value_delimiter = ',', value_parser = rule)]
-    rules: Vec<&'static str>,
-    /// The pods to fix, by operating system; pods of unknown operating system are treated as Linux pods; unset: windows
-    #[arg(long = "for", value_name = "OS", value_enum, value_delimiter = ',')]
-    of: Vec<FixOs>,
+    /// Fix only findings of these rules, by ID, by name, or by the beginning of IDs, as in TSM2; separated by commas
+    #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = rules)]
+    rules: Vec<RuleSelector>,
     #[command(flatten)]
     inputs: ManifestArgs,
 }
@@ -74,20 +70,6 @@ enum FixFormat {
     Json,
     /// A Kustomize component with the patches
     Kustomize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum FixOs {
-    Windows,
-    Linux,
-}
-
-/// The id of a rule, by its id or name.
-fn rule(text: &str) -> Result<&'static str, String> {
-    find(text).map(|rule| rule.id).ok_or_else(|| match nearest(text) {
-        Some(near) => format!("there is no such rule; did you mean {near}?"),
-        None => "there is no such rule; transom rules lists them".to_owned(),
-    })
 }
 
 /// The schema of the report.
@@ -193,8 +175,13 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     let errors: Vec<&UnreadableInput> = groups.iter().flat_map(|group| &group.fixed.errors).collect();
     let objects: Vec<&FixedObject> = groups.iter().flat_map(|group| &group.fixed.objects).collect();
     let is_stream = has_stdin && !args.diff;
-    // An object that cannot be evaluated stays as it is; a text that cannot be parsed is not printed.
-    let cannot_be_read = |group: &FixGroup| !group.inputs.manifests.errors().is_empty();
+    // What cannot be evaluated, and a document that cannot be read, stays as it is. A text of which nothing can be read is
+    // not printed, and nothing is if another input cannot be read.
+    let cannot_be_read = |group: &FixGroup| {
+        let manifests = &group.inputs.manifests;
+        let mut errors = manifests.errors().iter();
+        errors.any(|error| error.source != "-" || !manifests.has_documents_of("-"))
+    };
     let is_broken = is_stream && groups.iter().any(cannot_be_read);
     for target in &targets {
         target.write(|out| match target.format {
@@ -238,6 +225,7 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
         excluded: Vec::new(),
         baseline: None,
         stdin,
+        os: function.os,
         config: function
             .config
             .map(|config| ("functionConfig".to_owned(), config)),
@@ -275,21 +263,14 @@ fn function(stdin: Option<&[u8]>) -> anyhow::Result<FixFunction> {
 
 /// What may be fixed: the arguments, else the settings of the function.
 fn scope(args: &FixArgs, function: &FixFunction) -> FixScope {
-    let has = |os: FixOs, system: FixSystem, by_default: bool| match (&args.of[..], &function.systems[..]) {
-        ([], []) => by_default,
-        ([], systems) => systems.contains(&system),
-        (of, _) => of.contains(&os),
-    };
     let rules = if args.rules.is_empty() {
-        &function.rules
+        function.rules.clone()
     } else {
-        &args.rules
+        args.rules.iter().flat_map(|rules| rules.0.clone()).collect()
     };
     FixScope {
         placement: args.placement || function.placement,
-        windows: has(FixOs::Windows, FixSystem::Windows, true),
-        linux: has(FixOs::Linux, FixSystem::Linux, false),
-        rules: (!rules.is_empty()).then(|| rules.clone()),
+        rules: (!rules.is_empty()).then_some(rules),
     }
 }
 
@@ -299,7 +280,7 @@ fn write_files(inputs: &ManifestGroup, fixed: &mut FixedInputs) {
     let mut failed = Vec::new();
     for (name, new) in &fixed.texts {
         let old = read.get(name.as_str()).copied().unwrap_or_default();
-        if let Err(error) = write::replace(Path::new(name), old, new) {
+        if let Err(error) = write::replace(Path::new(name), old, &new.bytes) {
             failed.push((name.clone(), error.to_string()));
         }
     }
@@ -315,7 +296,7 @@ fn write_files(inputs: &ManifestGroup, fixed: &mut FixedInputs) {
 
 /// The fixed text of standard input.
 fn stdin_text(group: &FixGroup) -> &[u8] {
-    let fixed = group.fixed.texts.get("-").map(Vec::as_slice);
+    let fixed = group.fixed.texts.get("-").map(|text| text.bytes.as_slice());
     let read = || group.inputs.manifests.texts().get("-").copied();
     fixed.or_else(read).unwrap_or_default()
 }
@@ -325,7 +306,7 @@ fn print_diffs(group: &FixGroup, out: &mut dyn Write) -> io::Result<()> {
     for (name, new) in &group.fixed.texts {
         let old = read.get(name.as_str()).copied().unwrap_or_default();
         let name = if name == "-" { "stdin" } else { name };
-        out.write_all(&diff::unified(name, old, new))?;
+        out.write_all(&diff::unified(name, old, &new.replaced))?;
     }
     Ok(())
 }
@@ -394,6 +375,9 @@ fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bo
         }
         for fixed in &object.fixed {
             writeln!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;
+        }
+        for change in &object.changes {
+            writeln!(out, "  also  {}: {}", change.path, change.reason)?;
         }
         for finding in object
             .remaining

@@ -10,14 +10,16 @@ use clap::Args;
 use jiff::civil::Date;
 
 use super::cluster::ClusterArgs;
-use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, pod_template};
+use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, os, pod_template};
 use crate::check::files::{Excludes, policies, read_except};
 use crate::check::{
-    Baseline, CheckConfig, CheckInput, Checked, Manifests, Scope, SourceRole, UnreadableInput, find_config,
+    Baseline, CheckConfig, CheckInput, Checked, Manifests, Scope, SourceRole, StatedSystems, UnreadableInput,
+    find_config,
 };
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::object::Object;
+use crate::model::os::Os;
 use crate::model::policy::Policy;
 use crate::model::workload::configured::ConfiguredKind;
 use crate::process::today;
@@ -37,6 +39,9 @@ pub(super) struct ManifestArgs {
     /// Use no configuration file
     #[arg(long, conflicts_with = "config")]
     no_config: bool,
+    /// The operating system of pods that do not say which one they are for; every pod that does not select it is reported
+    #[arg(long, value_name = "OS", value_parser = os())]
+    os: Option<Os>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -68,6 +73,8 @@ pub(super) struct ReadOptions {
     pub baseline: Option<Arc<Baseline>>,
     /// Standard input, if it was read already.
     pub stdin: Option<Vec<u8>>,
+    /// The operating system of pods that do not say which one they are for, if no argument states it.
+    pub os: Option<Os>,
     /// A configuration that replaces the files, and its name.
     pub config: Option<(String, CheckConfig)>,
 }
@@ -139,6 +146,13 @@ impl ManifestArgs {
             // As in kubectl apply -n: the namespace of objects that name none.
             namespace: self.namespaces.namespace.first().cloned(),
             excluded: options.excluded.clone(),
+            systems: StatedSystems {
+                all: self.os.or(options.os),
+                by_path: (config.os.iter())
+                    .map(|(pattern, os)| (pattern.clone(), os.os()))
+                    .collect(),
+                base: file.as_deref().map(|file| folder_of(file).to_owned()),
+            },
         };
         let added = if self.pod_template.is_empty() {
             config.configured_kinds()

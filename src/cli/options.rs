@@ -16,10 +16,13 @@ use clap::{Arg, Args, Command, ValueEnum};
 use crate::check::files::EMPTY_PATTERN;
 use crate::model::dns::is_label;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::os::Os;
 use crate::model::severity::Severity;
 pub use crate::model::suggest::{date, nearest};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::registration::BY_DEFAULT;
+use crate::rules;
+use crate::rules::documentation::DocumentationUrl;
 
 /// The formats of one command; the first is the default.
 pub trait FormatList: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static {}
@@ -338,8 +341,8 @@ pub struct PolicyArgs {
 /// Which namespaces admission never sees.
 #[derive(Args, Clone, Debug)]
 pub struct ExcludedNamespacesArgs {
-    /// Namespaces that the webhooks exclude, in addition to kube-system, kube-node-lease, kube-public and Transom's own;
-    /// an empty value excludes none
+    /// Namespaces that the webhooks exclude, instead of the default ones; an empty value excludes none. kube-system,
+    /// kube-node-lease, kube-public and Transom's own are always excluded
     #[arg(
         long,
         env = "TRANSOM_EXCLUDE_NAMESPACE",
@@ -422,6 +425,73 @@ pub fn selector(text: &str) -> Result<LabelSelector, String> {
         match_labels: BTreeMap::new(),
         match_expressions: expressions?,
     })
+}
+
+/// Rules by their IDs, their names, or the beginning of their IDs, as in TSM2.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RuleSelector(pub Vec<&'static str>);
+
+/// Parses the ID of a rule, its name, or the beginning of IDs.
+///
+/// # Errors
+/// There is no such rule; with the nearest name.
+pub fn rules(text: &str) -> Result<RuleSelector, String> {
+    if let Some(rule) = rules::find(text) {
+        return Ok(RuleSelector(vec![rule.id]));
+    }
+    let upper = text.to_ascii_uppercase();
+    let of_prefix = rules::catalogue().filter(|rule| upper.starts_with("TSM") && rule.id.starts_with(&upper));
+    let ids: Vec<&'static str> = of_prefix.map(|rule| rule.id).collect();
+    if !ids.is_empty() {
+        return Ok(RuleSelector(ids));
+    }
+    Err(match rules::nearest(text) {
+        Some(near) => format!("there is no such rule; did you mean {near}?"),
+        None => "there is no such rule; transom rules lists them".to_owned(),
+    })
+}
+
+/// Where the documentation of rules is published.
+#[derive(Args, Clone, Debug)]
+pub struct DocumentationArgs {
+    /// The URL where docs/ is published: SARIF and the HTML page then link to the documentation of each rule
+    #[arg(
+        long,
+        env = "TRANSOM_DOCUMENTATION_URL",
+        value_name = "URL",
+        value_parser = DocumentationUrl::parse
+    )]
+    pub documentation_url: Option<DocumentationUrl>,
+}
+
+/// Which rules are reported.
+#[derive(Args, Clone, Debug)]
+pub struct RuleArgs {
+    /// Report only these rules, by ID, by name, or by the beginning of IDs, as in TSM2; separated by commas
+    #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = rules)]
+    select: Vec<RuleSelector>,
+    /// Do not report these rules; separated by commas
+    #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = rules)]
+    ignore: Vec<RuleSelector>,
+}
+
+impl RuleArgs {
+    /// Whether a rule is reported.
+    pub fn selects(&self, id: &str) -> bool {
+        let is_in = |list: &[RuleSelector]| list.iter().any(|rules| rules.0.contains(&id));
+        (self.select.is_empty() || is_in(&self.select)) && !is_in(&self.ignore)
+    }
+
+    /// Whether every rule is reported.
+    pub fn is_everything(&self) -> bool {
+        self.select.is_empty() && self.ignore.is_empty()
+    }
+}
+
+/// Parses an operating system.
+pub fn os() -> impl TypedValueParser<Value = Os> {
+    PossibleValuesParser::new([Os::Windows.label(), Os::Linux.label()])
+        .try_map(|word| Os::parse_lenient(&word).ok_or("there is no such operating system"))
 }
 
 /// Parses a pattern of files to exclude.

@@ -14,9 +14,9 @@ use super::{block_on, exit_status};
 use crate::check::files::{policies, read};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
-use crate::cluster::offline::{self, OfflineOptions};
+use crate::cluster::offline::{self, ObjectsInFiles, OfflineOptions};
+use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
-use crate::engine::policy_set::PolicySet;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::plan::{NodeInventory, PlanOptions, Planner, TargetBuild, UpgradePlan};
@@ -121,10 +121,6 @@ impl PlanArgs {
 type Planned = (UpgradePlan, Vec<String>);
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
-    let of_file = policies(args.policy.policy.as_deref(), Policy::standalone())?;
-    let mut facts = args.cluster.facts(args.today.unwrap_or_else(today));
-    of_file.declare(&mut facts);
-    let mut counting = of_file.set;
     let mut manifests = Manifests::new(false).within(Scope::default());
     for path in args.paths.all() {
         let before = (manifests.len(), manifests.errors().len());
@@ -133,15 +129,37 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
             bail!("there is nothing on standard input; did the command before this one fail?");
         }
     }
-    let among_the_inputs = manifests.policies(args.policy.policy.is_none());
-    if args.policy.policy.is_none() {
-        counting = PolicySet::new(among_the_inputs, Policy::standalone());
-    }
-    manifests.learn(&mut facts, &counting);
-    let new = || Planner::new(&facts, &counting, args.plan_options());
-    block_on(planned(args, new, async |planner| {
-        visit_files(&manifests, planner)
-    }))
+    // Reports those that are invalid, with their positions.
+    manifests.policies(args.policy.policy.is_none());
+    let mut objects = ObjectsInFiles::default();
+    let unreadable = manifests.visit_cluster(|kind, json| objects.visit(kind, json));
+    let mut snapshot = objects.snapshot(args.cluster.facts(args.today.unwrap_or_else(today)));
+    let visit = async |planner: &mut Planner<'_>| visit_files(&manifests, planner);
+    let nodes = NodeInventory::default();
+    let (plan, mut errors) = block_on(of_snapshot(args, &mut snapshot, &nodes, visit))?;
+    errors.extend(unreadable.iter().map(ToString::to_string));
+    Ok((plan, errors))
+}
+
+/// The plan for a snapshot and what is visited: the same for a cluster and for files.
+async fn of_snapshot(
+    args: &PlanArgs,
+    snapshot: &mut Snapshot,
+    nodes: &NodeInventory,
+    visit: impl AsyncFn(&mut Planner<'_>) -> Vec<String>,
+) -> anyhow::Result<Planned> {
+    snapshot.facts.today = args.today.unwrap_or_else(today);
+    let policies = match &args.policy.policy {
+        Some(path) => {
+            let of_file = policies(Some(path), Policy::standalone())?;
+            of_file.declare(&mut snapshot.facts);
+            of_file.set
+        }
+        None => (*snapshot.policies).clone(),
+    };
+    let facts = &snapshot.facts;
+    let new = || Planner::new(facts, &policies, args.plan_options()).with_nodes(nodes.clone());
+    planned(args, new, visit).await
 }
 
 /// Visits the objects of files; returns what could not be read.
@@ -181,20 +199,10 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
     };
     let cluster = offline::open(client, options, &mut visit).await;
     let mut cluster = cluster.map_err(anyhow::Error::msg)?;
-    cluster.snapshot.facts.today = args.today.unwrap_or_else(today);
     let unread = cluster.gaps();
     errors.extend(unread.map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why)));
-    let policies = match &args.policy.policy {
-        Some(path) => {
-            let of_file = policies(Some(path), Policy::standalone())?;
-            of_file.declare(&mut cluster.snapshot.facts);
-            of_file.set
-        }
-        None => (*cluster.snapshot.policies).clone(),
-    };
-    let facts = &cluster.snapshot.facts;
-    let new = || Planner::new(facts, &policies, args.plan_options()).with_nodes(nodes.clone());
-    let (plan, unlisted) = planned(args, new, async |planner| visit_cluster(client, planner).await).await?;
+    let visit = async |planner: &mut Planner<'_>| visit_cluster(client, planner).await;
+    let (plan, unlisted) = of_snapshot(args, &mut cluster.snapshot, &nodes, visit).await?;
     errors.extend(unlisted);
     Ok((plan, errors))
 }
@@ -225,7 +233,7 @@ async fn visit_cluster(client: &Client, planner: &mut Planner<'_>) -> Vec<String
 async fn planned<'f>(
     args: &PlanArgs,
     new: impl Fn() -> Planner<'f>,
-    visit: impl AsyncFn(&mut Planner<'f>) -> Vec<String>,
+    visit: impl AsyncFn(&mut Planner<'_>) -> Vec<String>,
 ) -> anyhow::Result<Planned> {
     if !args.registry {
         let mut planner = new();

@@ -21,7 +21,7 @@ use crate::controller::webhook_probe::{self, ProbeResult};
   transom probe --namespace transom-probe --context production")]
 pub struct ProbeArgs {
     /// The namespace of the pod
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
+    #[arg(long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
     #[command(flatten)]
     connect: KubeconfigArgs,

@@ -12,8 +12,8 @@ use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 
 use super::options::{
-    ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs, SelectorArgs, date,
-    has_open,
+    DocumentationArgs, ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs,
+    SelectorArgs, date, has_open,
 };
 use super::registry::LookupArgs;
 use super::{block_on, exit_status};
@@ -72,6 +72,8 @@ pub struct ScanArgs {
     #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
     #[command(flatten)]
+    documentation: DocumentationArgs,
+    #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
     installation: InstallationArgs,
@@ -113,6 +115,7 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
         bail!("--plan-to puts a plan into the page: add -o html=FILE, or use transom plan --to");
     }
     let (report, plan) = block_on(reading::scan(args, &overrides))?;
+    let documentation = args.documentation.documentation_url.as_ref();
     args.output.write(|format, out| match format {
         ScanFormat::Text => {
             let shown = ScanView {
@@ -122,8 +125,13 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
             scan_text(&report, shown, out)
         }
         ScanFormat::Json => scan_json(&report, out),
-        ScanFormat::Html => page(&report, plan.as_ref().map(plan_section).as_ref(), out),
-        ScanFormat::Sarif => scan_sarif(&report, out),
+        ScanFormat::Html => page(
+            &report,
+            plan.as_ref().map(plan_section).as_ref(),
+            documentation,
+            out,
+        ),
+        ScanFormat::Sarif => scan_sarif(&report, documentation, out),
     })?;
     let is_incomplete = !report.gaps.is_empty();
     let fails = is_in(args.fail_on, &report.summary);

@@ -45,8 +45,8 @@ pub struct LabelAuthor {
 pub struct PoolHistoryObject {
     /// The resourceVersion for the next write.
     pub resource_version: String,
-    /// The pools, in the format of [`PoolHistory`](super::pool_history::PoolHistory).
-    pub pools: String,
+    /// Its data, in the format of [`PoolHistory`](super::pool_history::PoolHistory).
+    pub pools: BTreeMap<String, String>,
 }
 
 /// Everything that the watches have seen. Cloning shares the entries.
@@ -61,6 +61,8 @@ pub struct ClusterCache {
     /// Only the nodes that are for Windows by their kubelet or by a label, and the nodes that carry anything of
     /// Transom's.
     pub nodes: BTreeMap<String, Arc<NodeView>>,
+    /// Whether the nodes could not be read; never in a server, which waits for them.
+    pub nodes_are_unread: bool,
     /// RuntimeClasses by name, without managedFields.
     pub runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
     /// The names of the CSI drivers of each node, including Linux nodes: a CSINode does not specify the operating
@@ -87,6 +89,7 @@ impl ClusterCache {
             has_scc,
             has_gmsa,
             nodes,
+            nodes_are_unread,
             runtime_classes,
             csi_nodes,
             namespaces,
@@ -96,6 +99,7 @@ impl ClusterCache {
             seen,
         } = self;
         (kubernetes, has_scc, has_gmsa) == (&other.kubernetes, &other.has_scc, &other.has_gmsa)
+            && *nodes_are_unread == other.nodes_are_unread
             && same(nodes, &other.nodes)
             && same(runtime_classes, &other.runtime_classes)
             && same(csi_nodes, &other.csi_nodes)

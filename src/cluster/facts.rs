@@ -8,11 +8,15 @@ use k8s_openapi::api::core::v1::Toleration as ClassToleration;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::cache::{CachedNamespace, ClusterCache, UNREADABLE_ANNOTATION};
+use super::node::NodeView;
+use super::node_ownership::NodeOwnership;
 use super::pool_history::PoolHistory;
-use crate::api::{DeclaredPools, KubeletLabel, Management, NodeLabels, WindowsNodePolicy, node_selector};
+use crate::api::{DeclaredPools, KubeletLabel, Management, TaintMode, WindowsNodePolicy, node_selector};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
 use crate::model::label_selector::LabelSelector;
-use crate::model::node::{BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL};
+use crate::model::node::{
+    BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
+};
 use crate::model::pod::Toleration;
 
 /// The facts of a cache: every Windows node, remembered pools without a node now, and RuntimeClasses. `base` supplies
@@ -23,6 +27,7 @@ pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestam
     facts.kubernetes = view.kubernetes;
     facts.has_scc = view.has_scc;
     facts.has_gmsa = view.has_gmsa;
+    facts.knows_nodes = !view.nodes_are_unread;
     let windows = || view.nodes.values().filter(|node| node.is_windows());
     let runtimes = || {
         windows()
@@ -37,20 +42,25 @@ pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestam
             Runtime::Containerd
         };
     }
-    let label_policies = BuildLabelPolicies::of(view);
+    let policies = NodePolicyEffects::of(view);
     let hosts = windows().filter_map(|node| {
         let mut host = Host::of_node(&**node, Some(now))?;
         if let Some(build) = host.build {
             for label in BUILD_LABELS
                 .into_iter()
-                .filter(|label| label_policies.keep(label, &node.labels))
+                .filter(|label| policies.keep(label, &node.labels))
             {
                 host.promise_label(label, build.to_string());
             }
         }
+        host.expected_taints = policies.expected_taints(node);
         Some(host)
     });
-    for host in hosts.chain(memory.absent(&view.nodes)) {
+    for policy in node_policies(view).filter(|policy| is_readable(policy)) {
+        DeclaredPools::of(&policy.spec).add_to(&mut facts);
+    }
+    let remembered = memory.absent(&view.nodes, &facts.policy_pool_labels());
+    for host in hosts.chain(remembered) {
         facts.add_host(host);
     }
     facts.node_uids = (view.nodes.iter())
@@ -63,9 +73,6 @@ pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestam
             continue;
         }
         facts.add_windows_csi_drivers(drivers);
-    }
-    for policy in node_policies(view).filter(|policy| is_readable(policy)) {
-        DeclaredPools::of(&policy.spec).add_to(&mut facts);
     }
     facts.runtime_classes = (view.runtime_classes.iter())
         .map(|(name, class)| (name.clone(), runtime_class(class)))
@@ -94,34 +101,81 @@ fn is_readable(policy: &WindowsNodePolicy) -> bool {
     !annotations.is_some_and(|all| all.contains_key(UNREADABLE_ANNOTATION))
 }
 
-/// The node policies that keep build labels, each with the nodes that it selects: if a new node lacks such a label
-/// briefly, it is not missing. `None`: the policy cannot be read and may select any node, and the leader writes no
-/// label to new nodes for the policies after it.
-struct BuildLabelPolicies(Vec<(Option<LabelSelector>, NodeLabels)>);
+/// What the node policies write to nodes, each with the nodes that it selects: if a new node lacks such a label or taint
+/// briefly, it is not missing. A policy without a selector cannot be read and may select any node, and the leader writes
+/// nothing to new nodes for the policies after it.
+struct NodePolicyEffects<'v>(Vec<NodePolicyEffect<'v>>);
 
-impl BuildLabelPolicies {
-    fn of(view: &ClusterCache) -> Self {
+struct NodePolicyEffect<'v> {
+    selector: Option<LabelSelector>,
+    policy: &'v WindowsNodePolicy,
+    /// The taints that the policy sets; none if the guard withholds them.
+    taints: Vec<Taint>,
+}
+
+impl<'v> NodePolicyEffects<'v> {
+    fn of(view: &'v ClusterCache) -> Self {
         let mut policies: Vec<&WindowsNodePolicy> = node_policies(view).collect();
         policies.sort_by_key(|policy| Reverse(policy.spec.priority));
-        let label_policies = policies.into_iter().map(|policy| {
+        let effects = policies.into_iter().map(|policy| {
             let selector = node_selector(&policy.spec.node_selector).ok();
-            let selector = selector.filter(|_| is_readable(policy));
-            (selector, policy.spec.labels.clone())
+            let sets = policy.spec.taints.mode == TaintMode::Apply && !policy.has_blocked_taints();
+            let (mut taints, _) = policy.spec.taints.usable();
+            taints.retain(|taint| sets && !taint.is_protected());
+            NodePolicyEffect {
+                selector: selector.filter(|_| is_readable(policy)),
+                policy,
+                taints,
+            }
         });
-        BuildLabelPolicies(label_policies.collect())
+        NodePolicyEffects(effects.collect())
     }
 
-    /// Whether the policy that applies to a node with these labels keeps this label on it: the first one that selects
-    /// it.
+    /// The policy that applies to a node with these labels: the first one that selects it.
+    fn of_node(&self, labels: &BTreeMap<String, String>) -> Option<&NodePolicyEffect<'v>> {
+        let mut effects = self.0.iter();
+        let first = effects.find(|it| {
+            it.selector
+                .as_ref()
+                .is_none_or(|selector| selector.selects(labels))
+        });
+        first.filter(|it| it.selector.is_some())
+    }
+
+    /// Whether the policy that applies to a node with these labels keeps this label on it.
     fn keep(&self, label: &str, of_node: &BTreeMap<String, String>) -> bool {
-        let first = (self.0.iter())
-            .find(|(selector, _)| selector.as_ref().is_none_or(|selector| selector.selects(of_node)));
-        let readable = first.filter(|(selector, _)| selector.is_some());
-        readable.is_some_and(|(_, labels)| match label {
+        let labels = self.of_node(of_node).map(|it| &it.policy.spec.labels);
+        labels.is_some_and(|labels| match label {
             BUILD_LABEL => labels.kubelet == KubeletLabel::Correct,
             RESTRICTED_BUILD_LABEL => labels.node_restriction == Management::Managed,
             _ => false,
         })
+    }
+
+    /// The taints that the leader is about to set on a node: not those that another client removed too often, and none
+    /// instead of a taint of another writer.
+    fn expected_taints(&self, node: &NodeView) -> Vec<Taint> {
+        let Some(effect) = self.of_node(&node.labels).filter(|it| !it.taints.is_empty()) else {
+            return Vec::new();
+        };
+        if node.reported_os() != ReportedOs::Windows || node.deleting {
+            return Vec::new();
+        }
+        let present = node.taints();
+        let owned = NodeOwnership::parse(node.owned.as_deref()).unwrap_or_default();
+        let meta = &effect.policy.metadata;
+        let (name, generation) = (
+            meta.name.as_deref().unwrap_or_default(),
+            meta.generation.unwrap_or_default(),
+        );
+        let missing = effect.taints.iter().filter(|taint| {
+            let mut in_its_place = present
+                .iter()
+                .filter(|t| t.key == taint.key && t.effect == taint.effect);
+            in_its_place.all(|other| other != *taint && owned.taints.contains(other))
+                && !owned.is_contested(taint, name, generation)
+        });
+        missing.cloned().collect()
     }
 }
 
@@ -174,7 +228,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::node::NodeView;
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -280,7 +333,7 @@ mod tests {
                 node_policies: stored.collect(),
                 ..ClusterCache::default()
             };
-            BuildLabelPolicies::of(&view).keep(BUILD_LABEL, &BTreeMap::new())
+            NodePolicyEffects::of(&view).keep(BUILD_LABEL, &BTreeMap::new())
         };
         let all = |name| (name, json!({}), true);
         let typo = json!({"nodeSelector": {"matchLabels": {"Example.com/pool": "win"}}});
@@ -289,5 +342,62 @@ mod tests {
         assert!(!kept(&[("a", typo.clone(), true), all("b")]));
         assert!(!kept(&[("a", json!({}), false), all("b")]));
         assert!(kept(&[all("b"), ("c", typo, true)]));
+    }
+
+    #[test]
+    fn taints_are_expected_while_a_policy_applies_them() {
+        let policy = |mode: &str, blocked: &str| {
+            serde_json::from_value(json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+                "metadata": {"name": "p", "generation": 2},
+                "spec": {"taints": {"mode": mode, "required": [
+                    {"key": "os", "value": "windows", "effect": "NoSchedule"},
+                    {"key": "node.kubernetes.io/not-ready", "value": "", "effect": "NoSchedule"}]}},
+                "status": {"conditions": [{"type": "TaintsBlocked", "status": blocked, "reason": "x", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}))
+            .unwrap()
+        };
+        let owned = |count: u32| {
+            Some(
+                json!({"policy": "p", "reversals": {"os=windows:NoSchedule": count}, "generation": 2})
+                    .to_string(),
+            )
+        };
+        let taint = |value: &str| {
+            let taint = json!([{"key": "os", "value": value, "effect": "NoSchedule"}]);
+            serde_json::from_value(taint).unwrap()
+        };
+        for (mode, blocked, owned, taints, expected) in [
+            ("Apply", "False", None, Vec::new(), true),
+            ("Report", "False", None, Vec::new(), false),
+            ("Apply", "True", None, Vec::new(), false),
+            ("Apply", "False", owned(2), Vec::new(), true),
+            ("Apply", "False", owned(3), Vec::new(), false),
+            ("Apply", "False", None, taint("windows"), false),
+            ("Apply", "False", None, taint("other"), false),
+        ] {
+            let (name, mut w) = node("w", "windows", "10.0.20348.1");
+            let changed = Arc::get_mut(&mut w).unwrap();
+            (changed.owned, changed.taints) = (owned, taints);
+            let view = ClusterCache {
+                nodes: [(name, w)].into(),
+                node_policies: [("p".to_owned(), Arc::new(policy(mode, blocked)))].into(),
+                ..ClusterCache::default()
+            };
+            let facts = of(
+                &view,
+                &PoolHistory::default(),
+                &Facts::new(36, date(2026, 1, 1)),
+                NOW,
+            );
+            let taints: Vec<String> = (facts.hosts()[0].expected_taints.iter())
+                .map(ToString::to_string)
+                .collect();
+            let expected = if expected {
+                vec!["os=windows:NoSchedule"]
+            } else {
+                Vec::new()
+            };
+            assert_eq!(taints, expected, "{mode} {blocked} {view:?}");
+        }
     }
 }

@@ -1,16 +1,19 @@
 //! A Node trimmed to the fields that are used: the one type that is watched, read and written.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use kube::Resource;
 use kube::core::ObjectMeta;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
+use crate::model::extended_resources::OfferedResources;
+use crate::model::json_types::Quantity;
 use crate::model::network_plugin::NetworkPlugin;
-use crate::model::node::{NodeReadiness, NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
+use crate::model::node::{INSTANCE_TYPE_LABEL, NodeReadiness, NodeSigns, Taint};
 
 /// The annotation that records what of an object is Transom's.
 pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
@@ -42,7 +45,7 @@ struct WatchedNodeSpec {
 struct WatchedNodeStatus {
     node_info: WatchedNodeInfo,
     runtime_handlers: Option<Vec<RuntimeHandler>>,
-    allocatable: Option<BTreeMap<String, IgnoredAny>>,
+    allocatable: Option<BTreeMap<String, serde_json::Value>>,
     conditions: Option<Vec<WatchedNodeCondition>>,
 }
 
@@ -137,12 +140,16 @@ pub struct NodeView {
     pub runtime_handlers: Vec<String>,
     /// Since when it is Ready.
     pub readiness: NodeReadiness,
-    /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`].
-    pub offers_private_ipv4: bool,
+    /// The extended resources in `status.allocatable`.
+    pub offered: OfferedResources,
     /// Whether it reports DiskPressure.
     pub has_disk_pressure: bool,
     /// Its network plugin, if an annotation names it.
     pub network_plugin: Option<NetworkPlugin>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Whether something may create and remove nodes like this one: a cloud, Cluster API, or an autoscaler.
+    pub may_be_autoscaled: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
 }
@@ -163,9 +170,11 @@ impl PartialEq for NodeView {
             kubelet_version,
             runtime_handlers,
             readiness,
-            offers_private_ipv4,
+            offered,
             has_disk_pressure,
             network_plugin,
+            created,
+            may_be_autoscaled,
             deleting,
         } = self;
         *name == other.name
@@ -180,9 +189,11 @@ impl PartialEq for NodeView {
             && *kubelet_version == other.kubelet_version
             && *runtime_handlers == other.runtime_handlers
             && *readiness == other.readiness
-            && *offers_private_ipv4 == other.offers_private_ipv4
+            && *offered == other.offered
             && *has_disk_pressure == other.has_disk_pressure
             && *network_plugin == other.network_plugin
+            && *created == other.created
+            && *may_be_autoscaled == other.may_be_autoscaled
             && *deleting == other.deleting
     }
 }
@@ -202,8 +213,13 @@ impl NodeView {
 
 impl From<WatchedNode> for NodeView {
     fn from(node: WatchedNode) -> Self {
-        let offers_private_ipv4 =
-            (node.status.allocatable.iter()).any(|of| of.contains_key(PRIVATE_IPV4_RESOURCE));
+        let amount = |value: &serde_json::Value| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            Quantity(text.into())
+        };
+        let allocatable = node.status.allocatable.iter().flatten();
+        let offered =
+            OfferedResources::of_node(allocatable.map(|(name, value)| (name.as_str(), amount(value))));
         let has_disk_pressure = (node.status.conditions.iter().flatten())
             .any(|condition| condition.r#type == "DiskPressure" && condition.status == "True");
         let mut conditions = node.status.conditions.iter().flatten();
@@ -212,6 +228,8 @@ impl From<WatchedNode> for NodeView {
             NodeReadiness::of_condition(&ready.status, ready.last_transition_time.as_deref())
         });
         let (metadata, info) = (node.metadata, node.status.node_info);
+        let may_be_autoscaled =
+            is_of_machine(&metadata) || node.spec.taints.iter().flatten().any(is_of_autoscaler);
         let annotations = metadata.annotations.iter().flat_map(BTreeMap::keys);
         let network_plugin = NetworkPlugin::of_annotations(annotations.map(String::as_str));
         NodeView {
@@ -231,12 +249,39 @@ impl From<WatchedNode> for NodeView {
                 .filter(|name| !name.is_empty())
                 .collect(),
             readiness,
-            offers_private_ipv4,
+            offered,
             has_disk_pressure,
             network_plugin,
+            created: metadata.creation_timestamp.map(|time| time.0),
+            may_be_autoscaled,
             deleting: metadata.deletion_timestamp.is_some(),
         }
     }
+}
+
+/// Whether labels or annotations of a node name a machine type of a cloud, a Machine, or settings of the autoscaler.
+fn is_of_machine(metadata: &ObjectMeta) -> bool {
+    /// What k3s and RKE2 write on any machine, of a cloud or not.
+    const NO_CLOUD: [&str; 2] = ["k3s", "rke2"];
+    let machine_type = metadata
+        .labels
+        .iter()
+        .find_map(|labels| labels.get(INSTANCE_TYPE_LABEL));
+    let mut annotations = metadata.annotations.iter().flat_map(BTreeMap::keys);
+    machine_type.is_some_and(|machine| !NO_CLOUD.contains(&machine.as_str()))
+        || annotations.any(|key| {
+            matches!(
+                key.as_str(),
+                "cluster.x-k8s.io/machine" | "machine.openshift.io/machine"
+            ) || key.starts_with("cluster-autoscaler.kubernetes.io/")
+        })
+}
+
+fn is_of_autoscaler(taint: &NodeTaint) -> bool {
+    matches!(
+        taint.key.as_str(),
+        "ToBeDeletedByClusterAutoscaler" | "DeletionCandidateOfClusterAutoscaler"
+    )
 }
 
 impl NodeSigns for NodeView {
@@ -276,8 +321,8 @@ impl NodeSigns for NodeView {
         Arc::clone(&self.labels)
     }
 
-    fn offers_private_ipv4(&self) -> bool {
-        self.offers_private_ipv4
+    fn offered_resources(&self) -> Cow<'_, OfferedResources> {
+        Cow::Borrowed(&self.offered)
     }
 
     fn readiness(&self) -> NodeReadiness {

@@ -122,6 +122,7 @@ pub async fn open(
         has_scc: api_groups.has_scc,
         has_gmsa: api_groups.has_gmsa,
         nodes,
+        nodes_are_unread: reading.unread.iter().any(|unread| unread.resource == "nodes"),
         runtime_classes: reading
             .all("runtimeclasses", &Api::all(client.clone()), classes)
             .await,
@@ -172,6 +173,58 @@ pub async fn open(
         other_nodes,
         unread: reading.unread,
     })
+}
+
+/// The objects of a cluster in files. They become the same snapshot that [`open`] makes of lists.
+#[derive(Debug, Default)]
+pub struct ObjectsInFiles(ClusterCache);
+
+impl ObjectsInFiles {
+    /// Takes an object, if its kind is one of those that a snapshot is made of. Of several with one name, the first counts.
+    ///
+    /// # Errors
+    /// If the object does not match its kind.
+    pub fn visit(&mut self, kind: &str, json: &str) -> Result<(), String> {
+        let cache = &mut self.0;
+        match kind {
+            "Node" => put(&mut cache.nodes, json, transform::node),
+            "RuntimeClass" => put(&mut cache.runtime_classes, json, transform::runtime_class),
+            "CSINode" => put(&mut cache.csi_nodes, json, transform::csi_node),
+            "Namespace" => put(&mut cache.namespaces, json, transform::namespace),
+            "WindowsPodPolicy" => put(&mut cache.pod_policies, json, transform::pod_policy),
+            "WindowsNodePolicy" => put(&mut cache.node_policies, json, transform::node_policy),
+            "ControllerRevision" => put(&mut cache.revisions, json, StoredRevision::of),
+            "ConfigMap" => put(&mut cache.seen, json, |map: ConfigMap| {
+                Some(map)
+                    .filter(|map| map.name_any() == NODE_POOLS_CONFIG_MAP)
+                    .and_then(transform::seen)
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The snapshot of these objects. `base`: the facts that files do not contain.
+    pub fn snapshot(mut self, base: Facts) -> Snapshot {
+        let cache = &mut self.0;
+        (cache.kubernetes, cache.has_scc, cache.has_gmsa) = (base.kubernetes, base.has_scc, base.has_gmsa);
+        SnapshotBuilder::new(base, []).take(&Arc::new(self.0), None, Timestamp::now())
+    }
+}
+
+fn put<K, T>(
+    part: &mut BTreeMap<String, Arc<T>>,
+    json: &str,
+    trim: impl Fn(K) -> Option<T>,
+) -> Result<(), String>
+where
+    K: ResourceExt + DeserializeOwned,
+{
+    let object: K = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    let name = object.name_any();
+    if let Some(trimmed) = trim(object) {
+        part.entry(name).or_insert_with(|| Arc::new(trimmed));
+    }
+    Ok(())
 }
 
 struct ClusterReader<'r> {

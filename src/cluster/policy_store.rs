@@ -36,6 +36,15 @@ pub enum PolicyState {
 }
 
 impl PolicyState {
+    /// The version that applies, with its generation; `object` is the stored one.
+    fn last_valid(&self, object: &Value) -> Option<(DecodedPolicy, i64)> {
+        match self {
+            PolicyState::InForce(decoded) => Some((decoded.clone(), generation(object))),
+            PolicyState::LastGood { good, generation, .. } => Some((good.clone(), *generation)),
+            PolicyState::Skipped { .. } => None,
+        }
+    }
+
     /// The version that applies.
     pub fn in_force(&self) -> Option<&DecodedPolicy> {
         match self {
@@ -43,36 +52,9 @@ impl PolicyState {
             PolicyState::Skipped { .. } => None,
         }
     }
-}
 
-/// The last valid version of a policy.
-#[derive(Clone, Debug)]
-struct LastValidPolicy {
-    /// Distinguishes another policy of the same name.
-    uid: String,
-    generation: i64,
-    decoded: DecodedPolicy,
-}
-
-impl LastValidPolicy {
-    /// The newest stored revision before the stored policy that this program can use.
-    fn kept(object: &Value, revisions: &PolicyRevisions) -> Option<Self> {
-        let uid = text(object, "/metadata/uid");
-        let stored = generation(object);
-        let mut earlier = of_policy(revisions, uid).into_iter();
-        earlier.find_map(|(_, revision)| {
-            // A revision of the stored generation, or of a later one, is not an earlier version.
-            if revision.generation >= stored {
-                return None;
-            }
-            let spec: Value = serde_json::from_str(&revision.spec).ok()?;
-            let version = json!({"metadata": object.get("metadata"), "spec": spec});
-            Some(LastValidPolicy {
-                uid: uid.to_owned(),
-                generation: revision.generation,
-                decoded: decode_policy(&version).ok()?,
-            })
-        })
+    fn is_skipped(&self) -> bool {
+        matches!(self, PolicyState::Skipped { .. })
     }
 }
 
@@ -84,7 +66,6 @@ type PolicyRevisions = BTreeMap<String, Arc<StoredRevision>>;
 #[derive(Debug)]
 pub struct PodPolicies {
     stored: BTreeMap<String, Arc<Value>>,
-    good: BTreeMap<String, LastValidPolicy>,
     outcomes: Arc<BTreeMap<String, PolicyState>>,
     set: Arc<PolicySet>,
 }
@@ -93,7 +74,6 @@ impl Default for PodPolicies {
     fn default() -> Self {
         PodPolicies {
             stored: BTreeMap::new(),
-            good: BTreeMap::new(),
             outcomes: Arc::default(),
             set: Arc::new(PolicySet::new(Vec::new(), Policy::cluster_default())),
         }
@@ -104,20 +84,16 @@ impl PodPolicies {
     /// Updates from the stored policies. [`PodPolicies::set`] stays the same allocation as long as nothing that
     /// applies changes. An unchanged policy is not parsed again.
     pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>, revisions: &PolicyRevisions) {
-        // A revision is parsed only if the stored version cannot be used and no other one is known.
-        let skips = |outcome: &PolicyState| matches!(outcome, PolicyState::Skipped { .. });
-        if is_same(&self.stored, stored) && !self.outcomes.values().any(skips) {
+        // A skipped policy is tried again with every update, because its revisions may arrive later.
+        if is_same(&self.stored, stored) && !self.outcomes.values().any(PolicyState::is_skipped) {
             return;
         }
-        let known = Arc::clone(&self.outcomes);
         let outcomes = stored.iter().map(|(name, object)| {
-            let unchanged = self.stored.get(name).is_some_and(|before| before == object);
-            let known = known.get(name).filter(|known| unchanged && !skips(known));
-            let outcome = known.map_or_else(|| self.outcome(name, object, revisions), PolicyState::clone);
-            (name.clone(), outcome)
+            let before = self.stored.get(name).map(|before| &**before);
+            let known = before.zip(self.outcomes.get(name));
+            (name.clone(), outcome(object, known, revisions))
         });
         let outcomes: BTreeMap<String, PolicyState> = outcomes.collect();
-        self.good.retain(|name, _| stored.contains_key(name));
         self.stored.clone_from(stored);
         let in_force = outcomes.values().filter_map(PolicyState::in_force);
         let in_force = in_force.map(|decoded| Arc::clone(&decoded.policy)).collect();
@@ -139,34 +115,49 @@ impl PodPolicies {
     pub fn outcomes(&self) -> &Arc<BTreeMap<String, PolicyState>> {
         &self.outcomes
     }
+}
 
-    fn outcome(&mut self, name: &str, object: &Arc<Value>, revisions: &PolicyRevisions) -> PolicyState {
-        let uid = text(object, "/metadata/uid");
-        match decode_policy(object) {
-            Ok(decoded) => {
-                let good = LastValidPolicy {
-                    uid: uid.to_owned(),
-                    generation: generation(object),
-                    decoded: decoded.clone(),
-                };
-                self.good.insert(name.to_owned(), good);
-                PolicyState::InForce(decoded)
-            }
-            Err(error) => {
-                let seen = self.good.remove(name).filter(|good| good.uid == uid);
-                let Some(good) = seen.or_else(|| LastValidPolicy::kept(object, revisions)) else {
-                    return PolicyState::Skipped { error };
-                };
-                let outcome = PolicyState::LastGood {
-                    good: good.decoded.clone(),
-                    generation: good.generation,
-                    error,
-                };
-                self.good.insert(name.to_owned(), good);
-                outcome
-            }
-        }
+/// The state of a stored policy. `known`: the object that had its name before, and the state of that one.
+fn outcome(
+    object: &Value,
+    known: Option<(&Value, &PolicyState)>,
+    revisions: &PolicyRevisions,
+) -> PolicyState {
+    if let Some((before, state)) = known
+        && before == object
+        && !state.is_skipped()
+    {
+        return state.clone();
     }
+    let error = match decode_policy(object) {
+        Ok(decoded) => return PolicyState::InForce(decoded),
+        Err(error) => error,
+    };
+    // Another uid is another policy of the same name.
+    let uid = text(object, "/metadata/uid");
+    let in_memory = known.filter(|(before, _)| text(before, "/metadata/uid") == uid);
+    let in_memory = in_memory.and_then(|(before, state)| state.last_valid(before));
+    match in_memory.or_else(|| last_stored(object, revisions)) {
+        Some((good, generation)) => PolicyState::LastGood {
+            good,
+            generation,
+            error,
+        },
+        None => PolicyState::Skipped { error },
+    }
+}
+
+/// The newest revision before the stored policy that this program can use. A revision of the stored generation, or of a
+/// later one, is not an earlier version.
+fn last_stored(object: &Value, revisions: &PolicyRevisions) -> Option<(DecodedPolicy, i64)> {
+    let stored = generation(object);
+    let all = of_policy(revisions, text(object, "/metadata/uid"));
+    let mut earlier = (all.into_iter()).filter(|(_, revision)| revision.generation < stored);
+    earlier.find_map(|(_, revision)| {
+        let spec: Value = serde_json::from_str(&revision.spec).ok()?;
+        let version = json!({"metadata": object.get("metadata"), "spec": spec});
+        Some((decode_policy(&version).ok()?, revision.generation))
+    })
 }
 
 fn is_same(one: &BTreeMap<String, Arc<Value>>, other: &BTreeMap<String, Arc<Value>>) -> bool {

@@ -6,8 +6,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::runtime::utils::Backoff;
 use tokio::time::Instant;
+
+use super::errors::ApiError;
 
 /// A steady rate, shared by all writers of a controller.
 #[derive(Debug)]
@@ -37,17 +38,25 @@ impl RateLimiter {
     }
 }
 
-/// The delays between attempts of a watch that fails: they double up to eight seconds, minus a random part of up to a
-/// quarter, so that replicas do not retry in step.
+/// The delays between attempts of a watch that fails: they double up to eight seconds, or two if the API server does not have
+/// the kind, minus a random part of up to a quarter, so that replicas do not retry in step.
 ///
 /// kube's default, taken from client-go, grows to a minute: a replica would miss policies for that long after their
 /// CustomResourceDefinition was deleted and created again.
 ///
-/// Only a time without a failure resets the delay. kube resets it for every event, and its watcher sends the event
-/// `Init` before each list, also before one that fails.
+/// A complete list resets the delay, and no other event does: kube's watcher sends the event `Init` before each list, also
+/// before one that fails. A watch whose version has expired is listed again at once, because the API server works: after a
+/// CustomResourceDefinition is created again, that happens twice, once with the old version, and once before its cache is
+/// filled. Such lists have delays of their own, which only a time without them resets.
 #[derive(Debug, Default)]
 pub struct WatchBackoff {
-    attempts: u32,
+    failures: Attempts,
+    expired: Attempts,
+}
+
+#[derive(Debug, Default)]
+struct Attempts {
+    count: u32,
     /// When the last delay ends.
     until: Option<Instant>,
 }
@@ -55,32 +64,44 @@ pub struct WatchBackoff {
 impl WatchBackoff {
     const FIRST: Duration = Duration::from_millis(500);
     const LONGEST: Duration = Duration::from_secs(8);
+    const LONGEST_WITHOUT_KIND: Duration = Duration::from_secs(2);
     /// The time without a failure after which the delay starts again with the first one.
     const FORGET: Duration = Duration::from_secs(60);
+
+    /// A list is complete.
+    pub fn listed(&mut self) {
+        self.failures = Attempts::default();
+    }
+
+    /// The delay after a failure.
+    pub fn after(&mut self, error: &ApiError) -> Duration {
+        match error {
+            ApiError::Expired(_) => self.expired.next(Self::LONGEST),
+            ApiError::NotFound => self.failures.next(Self::LONGEST_WITHOUT_KIND),
+            _ => self.failures.next(Self::LONGEST),
+        }
+    }
 }
 
-impl Iterator for WatchBackoff {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
+impl Attempts {
+    fn next(&mut self, longest: Duration) -> Duration {
         let now = Instant::now();
-        if self.until.is_some_and(|until| now >= until + Self::FORGET) {
-            self.attempts = 0;
+        if self
+            .until
+            .is_some_and(|until| now >= until + WatchBackoff::FORGET)
+        {
+            self.count = 0;
         }
-        let pause = Self::FIRST.saturating_mul(1 << self.attempts.min(16));
-        self.attempts = self.attempts.saturating_add(1);
-        let pause = pause.min(Self::LONGEST);
+        let pause = WatchBackoff::FIRST.saturating_mul(1 << self.count.min(16));
+        self.count = self.count.saturating_add(1);
+        let pause = pause.min(longest);
         // A keyed hash of nothing is random, because every instance has another key.
         let random = RandomState::new().hash_one(()) % 1_024;
         let off = pause / 4 * u32::try_from(random).unwrap_or_default() / 1_024;
         let pause = pause.saturating_sub(off);
         self.until = Some(now + pause);
-        Some(pause)
+        pause
     }
-}
-
-impl Backoff for WatchBackoff {
-    fn reset(&mut self) {}
 }
 
 /// The delays before a follower that ended starts again: they double up to a minute.
@@ -184,50 +205,47 @@ pub fn backoff_interval(every: Duration, in_vain: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
-    use futures::{StreamExt as _, stream};
-    use kube::runtime::WatchStreamExt as _;
-    use tokio::time::sleep;
-
     use super::*;
+
+    fn unavailable() -> ApiError {
+        ApiError::Unavailable("503".to_owned())
+    }
 
     #[test]
     fn a_watch_that_is_refused_is_tried_again_within_eight_seconds() {
-        let mut backoff = WatchBackoff::default();
-        let pauses: Vec<Duration> = backoff.by_ref().take(100).collect();
-        for (attempt, pause) in pauses.iter().enumerate() {
-            let whole = Duration::from_millis(500) * (1 << attempt.min(4));
-            assert!(*pause <= whole && *pause >= whole * 3 / 4, "{attempt}: {pause:?}");
+        for (error, doublings) in [
+            (unavailable(), 4),
+            (ApiError::Expired(None), 4),
+            (ApiError::NotFound, 2),
+        ] {
+            let mut backoff = WatchBackoff::default();
+            let pauses: Vec<Duration> = (0..100).map(|_| backoff.after(&error)).collect();
+            for (attempt, pause) in pauses.iter().enumerate() {
+                let whole = WatchBackoff::FIRST * (1 << attempt.min(doublings));
+                assert!(*pause <= whole && *pause >= whole * 3 / 4, "{attempt}: {pause:?}");
+            }
+            assert!(pauses[4..].iter().any(|pause| pause != &pauses[4]), "{pauses:?}");
         }
-        assert!(pauses[4..].iter().any(|pause| pause != &pauses[4]), "{pauses:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_again_and_again_is_tried_every_eight_seconds_and_soon_after_a_while_without_failure()
-     {
-        let start = Instant::now();
-        // What kube's watcher sends while its list fails.
-        let failing = stream::iter(0_u32..).flat_map(|_| stream::iter([Ok("Init"), Err("429")]));
-        let mut failing = pin!(failing.backoff(WatchBackoff::default()));
-        let mut attempts = 0;
-        while start.elapsed() < Duration::from_secs(600) {
-            attempts += usize::from(failing.next().await == Some(Ok("Init")));
+    async fn a_list_or_a_while_without_failure_resets_the_delay_and_lists_alone_do_not_hurry_expired_watches()
+    {
+        let mut backoff = WatchBackoff::default();
+        let fail =
+            |backoff: &mut WatchBackoff, error: &ApiError| (0..10).map(|_| backoff.after(error)).last();
+        assert!(fail(&mut backoff, &unavailable()) > Some(WatchBackoff::LONGEST / 2));
+        backoff.listed();
+        assert!(backoff.after(&unavailable()) <= WatchBackoff::FIRST);
+        assert!(fail(&mut backoff, &unavailable()) > Some(WatchBackoff::LONGEST / 2));
+        tokio::time::sleep(WatchBackoff::FORGET * 2).await;
+        assert!(backoff.after(&unavailable()) <= WatchBackoff::FIRST);
+        let expired = ApiError::Expired(None);
+        for _ in 0..10 {
+            backoff.listed();
+            backoff.after(&expired);
         }
-        assert!((75..=110).contains(&attempts), "{attempts} lists in ten minutes");
-
-        let works = stream::once(async {
-            sleep(WatchBackoff::FORGET * 2).await;
-            Ok("Apply")
-        });
-        let recovers = stream::iter([Err("503"); 10]).chain(works);
-        let recovers = recovers.chain(stream::iter([Err("503"), Ok("Init")]));
-        let mut recovers = pin!(recovers.backoff(WatchBackoff::default()));
-        while recovers.next().await != Some(Ok("Apply")) {}
-        assert_eq!(recovers.next().await, Some(Err("503")));
-        let failed = Instant::now();
-        assert_eq!(recovers.next().await, Some(Ok("Init")));
-        assert!(failed.elapsed() <= WatchBackoff::FIRST, "{:?}", failed.elapsed());
+        assert!(backoff.after(&expired) > WatchBackoff::LONGEST / 2);
     }
 
     #[test]

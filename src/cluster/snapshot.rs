@@ -47,8 +47,10 @@ pub struct Snapshot {
 pub struct NamespacePolicy {
     /// The effective policy.
     pub policy: Policy,
-    /// Whether placement adds tolerations to the Windows pods that are created there.
+    /// Whether placement applies to the Windows pods that are created there.
     pub places: bool,
+    /// Whether `/mutate` is called for its pods.
+    pub is_reviewed: bool,
 }
 
 impl Snapshot {
@@ -112,7 +114,8 @@ impl Snapshot {
             policy.namespace_default_os = None;
         }
         NamespacePolicy {
-            places: !is_left_out && policy.placement == PlacementMode::Apply && policy.parts.tolerations,
+            places: !is_left_out && policy.placement == PlacementMode::Apply,
+            is_reviewed: !is_left_out,
             policy,
         }
     }

@@ -1,5 +1,4 @@
-//! Objects that carry pods, as the API server stores them: lists of them, and watches on them, each object as raw
-//! JSON that is dropped after it was read.
+//! Lists and watches of the stored objects that contain pods. Each object is raw JSON and is dropped after use.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,8 +17,8 @@ use crate::model::workload::Kind;
 
 /// How long the API server may take to begin a watch.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A line of a watch that is longer leaves no buffer of its size behind.
-const LONG: usize = 64 << 10;
+/// The buffer of a watch shrinks to this size after a longer line.
+const MAX_KEPT_BUFFER: usize = 64 << 10;
 
 /// Objects of one kind in the whole cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,7 +30,7 @@ pub struct ObjectList {
 }
 
 impl ObjectList {
-    /// Every kind that carries a pod, with these custom resources.
+    /// Every kind that contains pods, including these custom resources.
     pub fn all(custom: &[(Kind, String)]) -> Vec<ObjectList> {
         let of = |kind, path| ObjectList { kind, path };
         let custom = custom
@@ -45,7 +44,7 @@ impl ObjectList {
 }
 
 impl ObjectList {
-    /// The version from which a watch misses nothing that a list shows from now on.
+    /// The current resourceVersion: a watch from it contains every change after a list that starts now.
     ///
     /// # Errors
     /// The API server refuses, or does not answer with a list.
@@ -53,7 +52,7 @@ impl ObjectList {
         self.listing().resource_version(client).await
     }
 
-    /// Everything there is, or in one namespace, by pages.
+    /// All objects, or those of one namespace, by pages.
     pub fn pages(&self, namespace: Option<&str>) -> Pages {
         let listing = self.listing();
         Pages::of(match namespace {
@@ -66,7 +65,7 @@ impl ObjectList {
         Listing::of(self.kind, &self.path)
     }
 
-    /// Everything that changes from a version on.
+    /// A watch of the changes after a version.
     ///
     /// # Errors
     /// The API server refuses, or does not answer in time.
@@ -127,29 +126,29 @@ impl<'h> ObjectHeadMeta<'h> {
 /// One change of an object.
 #[derive(PartialEq, Eq, Debug)]
 pub enum ObjectChange<'c> {
-    /// It was made or changed.
+    /// It was created or changed.
     Seen(&'c str),
-    /// It was deleted: as it was then.
+    /// It was deleted; its last state.
     Gone(&'c str),
 }
 
 /// Why a watch ended.
 #[derive(PartialEq, Eq, Debug)]
 pub enum WatchEnded {
-    /// In its time: it goes on from the last version.
+    /// The API server closed it after the usual time: continue from the last version.
     InTime,
-    /// What happened after its last version is not known any more.
+    /// The API server no longer has the changes after the last version: list again.
     Expired,
-    /// Something else, in words.
+    /// Another error.
     Broken(String),
 }
 
-/// A watch that is under way.
+/// An open watch.
 #[derive(Debug)]
 pub struct ObjectWatch<R> {
     lines: R,
     line: Vec<u8>,
-    /// Whether the line was read to its end: what is not goes on with the next call.
+    /// Whether `line` is complete. If not, the next call continues it.
     is_read: bool,
 }
 
@@ -173,16 +172,15 @@ struct VersionedMeta {
 }
 
 impl<R: AsyncBufRead + Unpin> ObjectWatch<R> {
-    /// The next change that is no bookmark; `version` follows everything that was read. Nothing is lost where this is
-    /// not waited for to its end.
+    /// The next change that is not a bookmark; updates `version` with every event. Cancel safe.
     ///
     /// # Errors
-    /// The watch has ended, and how.
+    /// Why the watch ended.
     pub async fn next(&mut self, version: &mut String) -> Result<ObjectChange<'_>, WatchEnded> {
         loop {
             if std::mem::take(&mut self.is_read) {
                 self.line.clear();
-                self.line.shrink_to(LONG);
+                self.line.shrink_to(MAX_KEPT_BUFFER);
             }
             match self.lines.read_until(b'\n', &mut self.line).await {
                 Ok(0) if self.line.is_empty() => return Err(WatchEnded::InTime),
@@ -197,7 +195,7 @@ impl<R: AsyncBufRead + Unpin> ObjectWatch<R> {
     }
 }
 
-/// Whether a line only tells a version, which is then noted.
+/// Whether a line is a bookmark; its version is then stored in `version`.
 fn is_bookmark(line: &[u8], version: &mut String) -> Result<bool, WatchEnded> {
     let event = event(line)?;
     if event.r#type == "BOOKMARK" {

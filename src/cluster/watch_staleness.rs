@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::process::metrics::Metrics;
 
-/// The age at which a watch is logged as stale. An API server sends bookmarks on a quiet watch about once a minute,
-/// and ends each watch within five minutes; if it does neither, the watch receives nothing.
+/// The age at which a watch is logged as stale. An API server need not send anything on a watch of objects that do not
+/// change. But it ends each watch after two minutes (`WATCH_SECONDS`), and then answers the next request.
 const STALE: Duration = Duration::from_secs(180);
 /// How often staleness is checked.
 const LOOK: Duration = Duration::from_secs(15);

@@ -13,8 +13,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
+use kube::runtime::watcher;
 use kube::runtime::watcher::{Config, Event};
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, CustomResourceExt as _, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
@@ -36,6 +36,11 @@ use crate::process::tasks::{TaskEnded, Tasks};
 const GATHER: Duration = Duration::from_millis(100);
 /// How often the version of the API server is read: it changes during a cluster upgrade.
 const ASK_VERSION: Duration = Duration::from_secs(10 * 60);
+/// How long the API server may keep a watch open. It need not send anything for that long: without progress notifications
+/// from etcd (before 3.4.25 and 3.5.8, or without `--experimental-watch-progress-notify-interval`) it sends no bookmarks for a
+/// kind that does not change. Its answer to the next request shows that the watch works, before
+/// [`watch_staleness`](super::watch_staleness) reports it.
+const WATCH_SECONDS: u32 = 120;
 /// Objects per page of the initial list. A node with its images is tens of kilobytes, and a whole page is held in
 /// memory.
 const PAGE: u32 = 100;
@@ -193,7 +198,8 @@ async fn watch_kind<K, T>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut events = std::pin::pin!(watcher(api, config).backoff(WatchBackoff::default()));
+    let mut events = std::pin::pin!(watcher(api, config.timeout(WATCH_SECONDS)));
+    let mut backoff = WatchBackoff::default();
     // The pages of a list so far; the previous list is valid until this one is complete.
     let mut listed = BTreeMap::new();
     while let Some(event) = events.next().await {
@@ -203,13 +209,21 @@ async fn watch_kind<K, T>(
                 let name = name_of(&object);
                 listed.extend(trim(object).map(|trimmed| (name, Arc::new(trimmed))));
             }
-            Ok(Event::InitDone) => seen(Ok(WatchEvent::All(std::mem::take(&mut listed)))),
+            Ok(Event::InitDone) => {
+                backoff.listed();
+                seen(Ok(WatchEvent::All(std::mem::take(&mut listed))));
+            }
             Ok(Event::Apply(object)) => {
                 let name = name_of(&object);
                 seen(Ok(WatchEvent::One(name, trim(object))));
             }
             Ok(Event::Delete(object)) => seen(Ok(WatchEvent::One(name_of(&object), None))),
-            Err(error) => seen(Err(error.into())),
+            Err(error) => {
+                let error = ApiError::from(error);
+                let delay = backoff.after(&error);
+                seen(Err(error));
+                tokio::time::sleep(delay).await;
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use super::leader_loop::{PassResult, SnapshotController};
 use crate::cluster::errors::answered;
 use crate::cluster::lease::Leadership;
-use crate::cluster::pool_history::{NODE_POOLS_CONFIG_MAP, PoolHistory, SEEN_KEY};
+use crate::cluster::pool_history::{NODE_POOLS_CONFIG_MAP, PoolHistory};
 use crate::cluster::snapshot::Snapshot;
 
 /// The least time between two writes; a pool that appears and disappears in between may be missed.
@@ -39,10 +39,12 @@ impl SnapshotController for PoolHistoryController {
     /// Writes the history if it has changed.
     async fn pass(&mut self, snapshot: &Snapshot, _: &Leadership) -> PassResult {
         let known = snapshot.view.seen.get(NODE_POOLS_CONFIG_MAP);
-        let history = (snapshot.pools).after(&snapshot.view.nodes, snapshot.facts.today);
-        let text = history.to_json();
+        let facts = &snapshot.facts;
+        let labels = facts.policy_pool_labels();
+        let history = (snapshot.pools).after(&snapshot.view.nodes, &labels, facts.today);
+        let data = history.to_data();
         let nothing_yet = known.is_none() && history == PoolHistory::default();
-        if nothing_yet || known.is_some_and(|known| known.pools == text) {
+        if nothing_yet || known.is_some_and(|known| known.pools == data) {
             return PassResult::default();
         }
         let namespace = &self.namespace;
@@ -54,7 +56,7 @@ impl SnapshotController for PoolHistoryController {
                 labels: Some([("app.kubernetes.io/managed-by".to_owned(), "transom".to_owned())].into()),
                 ..ObjectMeta::default()
             },
-            data: Some([(SEEN_KEY.to_owned(), text)].into()),
+            data: Some(data),
             ..ConfigMap::default()
         };
         let params = PostParams::default();

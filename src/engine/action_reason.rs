@@ -1,7 +1,7 @@
 //! Why a finding's action differs from that of its severity.
 
 use crate::model::object::Object;
-use crate::model::policy::{Action, Policy};
+use crate::model::policy::{Action, IgnoredFields, Policy};
 use crate::model::requester::Origin;
 use crate::rules::Finding;
 
@@ -31,6 +31,8 @@ pub fn action_reason(
         "its owner's controller is assumed to have created it, and the owner was evaluated".to_owned()
     } else if subject.is_written_by_kubectl(&finding.path) {
         "a profile of kubectl debug sets the field".to_owned()
+    } else if policy.ignored_fields == IgnoredFields::Remove {
+        "Windows ignores the field, and it stays because Pod Security may require it".to_owned()
     } else {
         let word = policy.ignored_fields.as_str();
         format!("Windows ignores the field, and validation.ignoredFields of the policy {name} is {word}")
@@ -51,7 +53,6 @@ mod tests {
     use crate::engine::evaluate;
     use crate::model::facts::Facts;
     use crate::model::object::ReviewStage;
-    use crate::model::policy::IgnoredFields;
     use crate::model::workload::Kind;
 
     #[test]

@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 
 use schemars::JsonSchema;
 
-use super::exemption;
+use super::exemption::Exemptions;
 use super::mutation::Mutation;
 use super::os_inference::infer_os;
+use super::scheduling::images;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
 use crate::model::object::Object;
@@ -18,7 +19,7 @@ use crate::model::policy::{Action, Policy};
 use crate::model::requester::Origin;
 use crate::model::severity::{Class, Severity};
 use crate::model::string_enum::string_enum;
-use crate::rules::{self, Cx, Finding, Image};
+use crate::rules::{self, Cx, Finding, Required};
 
 string_enum! {
     /// What admission does with the object.
@@ -185,22 +186,34 @@ pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, po
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
     let mut findings = Vec::new();
     // If a rule has more findings than are kept, the most important one is kept; exempt findings are not.
-    let weigh = |finding: &Finding| {
-        let lifted = exemption::is_lifted(finding, subject.pod(), policy);
-        (!lifted).then(|| enforced_action(finding, subject, policy))
-    };
+    let exemptions = Exemptions::new(policy, subject.pod());
+    let weigh =
+        |finding: &Finding| (!exemptions.covers(finding)).then(|| enforced_action(finding, subject, policy));
     for rule in rules::applicable(&as_written) {
         rule.run_weighed(&as_written, &mut findings, &weigh);
     }
     let is_cut = findings.iter().any(|finding| !finding.beyond.is_empty());
-    let exempted = exemption::lift(&mut findings, subject.pod(), policy);
+    let exempted = exemptions.lift(&mut findings);
     for finding in &mut findings {
         finding.enforced_action = enforced_action(finding, subject, policy);
         finding.action = finding.enforced_action.min(policy.validation);
     }
     let is_complete = policy.actions.is_empty() && exempted.is_empty() && !is_cut;
-    let mutation = Mutation::plan(&as_written, &findings, is_complete);
+    // Admission does not know what the author states.
+    let mutation = if inference.is_stated() {
+        Mutation::default()
+    } else {
+        Mutation::plan(&as_written, &findings, is_complete)
+    };
     mutation.resolve(&as_written, &mut findings);
+    for finding in &mut findings {
+        // A pod that has what Pod Security requires runs.
+        let is_kept = finding.required != Required::Never && mutation.kept.contains(&finding.path);
+        if is_kept && is_tolerated(finding, subject, policy) {
+            finding.enforced_action = finding.enforced_action.min(Action::Warn);
+            finding.action = finding.action.min(Action::Warn);
+        }
+    }
     findings.sort_by_cached_key(order);
 
     let removed = mutation.removed().cloned().collect();
@@ -213,18 +226,6 @@ pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, po
         findings,
         removed,
         exempted,
-    }
-}
-
-/// The images of the pod's containers, if rules will read them: those of a pod that may be for Windows.
-pub(super) fn images<'s>(
-    subject: &'s Object<'s>,
-    verdict: Verdict,
-    facts: &'s Facts,
-) -> Vec<Option<Image<'s>>> {
-    match subject.pod() {
-        Some(pod) if matches!(verdict, Verdict::Windows | Verdict::Conflicting) => Image::of_pod(pod, facts),
-        _ => Vec::new(),
     }
 }
 

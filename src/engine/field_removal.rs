@@ -1,16 +1,55 @@
-//! Removes from a Windows pod the fields that Windows ignores and the API server would reject, and nothing else.
+//! Removes from a Windows pod the fields that Windows ignores and the API server would reject, and nothing else. A field that
+//! Pod Security may require stays: a pod that the API server accepts must not become one that it rejects.
 
 use super::pod_patch::PodPatch;
 use crate::model::edit::Edit;
+use crate::model::facts::PodSecurity;
 use crate::model::path::Path;
-use crate::rules::Finding;
+use crate::rules::{Finding, Required};
 
-/// Plans the removal of every removable field that was found below this path.
-pub fn plan_removals(patch: &mut PodPatch<'_, '_>, findings: &[Finding], below: &Path) {
-    for finding in findings {
-        let is_meant = finding.is_removable() && finding.path.starts_with(below);
-        if let (true, Some(Edit::Remove(path))) = (is_meant, &finding.edit) {
-            patch.remove(path);
+/// The pod that is stored, as Pod Security sees it.
+#[derive(Clone, Copy)]
+pub struct StoredPod {
+    /// The profile of its namespace.
+    pub profile: PodSecurity,
+    /// Whether it will have `spec.os.name: windows`.
+    pub is_for_windows: bool,
+}
+
+impl StoredPod {
+    /// Whether Pod Security accepts the pod without a field if it accepts the pod with it.
+    pub fn may_lose(self, finding: &Finding) -> bool {
+        match finding.required {
+            Required::Never => true,
+            Required::UnlessWindows { .. } => match self.profile {
+                PodSecurity::Lower => true,
+                PodSecurity::Unknown | PodSecurity::Restricted => self.is_for_windows,
+                PodSecurity::RestrictedForAll => false,
+            },
+            Required::ByOthers => false,
         }
     }
+}
+
+/// Plans the removal of every removable field that was found below this path and that the stored pod may lose. Returns the
+/// fields that stay because of Pod Security.
+pub fn plan_removals(
+    patch: &mut PodPatch<'_, '_>,
+    findings: &[Finding],
+    below: &Path,
+    stored: StoredPod,
+) -> Vec<Path> {
+    let mut kept = Vec::new();
+    for finding in findings {
+        let is_meant = finding.is_removable() && finding.path.starts_with(below);
+        let (true, Some(Edit::Remove(path))) = (is_meant, &finding.edit) else {
+            continue;
+        };
+        if stored.may_lose(finding) {
+            patch.remove(path);
+        } else {
+            kept.push(path.clone());
+        }
+    }
+    kept
 }

@@ -1,26 +1,36 @@
 //! The edits that an author makes in a manifest: those that need no decision. Admission uses none of this.
 
-use super::evaluate::{Evaluation, images};
+use super::evaluate::Evaluation;
 use super::placement::{ForbiddenFields, Placement};
 use super::pod_patch::PodPatch;
+use super::scheduling::images;
 use crate::model::edit::Edit;
 use crate::model::facts::Facts;
+use crate::model::node::Taint;
 use crate::model::object::Object;
 use crate::model::os::Verdict;
-use crate::model::path::Path;
+use crate::model::path::{Path, Segment};
 use crate::model::policy::Policy;
 use crate::model::severity::Class;
 use crate::model::workload::Kind;
 use crate::model::workload::custom::PodLayout;
-use crate::rules::{Cx, Finding};
+use crate::rules::{Cx, Finding, Required};
 
 /// Rules about an ignored field that shows what the author wants; the remedy has another way to get it.
 const INTENTS: [&str; 2] = ["host-network", "hyperv-annotation"];
 
 /// The edit that resolves a finding in a manifest without a decision: the removal of a field that Windows ignores, the
 /// stable name of a deprecated label, the spelling of a value. Not an edit that changes what the pod does.
-pub fn safe_edit(finding: &Finding, kind: Kind) -> Option<&Edit> {
+///
+/// Pod Security may require a field in the namespace that the object will be in. `for_windows`: whether the same edit
+/// writes `spec.os.name: windows`.
+pub fn safe_edit(finding: &Finding, kind: Kind, for_windows: bool) -> Option<&Edit> {
     let edit = finding.edit.as_ref()?;
+    match finding.required {
+        Required::UnlessWindows { is_windows } if !is_windows && !for_windows => return None,
+        Required::ByOthers => return None,
+        Required::Never | Required::UnlessWindows { .. } => {}
+    }
     if is_shared(edit.path(), kind) {
         return None;
     }
@@ -49,7 +59,7 @@ fn is_shared(path: &Path, kind: Kind) -> bool {
     has_several && !POD_LISTS.iter().any(|list| text.contains(&format!(".{list}[")))
 }
 
-/// The edits that place the pods of an object, and the fields that prevent setting `spec.os.name`.
+/// The edits that place the pods of an object, each with its reason, and the fields that prevent setting `spec.os.name`.
 ///
 /// The manifest of every workload is placed, also that of a DaemonSet: its controller reads the template as written.
 pub fn placement_edits(
@@ -57,7 +67,7 @@ pub fn placement_edits(
     facts: &Facts,
     policy: &Policy,
     evaluation: &Evaluation,
-) -> (Vec<Edit>, Vec<Path>) {
+) -> (Vec<(Edit, String)>, Vec<Path>) {
     let inference = &evaluation.inference;
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, inference, facts, policy, &images);
@@ -78,6 +88,43 @@ pub fn placement_edits(
         Verdict::Linux | Verdict::Unknown => placement.linux_pod(&mut patch),
         Verdict::Conflicting => {}
     }
-    let edits = patch.into_parts().0;
-    (edits.into_iter().map(|(edit, _)| edit).collect(), withheld)
+    let edits = patch.into_parts().0.into_iter();
+    let edits = edits.map(|(edit, _)| {
+        let reason = reason(&edit, facts, policy);
+        (edit, reason)
+    });
+    (edits.collect(), withheld)
+}
+
+/// Why placement makes an edit.
+fn reason(edit: &Edit, facts: &Facts, policy: &Policy) -> String {
+    let (Edit::Set(path, value) | Edit::Append(path, value)) = edit else {
+        return "placement writes the stable label instead".to_owned();
+    };
+    let has = |field: &'static str| path.segments().contains(&Segment::Field(field));
+    if !has("tolerations") {
+        let of_nodes = if has("os") {
+            "the API server then checks the pod as a Windows pod"
+        } else {
+            "the pod can run only on such nodes"
+        };
+        return of_nodes.to_owned();
+    }
+    let toleration = value.get(0).unwrap_or(value);
+    let is_meant = |taint: &&Taint| {
+        toleration["key"] == *taint.key
+            && toleration["value"] == *taint.value
+            && toleration["effect"] == *taint.effect
+    };
+    let mut of_nodes = facts.sorts().chain(&facts.pools).flat_map(|host| &host.taints);
+    match (of_nodes.find(is_meant), policy.taints.iter().find(is_meant)) {
+        (Some(taint), _) => format!("Windows nodes have the taint {taint}"),
+        (None, Some(taint)) => {
+            format!(
+                "placement.toleratedTaints of the policy {} lists the taint {taint}",
+                policy.name
+            )
+        }
+        (None, None) => "placement adds the toleration".to_owned(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::field_removal;
+use super::field_removal::{StoredPod, plan_removals};
 use super::placement::{ForbiddenFields, Placement};
 use super::pod_patch::PodPatch;
 use crate::model::edit::Edit;
@@ -12,7 +12,7 @@ use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
 use crate::model::policy::{IgnoredFields, LinuxPods, PlacementMode};
 use crate::model::workload::Kind;
-use crate::rules::{Cx, Finding, Resolver};
+use crate::rules::{Cx, Finding, Required, Resolver};
 
 /// The changes that let a pod run on a suitable node.
 #[derive(Default)]
@@ -23,6 +23,8 @@ pub struct Mutation<'p> {
     pub would_edit: Vec<Edit>,
     /// The fields that prevented placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,
+    /// The ignored fields that stay because Pod Security may require them.
+    pub kept: Vec<Path>,
     /// The pod with the edits, if there are any.
     changed: Option<Template<'p>>,
 }
@@ -50,18 +52,20 @@ impl<'p> Mutation<'p> {
             },
         };
         let removes = policy.ignored_fields == IgnoredFields::Remove;
-        let (on, withheld) = builder.patch(policy.placement == PlacementMode::Apply, removes);
-        let (edits, changed) = on.into_parts();
+        let on = builder.draft(policy.placement == PlacementMode::Apply, removes);
+        let (edits, changed) = on.patch.into_parts();
         let mut changes = Mutation {
             edits,
             would_edit: Vec::new(),
-            withheld,
+            withheld: on.withheld,
+            kept: on.kept,
             changed,
         };
         if policy.placement == PlacementMode::DryRun {
-            let (both, withheld) = builder.patch(true, removes);
-            changes.would_edit = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
-            changes.withheld = withheld;
+            let both = builder.draft(true, removes);
+            let edits = both.patch.into_parts().0;
+            changes.would_edit = edits.into_iter().map(|(edit, _)| edit).collect();
+            changes.withheld = both.withheld;
         }
         changes
     }
@@ -129,10 +133,33 @@ struct MutationBuilder<'p, 'f> {
     placement: Placement<'p, 'f>,
 }
 
+/// A draft of the pod.
+struct Draft<'p> {
+    patch: PodPatch<'p, 'p>,
+    /// The fields that prevented placement from setting `spec.os.name`.
+    withheld: Vec<Path>,
+    /// The ignored fields that stay because Pod Security may require them.
+    kept: Vec<Path>,
+}
+
+impl Draft<'_> {
+    fn is_for_windows(&self) -> bool {
+        self.patch.pod().os_name() == Some(Os::Windows.label())
+    }
+}
+
+/// The ignored fields that a draft removes.
+#[derive(Clone, Copy)]
+enum Removal {
+    /// None.
+    Nothing,
+    /// Those that a pod may lose if it has `spec.os.name: windows` afterwards, or not.
+    Fields { is_for_windows: bool },
+}
+
 impl<'p> MutationBuilder<'p, '_> {
-    /// The pod with the active parts of placement and field removal; and the fields that prevented placement from
-    /// setting `spec.os.name`.
-    fn patch(&self, placement: bool, removal: bool) -> (PodPatch<'p, 'p>, Vec<Path>) {
+    /// The pod with the active parts of placement and field removal.
+    fn draft(&self, placement: bool, removal: bool) -> Draft<'p> {
         let Cx {
             subject,
             inference,
@@ -140,53 +167,81 @@ impl<'p> MutationBuilder<'p, '_> {
             ..
         } = self.placement.as_written;
         let spec = subject.spec_path();
-        let mut patch = PodPatch::new(self.template, spec.clone());
-        let mut withheld = Vec::new();
+        let mut draft = self.empty();
+        let is_for_windows = draft.is_for_windows();
         match inference.verdict {
             Verdict::Windows if self.is_drafted_whole() => {
                 let removal = removal && self.removes_ignored_fields();
                 let added: &[Path] = if placement { &subject.added_fields } else { &[] };
-                (patch, withheld) = self.whole(placement, removal, added);
-                let is_for_windows = patch.pod().os_name() == Some(Os::Windows.label());
-                if self.is_constrained() && !is_for_windows {
-                    (patch, withheld) = self.whole(placement, false, &[]);
+                let removes = |is_for_windows| {
+                    if removal {
+                        Removal::Fields { is_for_windows }
+                    } else {
+                        Removal::Nothing
+                    }
+                };
+                draft = self.whole(placement, removes(true), added);
+                if self.is_constrained() && !draft.is_for_windows() {
+                    draft = self.whole(placement, Removal::Nothing, &[]);
+                } else if removal && !draft.is_for_windows() && self.may_keep_fields() {
+                    // What prevents it would be removed, except for these fields.
+                    let withheld = draft.withheld;
+                    draft = self.whole(placement, removes(false), added);
+                    draft.withheld = withheld;
                 }
             }
             // The DaemonSet controller reads placement from the template, so only fields are removed from its pods.
             Verdict::Windows if subject.kind.is_daemon_set() && removal && self.removes_ignored_fields() => {
-                field_removal::plan_removals(&mut patch, self.findings, &spec);
+                self.remove(&mut draft, &spec, is_for_windows);
             }
             // kubectl's own debug profiles add what the API server then rejects: always removed while placement is
             // active.
             Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
-                field_removal::plan_removals(&mut patch, self.findings, &spec.field("ephemeralContainers"));
+                self.remove(&mut draft, &spec.field("ephemeralContainers"), is_for_windows);
             }
             Verdict::Linux | Verdict::Unknown
                 if placement && policy.linux_pods == LinuxPods::Apply && self.is_drafted_whole() =>
             {
-                self.placement.linux_pod(&mut patch);
+                self.placement.linux_pod(&mut draft.patch);
             }
             _ => {}
         }
-        (patch, withheld)
+        draft
+    }
+
+    /// The pod as it is.
+    fn empty(&self) -> Draft<'p> {
+        Draft {
+            patch: PodPatch::new(self.template, self.placement.as_written.subject.spec_path()),
+            withheld: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Removes the fields below this path that the pod may lose.
+    fn remove(&self, draft: &mut Draft<'p>, below: &Path, is_for_windows: bool) {
+        let Cx { subject, facts, .. } = self.placement.as_written;
+        let stored = StoredPod {
+            profile: facts.pod_security(&subject.namespace),
+            is_for_windows,
+        };
+        draft.kept = plan_removals(&mut draft.patch, self.findings, below, stored);
     }
 
     /// The whole pod with placement and field removal, and without these fields.
-    fn whole(&self, placement: bool, removal: bool, added: &[Path]) -> (PodPatch<'p, 'p>, Vec<Path>) {
-        let spec = self.placement.as_written.subject.spec_path();
-        let mut patch = PodPatch::new(self.template, spec.clone());
-        if removal {
-            field_removal::plan_removals(&mut patch, self.findings, &spec);
+    fn whole(&self, placement: bool, removal: Removal, added: &[Path]) -> Draft<'p> {
+        let mut draft = self.empty();
+        if let Removal::Fields { is_for_windows } = removal {
+            let spec = self.placement.as_written.subject.spec_path();
+            self.remove(&mut draft, &spec, is_for_windows);
         }
         for field in added {
-            patch.remove(field);
+            draft.patch.remove(field);
         }
-        let withheld = if placement {
-            self.placement.windows(&mut patch)
-        } else {
-            Vec::new()
-        };
-        (patch, withheld)
+        if placement {
+            draft.withheld = self.placement.windows(&mut draft.patch);
+        }
+        draft
     }
 
     /// Whether OpenShift has written its defaults into the pod. After all webhooks OpenShift checks for them again in a
@@ -203,6 +258,12 @@ impl<'p> MutationBuilder<'p, '_> {
         let template = self.template;
         template.has_spec
             && (subject.kind == Kind::Pod || template.spec.os_name() != Some(Os::Windows.label()))
+    }
+
+    /// Whether a field may stay that a pod with `spec.os.name: windows` may lose.
+    fn may_keep_fields(&self) -> bool {
+        let mut required = self.findings.iter().map(|finding| finding.required);
+        required.any(|required| matches!(required, Required::UnlessWindows { .. }))
     }
 
     /// Whether everything in the pod may change. Workload templates are drafted too, to see what admission of their

@@ -1,9 +1,11 @@
 //! Operating system inference: the evidence of a subject, strongest first, and the resulting verdict.
 
+use super::scheduling::{AdmissionStage, constraints};
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, os_hint};
 use crate::model::image_facts::ImageFacts;
-use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
+use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, Host, OS_LABEL, OWN_LABELS, RESTRICTED_BUILD_LABEL};
+use crate::model::node_affinity::{KnownNodeLabels as _, Match};
 use crate::model::object::Object;
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
 use crate::model::os_selectors::{os_of_label, os_of_terms};
@@ -17,7 +19,8 @@ mod linux_signs;
 /// Collects the evidence about a subject's operating system and determines the verdict.
 ///
 /// The first evidence decides; if strong evidence disagrees, the verdict is Conflicting. Weak evidence (images, the
-/// namespace's default) applies only without strong evidence, and proves nothing if it disagrees.
+/// namespace's default) applies only without strong evidence, and proves nothing if it disagrees. A default of Windows
+/// applies only to pods that some Windows node can run.
 pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inference {
     let Some(pod) = subject.pod() else {
         return Inference {
@@ -35,11 +38,22 @@ pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inferen
     signs.of_runtime_class(pod, facts);
     signs.of_host_process(pod);
     if signs.evidence.is_empty() {
-        let images_agree =
-            policy.image_evidence == ImageEvidence::Disabled || signs.of_images(subject, pod, facts);
-        let agrees =
-            |os: &Os| images_agree && (*os == Os::Linux || !linux_signs::is_of_kubevirt(subject, pod));
-        if let Some(os) = policy.namespace_default_os.filter(agrees) {
+        let by_images = match policy.image_evidence {
+            ImageEvidence::Disabled => ImageSigns::default(),
+            ImageEvidence::Names | ImageEvidence::Registry => signs.of_images(subject, pod, facts),
+        };
+        if let Some(os) = subject.stated_os.filter(|_| signs.evidence.is_empty()) {
+            let value = format!("{} (--os)", os.label());
+            signs.add(EvidenceKind::Stated, signs.spec.clone(), value, os);
+        }
+        let applies = |os: &Os| {
+            !by_images.disagree
+                && (*os == Os::Linux
+                    || (!by_images.has_linux
+                        && !linux_signs::is_of_kubevirt(subject, pod)
+                        && may_run_on_windows(subject, facts)))
+        };
+        if let Some(os) = policy.namespace_default_os.filter(applies) {
             let value = format!("{} (the policy's default)", os.label());
             signs.add(
                 EvidenceKind::Namespace,
@@ -54,6 +68,36 @@ pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inferen
         verdict: weigh(&evidence),
         evidence,
     }
+}
+
+/// Whether a known Windows node or pool matches what the pod requires of its node; true if no nodes are known.
+///
+/// Taints do not count: placement adds the tolerations of a Windows pod.
+fn may_run_on_windows(subject: &Object<'_>, facts: &Facts) -> bool {
+    if !facts.knows_nodes {
+        return true;
+    }
+    let Some(constraints) = constraints(subject, facts, AdmissionStage::Merged) else {
+        return false;
+    };
+    let bound_to = subject.pod().and_then(|pod| pod.node_name.as_deref());
+    let matches = |host: &Host| {
+        bound_to.is_none_or(|node| host.node_name() == Some(node)) && constraints.matches(host) != Match::No
+    };
+    if bound_to.is_some() || constraints.name_any(&OWN_LABELS) {
+        facts.hosts().iter().chain(&facts.pools).any(matches)
+    } else {
+        facts.sorts().chain(&facts.pools).any(matches)
+    }
+}
+
+/// What the images of a pod show in addition to evidence.
+#[derive(Default)]
+struct ImageSigns {
+    /// They contradict each other or what created the pod: no weak evidence applies.
+    disagree: bool,
+    /// One of them is for Linux only, by its registry or by its name.
+    has_linux: bool,
 }
 
 fn weigh(evidence: &[Evidence]) -> Verdict {
@@ -121,7 +165,7 @@ impl OsEvidence {
 
     fn of_affinity(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
         let terms = pod.required_terms();
-        let Some((os, t, e)) = os_of_terms(terms, &facts.pool_labels) else {
+        let Some((os, t, e)) = os_of_terms(terms, &pod.node_selector, &facts.pool_labels) else {
             return;
         };
         let Some(expression) = terms.get(t).and_then(|term| term.match_expressions.get(e)) else {
@@ -200,14 +244,13 @@ impl OsEvidence {
         self.add(EvidenceKind::HostProcess, path, "true", Os::Windows);
     }
 
-    /// Adds the evidence of the images. Returns false if they contradict each other or what created the pod; then no
-    /// weak evidence applies.
+    /// Adds the evidence of the images.
     ///
     /// An image that exists for Windows only decides, regardless of the rest of the pod: a rule reports the rest. The
     /// tag of any other image applies only if no image and no field of the pod is for Linux. Of Linux images, only the
     /// registry's answer makes a pod a Linux pod. What the registry lists takes precedence over the name; an image that
     /// it lists for both systems says nothing.
-    fn of_images(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts) -> bool {
+    fn of_images(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts) -> ImageSigns {
         let (mut certain, mut by_tag, mut linux) = (None, None, None);
         let mut has_linux_image = false;
         for (list, index, container) in pod.visit_containers() {
@@ -235,7 +278,12 @@ impl OsEvidence {
         }
         let contradicted = has_linux_image || linux_signs::is_of_kubevirt(subject, pod);
         let decides = match (certain, by_tag, linux) {
-            (None, Some(_), _) if contradicted => return false,
+            (None, Some(_), _) if contradicted => {
+                return ImageSigns {
+                    disagree: true,
+                    has_linux: has_linux_image,
+                };
+            }
             (None, Some(_), _) if linux_signs::has_linux_field(pod) => None,
             (Some(windows), _, _) | (None, Some(windows), _) => Some((windows, Os::Windows)),
             (None, None, linux) => linux.map(|linux| (linux, Os::Linux)),
@@ -249,7 +297,10 @@ impl OsEvidence {
             };
             self.add(EvidenceKind::Image, path, value, os);
         }
-        true
+        ImageSigns {
+            disagree: false,
+            has_linux: has_linux_image,
+        }
     }
 }
 
@@ -262,6 +313,7 @@ fn of_registry(image: &str, known: &ImageFacts) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use jiff::Timestamp;
@@ -269,8 +321,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::build::Build;
     use crate::model::facts::RuntimeClassFacts;
     use crate::model::image_facts::ImageVariant;
+    use crate::model::node::Taint;
     use crate::model::object::ReviewStage;
     use crate::model::workload::Kind;
 
@@ -358,12 +412,13 @@ mod tests {
         ] {
             let got = verdict_of(images, &json!({}), &facts, &Policy::standalone());
             assert_eq!(got, expected, "{images:?}");
-            // A default applies if images give no evidence, but not if they disagree.
+            // A default applies if images give no evidence, but not if they disagree or one is for Linux only.
             let policy = Policy {
                 namespace_default_os: Some(Os::Windows),
                 ..Policy::standalone()
             };
             let by_default = match (expected, images) {
+                (Unknown, ["nginx:1.29-alpine"]) => Unknown,
                 (Unknown, [_]) => Windows,
                 (expected, _) => expected,
             };
@@ -485,5 +540,92 @@ mod tests {
             verdict(&[windows, (BETA_OS_LABEL, "linux")]),
             Verdict::Conflicting
         );
+    }
+
+    #[test]
+    fn a_default_of_windows_applies_only_if_a_windows_node_or_pool_can_run_the_pod() {
+        let host = |name: &str, pool: &str| Host {
+            name: name.to_owned(),
+            build: Some(Build::new(20348)),
+            taints: vec![Taint::no_schedule("corp.example/locked", "")],
+            labels: BTreeMap::from([
+                (OS_LABEL.to_owned(), "windows".to_owned()),
+                ("agentpool".to_owned(), pool.to_owned()),
+                ("kubernetes.io/hostname".to_owned(), name.to_owned()),
+            ])
+            .into(),
+            ..Host::default()
+        };
+        let mut nodes = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        nodes.knows_nodes = true;
+        let without_windows = nodes.clone();
+        nodes.add_host(host("w1", "win"));
+        nodes.add_host(host("w2", "win"));
+        let mut with_pool = without_windows.clone();
+        with_pool.pools.push(Host {
+            name: "later".to_owned(),
+            may_be_at_zero: true,
+            labels: BTreeMap::from([("agentpool".to_owned(), "win".to_owned())]).into(),
+            ..Host::default()
+        });
+        let unknown = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let terms = |term: serde_json::Value| {
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": [term]}}}})
+        };
+        let named = |name: &str| {
+            terms(json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}))
+        };
+        let in_pool = |pool: &str| {
+            terms(json!({"matchExpressions": [{"key": "agentpool", "operator": "In", "values": [pool]}]}))
+        };
+        let (yes, no) = (Verdict::Windows, Verdict::Unknown);
+        for (spec, image, on_nodes, at_zero) in [
+            (json!({}), "corp.example/app:1", yes, yes),
+            (
+                json!({"nodeSelector": {"agentpool": "win"}}),
+                "corp.example/app:1",
+                yes,
+                yes,
+            ),
+            (
+                json!({"nodeSelector": {"agentpool": "linux"}}),
+                "corp.example/app:1",
+                no,
+                no,
+            ),
+            (
+                json!({"nodeSelector": {"kubernetes.io/hostname": "w2"}}),
+                "corp.example/app:1",
+                yes,
+                no,
+            ),
+            (
+                json!({"nodeSelector": {"kubernetes.io/hostname": "l1"}}),
+                "corp.example/app:1",
+                no,
+                no,
+            ),
+            (named("w2"), "corp.example/app:1", yes, no),
+            (named("l1"), "corp.example/app:1", no, no),
+            (in_pool("win"), "corp.example/app:1", yes, yes),
+            (in_pool("linux"), "corp.example/app:1", no, no),
+            (json!({"nodeName": "w2"}), "corp.example/app:1", yes, no),
+            (json!({"nodeName": "l1"}), "corp.example/app:1", no, no),
+            (json!({}), "registry.k8s.io/coredns/coredns:v1.12.0", no, no),
+            (json!({}), "nginx:1.29", no, no),
+        ] {
+            let policy = Policy {
+                namespace_default_os: Some(Os::Windows),
+                ..Policy::standalone()
+            };
+            let verdict = |facts: &Facts| verdict_of(&[image], &json!({ "spec": spec }), facts, &policy);
+            assert_eq!(verdict(&nodes), on_nodes, "{spec} {image}");
+            assert_eq!(verdict(&with_pool), at_zero, "at zero: {spec} {image}");
+            assert_eq!(verdict(&without_windows), no, "without Windows: {spec} {image}");
+            // Without a list of nodes, only the image says that the pod is for Linux.
+            let by_image = if image.starts_with("corp") { yes } else { no };
+            assert_eq!(verdict(&unknown), by_image, "unknown nodes: {spec} {image}");
+        }
     }
 }

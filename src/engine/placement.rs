@@ -49,6 +49,19 @@ impl<'p> Placement<'p, '_> {
             self.private_ipv4(patch);
             return Vec::new();
         }
+        self.constraints(patch);
+        self.private_ipv4(patch);
+        if parts.os_field {
+            self.os_name(patch)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Plans the active parts that decide which nodes the pod can be scheduled on: selectors, affinity, RuntimeClass
+    /// and tolerations.
+    pub fn constraints(&self, patch: &mut PodPatch<'_, 'p>) {
+        let parts = self.as_written.policy.parts;
         if parts.runtime_class {
             self.runtime_class(patch);
         }
@@ -64,12 +77,6 @@ impl<'p> Placement<'p, '_> {
         }
         if parts.tolerations {
             self.tolerations(patch);
-        }
-        self.private_ipv4(patch);
-        if parts.os_field {
-            self.os_name(patch)
-        } else {
-            Vec::new()
         }
     }
 
@@ -108,7 +115,7 @@ impl<'p> Placement<'p, '_> {
     }
 
     /// Evaluates the pod in the current state of the draft.
-    fn with<T>(&self, patch: &PodPatch<'_, 'p>, visit: impl FnOnce(&PodCx<'_>) -> T) -> T {
+    pub fn with<T>(&self, patch: &PodPatch<'_, 'p>, visit: impl FnOnce(&PodCx<'_>) -> T) -> T {
         let cx = self.as_written.with_draft(patch.template());
         visit(&PodCx {
             cx,

@@ -366,7 +366,7 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
         [Segment::Field("hostPID")] => pod.host_pid = Flag(false),
         [Segment::Field("hostIPC")] => pod.host_ipc = Flag(false),
         [Segment::Field("dnsPolicy")] => pod.dns_policy = None,
-        [Segment::Field("hostUsers")] => pod.host_users = IsPresent(false),
+        [Segment::Field("hostUsers")] => pod.host_users = None,
         [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = IsPresent(false),
         [Segment::Field("securityContext"), Segment::Field(field)] => {
             let Some(context) = &mut pod.security_context else {

@@ -1,13 +1,29 @@
-//! What keeps the pods of an object off a node, as written or after admission. The guard, the planner, scan and
-//! preflight use it; placement reads the same constraints directly.
+//! What keeps the pods of an object off a node: as written, or as they are scheduled, after placement has run on a
+//! cluster. The guard, the planner, scan and preflight ask here; placement reads the same constraints directly.
 
+use super::placement::{ForbiddenFields, Placement};
+use super::pod_patch::PodPatch;
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::model::object::Object;
+use crate::model::os::{Inference, Verdict};
 use crate::model::pod::PodSpec;
 use crate::model::policy::{PlacementMode, Policy};
+pub use crate::rules::placement::reach::FeasibleNodes;
 pub use crate::rules::scheduling::Constraints;
-use crate::rules::scheduling::Givable;
+use crate::rules::{Cx, Image, PodCx};
+
+/// The images of the pod's containers, if rules will read them: those of a pod that may be for Windows.
+pub(super) fn images<'s>(
+    subject: &'s Object<'s>,
+    verdict: Verdict,
+    facts: &'s Facts,
+) -> Vec<Option<Image<'s>>> {
+    match subject.pod() {
+        Some(pod) if matches!(verdict, Verdict::Windows | Verdict::Conflicting) => Image::of_pod(pod, facts),
+        _ => Vec::new(),
+    }
+}
 
 /// What happens to the pods of an object before they are scheduled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,8 +32,19 @@ pub enum AdmissionStage {
     AsWritten,
     /// Only their RuntimeClass is merged in.
     Merged,
-    /// Placement runs too, and may add the tolerations that the policy and the cluster's nodes define.
+    /// Placement runs too, if the policy applies it.
     Placed,
+}
+
+impl AdmissionStage {
+    /// What happens to the pods that are created from a template. `places`: whether placement runs in its namespace.
+    pub fn of_template(subject: &Object<'_>, places: bool) -> Self {
+        match places {
+            _ if subject.kind.is_daemon_set() => AdmissionStage::AsWritten,
+            true => AdmissionStage::Placed,
+            false => AdmissionStage::Merged,
+        }
+    }
 }
 
 /// The constraints of the pods of an object; `None` if it has no pod.
@@ -27,28 +54,58 @@ pub fn constraints<'c>(
     admission: AdmissionStage,
 ) -> Option<Constraints<'c>> {
     let pod: &PodSpec<'c> = subject.pod()?;
-    let class = (pod.runtime_class_name.as_deref())
-        .filter(|_| admission != AdmissionStage::AsWritten)
-        .and_then(|name| facts.runtime_classes.get(name));
+    if admission == AdmissionStage::AsWritten {
+        return Some(Constraints::of_daemon_set(pod));
+    }
+    let class = (pod.runtime_class_name.as_deref()).and_then(|name| facts.runtime_classes.get(name));
     Some(Constraints::new(pod, class))
 }
 
+/// Visits the pods of an object as the scheduler sees them: with `Placed`, placement runs on the cluster of `facts`.
+/// `None` if the object has no pod.
+pub fn as_scheduled<T>(
+    subject: &Object<'_>,
+    inference: &Inference,
+    facts: &Facts,
+    policy: &Policy,
+    admission: AdmissionStage,
+    visit: impl FnOnce(&PodCx<'_>) -> T,
+) -> Option<T> {
+    let template = subject.template()?;
+    let images = images(subject, inference.verdict, facts);
+    let as_written = Cx::new(subject, inference, facts, policy, &images);
+    let is_placed = admission == AdmissionStage::Placed
+        && policy.placement == PlacementMode::Apply
+        && inference.verdict == Verdict::Windows;
+    if !is_placed {
+        return as_written.pod().map(|cx| visit(&cx));
+    }
+    let placement = Placement {
+        as_written,
+        forbidden: ForbiddenFields::Unknown,
+    };
+    let mut patch = PodPatch::new(template, subject.spec_path());
+    placement.constraints(&mut patch);
+    Some(placement.with(&patch, visit))
+}
+
 /// The taints that would keep the Windows pods of an object off a node, or evict them, once the node has the taints.
-/// With `Placed`, only the taints that placement may not tolerate remain.
+/// With `Placed`, placement runs on the cluster of `facts` first.
 pub fn untolerated<'t>(
     subject: &Object<'_>,
+    inference: &Inference,
     taints: &'t [Taint],
     facts: &Facts,
     policy: &Policy,
     admission: AdmissionStage,
 ) -> Vec<&'t Taint> {
-    let Some(constraints) = constraints(subject, facts, admission) else {
-        return Vec::new();
-    };
-    let places = policy.placement == PlacementMode::Apply && policy.parts.tolerations;
-    let givable = (admission == AdmissionStage::Placed && places)
-        .then(|| Givable::of(&subject.namespace, facts, policy));
-    (constraints.untolerated(taints))
-        .filter(|taint| !givable.as_ref().is_some_and(|givable| givable.tolerates(taint)))
-        .collect()
+    if admission == AdmissionStage::Placed {
+        let untolerated = |cx: &PodCx<'_>| {
+            let constraints = FeasibleNodes::of(cx).constraints();
+            constraints.untolerated(taints).collect()
+        };
+        return as_scheduled(subject, inference, facts, policy, admission, untolerated).unwrap_or_default();
+    }
+    let constraints = constraints(subject, facts, admission);
+    constraints.map_or_else(Vec::new, |constraints| constraints.untolerated(taints).collect())
 }

@@ -9,27 +9,37 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::rewrite::rewrite;
+use super::text_edit::{RefusedField, Replacement};
 use crate::check::UnreadableInput;
-use crate::check::{Checked, FixScope, Manifests, PlannedFix};
+use crate::check::{Checked, FixRules, FixScope, FixTarget, Manifests, PlannedEdit, PlannedFix};
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::Position;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
-use crate::model::path::Path;
+use crate::model::path::{Path, Segment};
 use crate::model::report_schema::json_patch;
 use crate::model::resources::MetaOnly;
 use crate::model::severity::Severity;
-use crate::rules::Finding;
+use crate::rules::{Finding, Required};
 
 /// What a fix made of inputs.
 #[derive(Debug)]
 pub struct FixedInputs {
     /// The objects in which something was found, in input order.
     pub objects: Vec<FixedObject>,
-    /// The new bytes of the inputs that changed, by name.
-    pub texts: BTreeMap<String, Vec<u8>>,
+    /// The inputs that changed, by name.
+    pub texts: BTreeMap<String, FixedText>,
     /// What could not be read or evaluated.
     pub errors: Vec<UnreadableInput>,
+}
+
+/// An input that changed.
+#[derive(Debug)]
+pub struct FixedText {
+    /// Its new bytes.
+    pub bytes: Vec<u8>,
+    /// What was replaced in its old bytes, in order.
+    pub replaced: Vec<Replacement>,
 }
 
 /// One object and its fix.
@@ -62,6 +72,8 @@ pub struct FixedObject {
     pub unpatchable: Option<&'static str>,
     /// The findings that the changes resolve.
     pub fixed: Vec<FixedFinding>,
+    /// The other changes: those that resolve no finding of the object as written.
+    pub changes: Vec<FixedChange>,
     /// The findings that are left.
     pub remaining: Vec<RemainingFinding>,
 }
@@ -80,6 +92,15 @@ pub struct FixedFinding {
     pub path: String,
     /// The line of the field as read.
     pub line: usize,
+}
+
+/// A change that resolves no finding of the object as written.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct FixedChange {
+    /// The field, with names of items.
+    pub path: String,
+    /// Why it is changed.
+    pub reason: String,
 }
 
 /// A finding that a fix does not resolve.
@@ -115,6 +136,7 @@ impl FixedObject {
             return;
         }
         self.patch = Patch::default();
+        self.changes.clear();
         self.error = Some(reason.to_owned());
         let left = self.fixed.drain(..).map(|fixed| RemainingFinding {
             id: fixed.id,
@@ -198,9 +220,30 @@ struct Before {
     findings: Vec<(Finding, usize)>,
     /// Findings that the author accepts, each with the place of the suppression.
     suppressed: Vec<(Finding, usize, String)>,
+    /// What is fixed, if anything may be.
+    target: Option<FixTarget>,
     plan: Option<PlannedFix>,
-    is_meant: bool,
+    /// The fields whose text cannot be changed.
+    blocked: Vec<RefusedField>,
     is_named: bool,
+}
+
+impl Before {
+    /// Plans the changes, without those of fields that cannot be changed.
+    fn plan(&mut self, manifests: &Manifests, rules: FixRules<'_>) {
+        let Some(target) = &self.target else { return };
+        let is_blocked = |pointer: &str| self.blocked.iter().any(|field| field.is_touched_by(pointer));
+        (self.plan, self.object.error) = match manifests.plan_fix(target, rules, &is_blocked) {
+            Ok(plan) => (Some(plan), None),
+            Err(error) => (None, Some(format!("the fixed object cannot be read: {error}"))),
+        };
+    }
+
+    /// The object with its changes, if there are any.
+    fn after(&self) -> Option<&Value> {
+        let plan = self.plan.as_ref().filter(|_| self.object.error.is_none())?;
+        (plan.before != plan.after).then_some(&plan.after)
+    }
 }
 
 /// Fixes the objects that `selects` accepts. `facts` are those of the arguments: the inputs add theirs.
@@ -213,41 +256,27 @@ pub fn fix(
 ) -> FixedInputs {
     let mut known = facts.clone();
     manifests.learn(&mut known, policies);
+    let rules = FixRules {
+        facts: &known,
+        policies,
+        scope,
+    };
     let mut objects: Vec<Before> = Vec::new();
     let check = |checked: Checked<'_>| {
-        let is_meant = selects(&checked);
-        objects.push(plan(manifests, &checked, &known, policies, scope, is_meant));
+        let is_selected = selects(&checked);
+        let mut object = before(&checked, is_selected);
+        object.plan(manifests, rules);
+        objects.push(object);
     };
     let errors = manifests.check(&known, policies, ReviewStage::Written, check);
     find_unpatchable(&mut objects);
-
-    let mut changes: BTreeMap<&str, BTreeMap<Position, Value>> = BTreeMap::new();
-    for before in &objects {
-        if let Some(plan) = before.plan.as_ref().filter(|plan| plan.before != plan.after) {
-            let of_source = changes.entry(&before.object.source).or_default();
-            of_source.insert(before.position, plan.after.clone());
-        }
-    }
-    let (mut texts, mut refused) = (BTreeMap::new(), BTreeMap::new());
-    let written = manifests.texts();
-    for (source, changes) in &changes {
-        let bytes = written.get(source).copied().unwrap_or_default();
-        let rewritten = rewrite(bytes, changes);
-        refused.extend(
-            (rewritten.refused.into_iter())
-                .map(|(position, reason)| (((*source).to_owned(), position), reason)),
-        );
-        if rewritten.bytes != bytes {
-            texts.insert((*source).to_owned(), rewritten.bytes);
-        }
-    }
+    let texts = rewrite_texts(manifests, &mut objects, rules);
     let after = findings_after(manifests, &texts, facts, policies);
     let mut after = after.into_iter();
     let mut fixed = Vec::new();
     for before in objects {
         let after = after.next();
-        let reason = refused.remove(&(before.object.source.clone(), before.position));
-        if let Some(object) = compare(before, after.as_deref(), reason, scope) {
+        if let Some(object) = compare(before, after.as_deref(), scope) {
             fixed.push(object);
         }
     }
@@ -258,10 +287,72 @@ pub fn fix(
     }
 }
 
+/// Writes the planned changes into the texts. If a field of an object cannot be changed, the object is planned again without
+/// it.
+fn rewrite_texts(
+    manifests: &Manifests,
+    objects: &mut [Before],
+    rules: FixRules<'_>,
+) -> BTreeMap<String, FixedText> {
+    /// How often a text is written. A merge key can show one field after the other.
+    const ROUNDS: usize = 8;
+    let written = manifests.texts();
+    let mut of_sources: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, before) in objects
+        .iter()
+        .enumerate()
+        .filter(|(_, before)| before.after().is_some())
+    {
+        of_sources
+            .entry(before.object.source.clone())
+            .or_default()
+            .push(index);
+    }
+    let mut texts = BTreeMap::new();
+    for (source, indexes) in of_sources {
+        let bytes = written.get(source.as_str()).copied().unwrap_or_default();
+        for round in 1..=ROUNDS {
+            let of_source = indexes.iter().filter_map(|index| objects.get(*index));
+            let changes: BTreeMap<Position, Value> = of_source
+                .filter_map(|before| Some((before.position, before.after()?.clone())))
+                .collect();
+            let mut rewritten = rewrite(bytes, &changes);
+            let mut is_planned_again = false;
+            for index in &indexes {
+                let Some(before) = objects.get_mut(*index) else {
+                    continue;
+                };
+                let Some(refusal) = rewritten.refused.remove(&before.position) else {
+                    continue;
+                };
+                if refusal.fields.is_empty() || round == ROUNDS {
+                    before.object.error = Some(refusal.reason);
+                } else {
+                    before.blocked.extend(refusal.fields);
+                    before.plan(manifests, rules);
+                    is_planned_again = true;
+                }
+            }
+            if is_planned_again {
+                continue;
+            }
+            if rewritten.bytes != bytes {
+                let text = FixedText {
+                    bytes: rewritten.bytes,
+                    replaced: rewritten.replaced,
+                };
+                texts.insert(source, text);
+            }
+            break;
+        }
+    }
+    texts
+}
+
 /// The findings of every object after the fix; empty if nothing changed.
 fn findings_after(
     manifests: &Manifests,
-    texts: &BTreeMap<String, Vec<u8>>,
+    texts: &BTreeMap<String, FixedText>,
     facts: &Facts,
     policies: &PolicySet,
 ) -> Vec<Vec<Finding>> {
@@ -269,7 +360,10 @@ fn findings_after(
     if texts.is_empty() {
         return after;
     }
-    let manifests = manifests.with_texts(texts);
+    let texts = texts
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.bytes.as_slice()));
+    let manifests = manifests.with_texts(&texts.collect());
     let mut known = facts.clone();
     manifests.learn(&mut known, policies);
     let _ = manifests.check(&known, policies, ReviewStage::Written, |checked| {
@@ -278,21 +372,14 @@ fn findings_after(
     after
 }
 
-fn plan(
-    manifests: &Manifests,
-    checked: &Checked<'_>,
-    facts: &Facts,
-    policies: &PolicySet,
-    scope: &FixScope,
-    is_selected: bool,
-) -> Before {
+fn before(checked: &Checked<'_>, is_selected: bool) -> Before {
     let evaluation = &checked.evaluation;
-    let is_meant = is_selected && scope.covers(evaluation.inference.verdict, checked.kind.has_pod());
-    let (plan, error) = match is_meant.then(|| manifests.plan_fix(checked, facts, policies, scope)) {
-        Some(Ok(plan)) => (Some(plan), None),
-        Some(Err(error)) => (None, Some(format!("the fixed object cannot be read: {error}"))),
-        None => (None, None),
-    };
+    let is_meant = is_selected
+        && FixScope::covers(
+            evaluation.inference.verdict,
+            checked.kind.has_pod(),
+            checked.stated_os,
+        );
     let mut places = checked.places();
     let findings = evaluation.findings.iter();
     let metadata = serde_json::from_str::<MetaOnly<'_>>(checked.document.json()).unwrap_or_default();
@@ -308,8 +395,9 @@ fn plan(
             names_namespace: !metadata.namespace.is_empty(),
             unpatchable: None,
             patch: Patch::default(),
-            error,
+            error: None,
             fixed: Vec::new(),
+            changes: Vec::new(),
             remaining: Vec::new(),
         },
         position: checked.document.start(),
@@ -326,37 +414,33 @@ fn plan(
         } else {
             Vec::new()
         },
-        plan,
-        is_meant,
+        target: is_meant.then(|| FixTarget::of(checked)),
+        plan: None,
+        blocked: Vec::new(),
         is_named: !metadata.name.is_empty(),
     }
 }
 
 /// The result for one object; `None` if nothing was found in it.
-fn compare(
-    before: Before,
-    after: Option<&[Finding]>,
-    error: Option<String>,
-    scope: &FixScope,
-) -> Option<FixedObject> {
+fn compare(before: Before, after: Option<&[Finding]>, scope: &FixScope) -> Option<FixedObject> {
     let Before {
         mut object,
         findings,
         suppressed,
+        target,
         plan,
-        is_meant,
+        blocked,
         ..
     } = before;
-    if !is_meant {
-        return None;
-    }
-    object.error = error.or(object.error);
+    target?;
     let withheld = plan
         .as_ref()
         .map(|plan| plan.withheld.clone())
         .unwrap_or_default();
+    let mut edits = Vec::new();
     if let (Some(plan), None) = (plan, &object.error) {
         object.patch = json_patch::diff(&plan.before, &plan.after);
+        edits = plan.edits;
     }
     let remaining: Option<HashSet<_>> = after.map(|after| after.iter().map(Finding::identity).collect());
     for (finding, line) in findings {
@@ -367,6 +451,7 @@ fn compare(
             .is_some_and(|left| !left.contains(&finding.identity()));
         if is_fixed {
             let severity = finding.severity;
+            edits.retain(|edit| !explains(&finding, edit));
             object.fixed.push(FixedFinding {
                 id,
                 rule,
@@ -375,7 +460,16 @@ fn compare(
                 line,
             });
         } else if scope.selects(finding.rule) {
-            let reason = reason(&finding, object.error.as_deref(), &withheld, scope);
+            let refused = object.error.as_deref().or_else(|| {
+                let pointer = finding
+                    .edit
+                    .as_ref()
+                    .map_or(&finding.path, |edit| edit.path())
+                    .pointer();
+                let field = blocked.iter().find(|field| field.is_touched_by(pointer.as_str()));
+                field.map(|field| field.reason.as_str())
+            });
+            let reason = reason(&finding, refused, &withheld, scope);
             let severity = finding.severity;
             object.remaining.push(RemainingFinding {
                 id,
@@ -387,6 +481,11 @@ fn compare(
             });
         }
     }
+    let others = edits.into_iter().map(|edit| FixedChange {
+        path: edit.path.named(),
+        reason: edit.reason,
+    });
+    object.changes = others.collect();
     for (finding, line, place) in suppressed {
         object.remaining.push(RemainingFinding {
             id: finding.rule.id,
@@ -399,6 +498,21 @@ fn compare(
     }
     let is_empty = object.fixed.is_empty() && object.remaining.is_empty() && object.patch.is_empty();
     (!is_empty || object.error.is_some()).then_some(object)
+}
+
+/// Whether a finding that is gone is the reason of an edit.
+fn explains(finding: &Finding, edit: &PlannedEdit) -> bool {
+    match &edit.finding {
+        Some(identity) => finding.identity() == *identity,
+        // Several tolerations have one path: the message names the taint.
+        None if edit.path.segments().contains(&Segment::Field("tolerations")) => {
+            finding.message.starts_with(&edit.reason)
+        }
+        None => {
+            let is_related = finding.path.starts_with(&edit.path) || edit.path.starts_with(&finding.path);
+            FixScope::is_of_placement(finding.rule) && is_related
+        }
+    }
 }
 
 /// Why a finding is left.
@@ -416,6 +530,15 @@ fn reason(finding: &Finding, refused: Option<&str>, withheld: &[Path], scope: &F
             )
         }
         None if is_of_placement => format!("no value is certain; {remedy}"),
+        None if finding.required == (Required::UnlessWindows { is_windows: false }) => {
+            let placement = if scope.placement { "" } else { ", which --placement adds" };
+            format!("Pod Security may require it without spec.os.name: windows{placement}")
+        }
+        None if finding.required == Required::ByOthers => {
+            "Pod Security may require it of a pod without runAsNonRoot: true; set that first, and remove runAsUser \
+             and procMount"
+                .to_owned()
+        }
         None if finding.edit.is_some() => format!("it may be intended; {remedy}"),
         None => format!("it needs a decision; {remedy}"),
     }

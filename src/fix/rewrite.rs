@@ -1,11 +1,11 @@
 //! Rewrites one text: edits the objects in it, reads the result again, and keeps only edits that change exactly what was
 //! planned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use super::text_edit::{Replacement, apply, replacements};
+use super::text_edit::{Refusal, RefusedField, Replacement, apply, replacements};
 use crate::manifest::{Document, Position, Syntax, parse};
 
 /// A text with the edits that could be made.
@@ -13,8 +13,10 @@ use crate::manifest::{Document, Position, Syntax, parse};
 pub struct Rewritten {
     /// Its bytes.
     pub bytes: Vec<u8>,
+    /// What was replaced in the bytes before, in order.
+    pub replaced: Vec<Replacement>,
     /// The objects that were not changed, by their position, with the reason.
-    pub refused: BTreeMap<Position, String>,
+    pub refused: BTreeMap<Position, Refusal>,
 }
 
 /// The byte order mark of UTF-8.
@@ -23,54 +25,76 @@ const MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Changes objects of a text, each from its position to its value afterwards. Everything else stays as it is, byte by
 /// byte. An object that cannot be changed safely stays as it is too.
 pub fn rewrite(bytes: &[u8], changes: &BTreeMap<Position, Value>) -> Rewritten {
-    let text = ParsedText::read(bytes);
-    let mut refused = BTreeMap::new();
+    let mut rewritten = Rewritten {
+        bytes: bytes.to_vec(),
+        replaced: Vec::new(),
+        refused: BTreeMap::new(),
+    };
+    let text = match ParsedText::read(bytes) {
+        Ok(text) => text,
+        Err(reason) => {
+            let refusal = Refusal::of_object(reason);
+            let all = changes.keys().map(|position| (*position, refusal.clone()));
+            rewritten.refused = all.collect();
+            return rewritten;
+        }
+    };
     let mut edits = BTreeMap::new();
-    match &text {
-        Ok(text) => {
-            for (position, planned) in text.plan(changes) {
-                match planned {
-                    Ok(replacements) => drop(edits.insert(position, replacements)),
-                    Err(reason) => drop(refused.insert(position, reason)),
-                }
-            }
+    for (position, planned) in text.plan(changes) {
+        match planned {
+            Ok(replacements) => drop(edits.insert(position, replacements)),
+            Err(refusal) => drop(rewritten.refused.insert(position, refusal)),
         }
-        Err(reason) => refused.extend(changes.keys().map(|position| (*position, reason.clone()))),
     }
-    let mut edited = bytes.to_vec();
-    if let (Ok(text), false) = (&text, edits.is_empty()) {
-        let mut search = Search {
-            text,
-            changes,
-            edits: &edits,
-            left: ATTEMPTS,
-        };
-        let all: Vec<Position> = edits.keys().copied().collect();
-        let mut kept = search.accepted(&all);
-        let mut result = search.attempt(&kept);
-        if result.is_none() {
-            // Edits that are right alone can be wrong together.
+    if edits.is_empty() {
+        return rewritten;
+    }
+    let mut search = Search {
+        text: &text,
+        changes,
+        edits: &edits,
+        left: ATTEMPTS,
+        refused: BTreeMap::new(),
+        found: None,
+    };
+    let all: Vec<Position> = edits.keys().copied().collect();
+    let mut kept = search.accepted(all.clone());
+    let found = search.found.take().filter(|found| found.objects == kept.len());
+    let result = match found {
+        Some(found) => found.text,
+        // Edits that are right alone can be wrong together.
+        None => search.attempt(&kept).unwrap_or_else(|_| {
             kept.clear();
-            result = Some(text.text.to_owned());
-        }
-        for position in all.iter().filter(|position| !kept.contains(position)) {
-            refused.insert(
-                *position,
-                "the edited text would not have exactly the planned value (an alias, a merge key or an unusual \
-                 notation)"
-                    .to_owned(),
-            );
-        }
-        if !kept.is_empty() {
-            edited.truncate(text.mark);
-            edited.extend(result.unwrap_or_default().into_bytes());
-        }
+            text.text.to_owned()
+        }),
+    };
+    let kept: HashSet<Position> = kept.into_iter().collect();
+    for position in all.iter().filter(|position| !kept.contains(position)) {
+        let known = search.refused.remove(position);
+        let refusal = known.unwrap_or_else(|| Refusal::of_object(NOT_AS_PLANNED));
+        rewritten.refused.insert(*position, refusal);
     }
-    Rewritten {
-        bytes: edited,
-        refused,
-    }
+    let edits = edits.iter().filter(|(position, _)| kept.contains(position));
+    rewritten.replaced = edits
+        .flat_map(|(_, replaced)| replaced.iter().cloned())
+        .map(|Replacement { range, text: new }| Replacement {
+            range: range.start + text.mark..range.end + text.mark,
+            text: new,
+        })
+        .collect();
+    sort(&mut rewritten.replaced);
+    rewritten.bytes.truncate(text.mark);
+    rewritten.bytes.extend(result.into_bytes());
+    rewritten
 }
+
+fn sort(replaced: &mut [Replacement]) {
+    replaced.sort_by_key(|replacement| (replacement.range.start, replacement.range.end));
+}
+
+/// Why a change is not made whose text would not be right.
+const NOT_AS_PLANNED: &str =
+    "the edited text would not have exactly the planned value (an alias, a merge key or an unusual notation)";
 
 /// The verified replacements for one change of one object; `None` if it cannot be made. Offsets are those after a byte
 /// order mark.
@@ -84,8 +108,11 @@ pub fn replacements_of(bytes: &[u8], position: Position, after: &Value) -> Optio
         changes: &changes,
         edits: &edits,
         left: 1,
+        refused: BTreeMap::new(),
+        found: None,
     }
-    .attempt(&[position])?;
+    .attempt(&[position])
+    .ok()?;
     edits.into_values().next()
 }
 
@@ -98,31 +125,34 @@ pub fn line_and_column(bytes: &[u8], offset: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, column)
 }
 
-/// A text that was read without errors.
+/// A text, and what could be read of it.
 struct ParsedText<'t> {
     text: &'t str,
     /// The length of the byte order mark.
     mark: usize,
     documents: Vec<Document>,
+    /// The number of documents that could not be read; they stay as they are.
+    unreadable: usize,
 }
 
 impl<'t> ParsedText<'t> {
     fn read(bytes: &'t [u8]) -> Result<Self, String> {
         let rest = bytes.strip_prefix(MARK).unwrap_or(bytes);
         let parsed = parse(bytes.to_vec());
-        if let Some(error) = parsed.errors.first() {
-            return Err(format!("the file cannot be read at {error}; correct that first"));
-        }
         let text = std::str::from_utf8(rest).map_err(|_| "the file is not UTF-8".to_owned())?;
         Ok(ParsedText {
             text,
             mark: bytes.len() - rest.len(),
+            unreadable: parsed.errors.len(),
             documents: parsed.documents,
         })
     }
 
     /// The replacements for each change.
-    fn plan(&self, changes: &BTreeMap<Position, Value>) -> Vec<(Position, Result<Vec<Replacement>, String>)> {
+    fn plan(
+        &self,
+        changes: &BTreeMap<Position, Value>,
+    ) -> Vec<(Position, Result<Vec<Replacement>, Refusal>)> {
         let positions: Vec<Position> = changes.keys().copied().collect();
         let syntax = Syntax::of(self.text, &positions);
         let objects = syntax.objects();
@@ -136,14 +166,18 @@ impl<'t> ParsedText<'t> {
                 let before: Value = serde_json::from_str(document.json()).unwrap_or_default();
                 let replaced = match objects.get(&position) {
                     Some(object) if *times == 1 => replacements(self.text, *object, &before, after),
-                    Some(_) => Err("an alias repeats the whole object: write it out".to_owned()),
-                    None => Err("its place in the text is not known (an anchor or a tag)".to_owned()),
+                    Some(_) => Err(Refusal::of_object(
+                        "an alias repeats the whole object: write it out",
+                    )),
+                    None => Err(Refusal::of_object(
+                        "its place in the text is not known (an anchor or a tag)",
+                    )),
                 };
                 planned.push((position, replaced));
             }
         }
         for position in positions.iter().filter(|position| !known.contains_key(position)) {
-            planned.push((*position, Err("it is not in this text".to_owned())));
+            planned.push((*position, Err(Refusal::of_object("it is not in this text"))));
         }
         planned
     }
@@ -158,53 +192,104 @@ struct Search<'s> {
     changes: &'s BTreeMap<Position, Value>,
     edits: &'s BTreeMap<Position, Vec<Replacement>>,
     left: usize,
+    /// The fields of objects that would not have their planned values.
+    refused: BTreeMap<Position, Refusal>,
+    /// The last text that is right.
+    found: Option<FoundText>,
+}
+
+/// A text in which exactly the edited objects have new values.
+struct FoundText {
+    text: String,
+    /// The number of edited objects.
+    objects: usize,
+}
+
+/// What is wrong with an edited text.
+enum Wrong {
+    /// It has other documents, or objects that were not edited have other values.
+    Text,
+    /// These edited objects do not have their planned values.
+    Objects(BTreeMap<Position, Refusal>),
 }
 
 impl Search<'_> {
     /// Those of these objects whose edits can be made.
-    fn accepted(&mut self, objects: &[Position]) -> Vec<Position> {
-        if objects.is_empty() || self.left == 0 {
-            return Vec::new();
+    fn accepted(&mut self, mut objects: Vec<Position>) -> Vec<Position> {
+        while !objects.is_empty() && self.left > 0 {
+            self.left -= 1;
+            match self.attempt(&objects) {
+                Ok(text) => {
+                    let found = FoundText {
+                        text,
+                        objects: objects.len(),
+                    };
+                    self.found = Some(found);
+                    return objects;
+                }
+                Err(Wrong::Objects(wrong)) => {
+                    objects.retain(|position| !wrong.contains_key(position));
+                    self.refused.extend(wrong);
+                }
+                Err(Wrong::Text) if objects.len() == 1 => break,
+                Err(Wrong::Text) => {
+                    let second = objects.split_off(objects.len() / 2);
+                    let mut accepted = self.accepted(objects);
+                    accepted.extend(self.accepted(second));
+                    return accepted;
+                }
+            }
         }
-        self.left -= 1;
-        if self.attempt(objects).is_some() {
-            return objects.to_vec();
-        }
-        if objects.len() == 1 {
-            return Vec::new();
-        }
-        let (first, second) = objects.split_at(objects.len() / 2);
-        let mut accepted = self.accepted(first);
-        accepted.extend(self.accepted(second));
-        accepted
+        Vec::new()
     }
 
     /// The text with the edits of these objects, if exactly these objects then have their planned values.
-    fn attempt(&self, objects: &[Position]) -> Option<String> {
-        let mut replacements: Vec<&Replacement> = objects
+    fn attempt(&self, objects: &[Position]) -> Result<String, Wrong> {
+        let mut replacements: Vec<Replacement> = objects
             .iter()
             .filter_map(|position| self.edits.get(position))
             .flatten()
+            .cloned()
             .collect();
-        replacements.sort_by_key(|replacement| (replacement.range.start, replacement.range.end));
-        let edited = apply(self.text.text, replacements)?;
+        sort(&mut replacements);
+        let edited = apply(self.text.text, &replacements).ok_or(Wrong::Text)?;
         let parsed = parse(edited.clone().into_bytes());
         let before = &self.text.documents;
-        if !parsed.errors.is_empty() || parsed.documents.len() != before.len() {
-            return None;
+        if parsed.errors.len() != self.text.unreadable || parsed.documents.len() != before.len() {
+            return Err(Wrong::Text);
         }
-        let is_as_planned = |(old, new): (&Document, &Document)| {
+        let edited_objects: HashSet<&Position> = objects.iter().collect();
+        let mut wrong = BTreeMap::new();
+        for (old, new) in before.iter().zip(&parsed.documents) {
             let position = old.start();
-            match self
-                .changes
-                .get(&position)
-                .filter(|_| objects.contains(&position))
-            {
-                Some(after) => serde_json::from_str::<Value>(new.json()).is_ok_and(|value| value == *after),
-                None => old.json() == new.json(),
+            let planned = self.changes.get(&position);
+            match planned.filter(|_| edited_objects.contains(&position)) {
+                Some(after) => {
+                    let value = serde_json::from_str::<Value>(new.json()).map_err(|_| Wrong::Text)?;
+                    if value != *after {
+                        wrong.insert(position, differences(after, &value));
+                    }
+                }
+                None if old.json() == new.json() => {}
+                None => return Err(Wrong::Text),
             }
-        };
-        let all = before.iter().zip(&parsed.documents).all(is_as_planned);
-        all.then_some(edited)
+        }
+        if wrong.is_empty() {
+            Ok(edited)
+        } else {
+            Err(Wrong::Objects(wrong))
+        }
     }
+}
+
+/// The fields of an object that would not have their planned values.
+fn differences(planned: &Value, value: &Value) -> Refusal {
+    let fields = json_patch::diff(planned, value)
+        .0
+        .into_iter()
+        .map(|operation| RefusedField {
+            pointer: operation.path().to_string(),
+            reason: "its value comes from a merge key (`<<`) or an alias: write it out".to_owned(),
+        });
+    Refusal::of_fields(fields.collect())
 }

@@ -18,9 +18,9 @@ fn edit(text: &str, patch: Value) -> Result<String, String> {
     let result = rewrite(text.as_bytes(), &BTreeMap::from([(document.start(), after)]));
     let edited = String::from_utf8(result.bytes).unwrap();
     match result.refused.into_values().next() {
-        Some(reason) => {
+        Some(refusal) => {
             assert_eq!(edited, text, "a refused object stays as it is");
-            Err(reason)
+            Err(refusal.reason)
         }
         None => Ok(edited),
     }
@@ -245,12 +245,12 @@ fn what_is_not_safe_is_refused_with_the_reason() {
         (
             repeated,
             remove("/x/a"),
-            "would not have exactly the planned value",
+            "comes from a merge key (`<<`) or an alias",
         ),
         (
             repeated,
             remove("/w/a"),
-            "would not have exactly the planned value",
+            "comes from a merge key (`<<`) or an alias",
         ),
         (
             "? a\n: 1\n? b\n: 2\n",
@@ -309,18 +309,48 @@ fn an_object_that_cannot_be_edited_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_text_with_errors_is_not_edited() {
-    for text in [
-        "a: 1\nb: 2\n---\nc: {{ .Values.c }}\n",
-        "a: 1\nb: 2\n---\na: 1\na: 2\n",
-        "a: 1\nb: 2\n---\na:\n\tb: 1\n",
-    ] {
-        let parsed = parse(text.as_bytes().to_vec());
-        assert_eq!(parsed.documents.len(), 1);
-        let changes = BTreeMap::from([(parsed.documents[0].start(), json!({"a": 1}))]);
-        let result = rewrite(text.as_bytes(), &changes);
-        assert_eq!(result.bytes, text.as_bytes());
-        let reason = result.refused.into_values().next().unwrap();
-        assert!(reason.starts_with("the file cannot be read at line "), "{reason}");
+fn a_document_that_cannot_be_read_stays_and_the_others_are_edited() {
+    for unreadable in ["c: {{ .Values.c }}\n", "a:\n\tb: [\n", "a: *missing\n"] {
+        for (before, after) in [("", "a: 1\nb: 2\n"), ("z: 1\n---\n", "a: 1\nb: 2\n---\ny: 1\n")] {
+            let text = format!("{before}{after}---\n{unreadable}---\nb: 3\n");
+            let parsed = parse(text.as_bytes().to_vec());
+            assert_eq!(parsed.errors.len(), 1, "{text}");
+            let of = |document: &&crate::manifest::Document| document.json().contains("\"a\":1");
+            let document = parsed.documents.iter().find(of).unwrap();
+            let changes = BTreeMap::from([(document.start(), json!({"a": 1}))]);
+            let result = rewrite(text.as_bytes(), &changes);
+            assert_eq!(result.refused, BTreeMap::new(), "{text}");
+            assert_eq!(
+                String::from_utf8(result.bytes).unwrap(),
+                text.replacen("b: 2\n", "", 1)
+            );
+        }
     }
+}
+
+/// What is refused names the fields, so that the others can be changed.
+#[test]
+fn a_refusal_names_the_fields() {
+    let text = "x: &x {a: 1, b: 2}\nv: {c: 1, # c\n  d: 2}\nw:\n  <<: *x\n  c: 3\n  e: 4\nz: 1\n";
+    let document = parse(text.as_bytes().to_vec()).documents.remove(0);
+    let mut after: Value = serde_json::from_str(document.json()).unwrap();
+    for (object, key) in [("w", "a"), ("w", "c"), ("v", "c")] {
+        after[object].as_object_mut().unwrap().shift_remove(key);
+    }
+    let refused = |after: &Value| {
+        let result = rewrite(
+            text.as_bytes(),
+            &BTreeMap::from([(document.start(), after.clone())]),
+        );
+        let refused = result.refused.into_values().flat_map(|refusal| refusal.fields);
+        (
+            refused.map(|field| field.pointer).collect::<Vec<_>>(),
+            String::from_utf8(result.bytes).unwrap(),
+        )
+    };
+    assert_eq!(refused(&after).0, ["/v"]);
+    after["v"]["c"] = 1.into();
+    assert_eq!(refused(&after).0, ["/w/a"]);
+    after["w"]["a"] = 1.into();
+    assert_eq!(refused(&after), (Vec::new(), text.replace("  c: 3\n", "")));
 }

@@ -20,16 +20,64 @@ pub struct Replacement {
     pub text: String,
 }
 
+/// Why an object cannot be changed as planned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The reason, in lower case, without the object.
+    pub reason: String,
+    /// The fields that stay as they are, each with its reason; empty if no change of the object can be made.
+    pub fields: Vec<RefusedField>,
+}
+
+/// A field that cannot be changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefusedField {
+    /// Its JSON Pointer in the object.
+    pub pointer: String,
+    /// The reason, in lower case.
+    pub reason: String,
+}
+
+impl RefusedField {
+    /// Whether a change at this JSON Pointer changes the field, or a part of it.
+    pub fn is_touched_by(&self, pointer: &str) -> bool {
+        let is_within = |inner: &str, outer: &str| {
+            let rest = inner.strip_prefix(outer);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        is_within(pointer, &self.pointer) || is_within(&self.pointer, pointer)
+    }
+}
+
+impl Refusal {
+    /// Of the whole object.
+    pub fn of_object(reason: impl Into<String>) -> Self {
+        Refusal {
+            reason: reason.into(),
+            fields: Vec::new(),
+        }
+    }
+
+    /// Of fields; there is at least one.
+    pub fn of_fields(fields: Vec<RefusedField>) -> Self {
+        let reason = fields.first().map(|field| field.reason.clone());
+        Refusal {
+            reason: reason.unwrap_or_default(),
+            fields,
+        }
+    }
+}
+
 /// The replacements that make the text of an object with the value `before` one with the value `after`.
 ///
 /// # Errors
-/// Why the text cannot be edited, in lower case, without the object.
+/// Why the text cannot be edited, and which fields cannot.
 pub fn replacements(
     text: &str,
     object: SyntaxObject<'_>,
     before: &Value,
     after: &Value,
-) -> EditResult<Vec<Replacement>> {
+) -> Result<Vec<Replacement>, Refusal> {
     let root = object.node;
     let first_line = text.get(..line_end(text, root.span.start)).unwrap_or_default();
     let mut editor = TextEditor {
@@ -42,8 +90,13 @@ pub fn replacements(
         aliases: object.aliases,
         path: Vec::new(),
         replaced: Vec::new(),
+        refused: Vec::new(),
     };
-    editor.change(root, before, after, Style::default())?;
+    let changed = editor.change(root, before, after, Style::default());
+    changed.map_err(Refusal::of_object)?;
+    if !editor.refused.is_empty() {
+        return Err(Refusal::of_fields(editor.refused));
+    }
     let mut replaced = editor.replaced;
     replaced.sort_by_key(|replacement| (replacement.range.start, replacement.range.end));
     join_at_the_end(text, &mut replaced);
@@ -107,6 +160,8 @@ struct TextEditor<'t> {
     /// The way to the current node, for messages.
     path: Vec<String>,
     replaced: Vec<Replacement>,
+    /// The fields that cannot be changed.
+    refused: Vec<RefusedField>,
 }
 
 type EditResult<T = ()> = Result<T, String>;
@@ -124,6 +179,23 @@ impl<'t> TextEditor<'t> {
         } else {
             format!("{why} (at {path})")
         })
+    }
+
+    /// Changes a field below the current node. If it cannot be changed, it stays, and the fields next to it do not.
+    fn at(&mut self, field: &str, edit: impl FnOnce(&mut Self) -> EditResult) {
+        let (depth, replaced) = (self.path.len(), self.replaced.len());
+        self.path.push(field.to_owned());
+        if let Err(reason) = edit(self) {
+            self.replaced.truncate(replaced);
+            self.path.truncate(depth + 1);
+            let escaped = self
+                .path
+                .iter()
+                .map(|step| step.replace('~', "~0").replace('/', "~1"));
+            let pointer = escaped.flat_map(|step| ["/".to_owned(), step]).collect();
+            self.refused.push(RefusedField { pointer, reason });
+        }
+        self.path.truncate(depth);
     }
 
     fn part(&self, range: Range<usize>) -> &'t str {
@@ -147,7 +219,7 @@ impl<'t> TextEditor<'t> {
         self.check_anchors(node)?;
         match (&node.form, before, after) {
             // The anchored node is changed where it is written. If that is not enough, the verification fails.
-            (SyntaxForm::Alias, ..) => Ok(()),
+            (SyntaxForm::Alias(_), ..) => Ok(()),
             (SyntaxForm::Mapping(mapping), Value::Object(before), Value::Object(after)) => {
                 self.mapping(node, mapping, before, after, style)
             }
@@ -157,9 +229,9 @@ impl<'t> TextEditor<'t> {
                 }
                 for (index, (item, (before, after))) in items.iter().zip(before.iter().zip(after)).enumerate()
                 {
-                    self.path.push(index.to_string());
-                    self.child(None, item, before, after, style)?;
-                    self.path.pop();
+                    self.at(&index.to_string(), |editor| {
+                        editor.child(None, item, before, after, style)
+                    });
                 }
                 let new = after.get(before.len()..).unwrap_or_default();
                 if new.is_empty() {
@@ -200,7 +272,7 @@ impl<'t> TextEditor<'t> {
         };
         let is_in_place = matches!(
             (&node.form, before, after),
-            (SyntaxForm::Alias, ..)
+            (SyntaxForm::Alias(_), ..)
                 | (SyntaxForm::Mapping(_), Value::Object(_), Value::Object(_))
                 | (SyntaxForm::Sequence { .. }, Value::Array(_), Value::Array(_))
         );
@@ -283,6 +355,9 @@ impl<'t> TextEditor<'t> {
         after: &Map<String, Value>,
         style: Style,
     ) -> EditResult {
+        if mapping.has_duplicates {
+            return self.refuse("a key is given twice in one mapping: remove one of them");
+        }
         let mut removed: Vec<&str> = before
             .keys()
             .filter(|key| !after.contains_key(*key))
@@ -313,40 +388,47 @@ impl<'t> TextEditor<'t> {
             });
         }
         for (old, new) in renamed {
-            let (_, entry) = self.entry(mapping, old)?;
-            if let (Some(before), Some(after)) = (before.get(old), after.get(new)) {
-                self.path.push(old.to_owned());
-                self.child(Some((entry, column)), &entry.value, before, after, style)?;
-                self.path.pop();
-            }
-            let span = entry.key_span.clone();
-            let quote = self.part(span.clone()).chars().next();
-            let new = Value::from(new);
-            let new = match quote {
-                Some('"') => self.scalar(&new, &SyntaxForm::DoubleQuoted),
-                Some('\'') => self.scalar(&new, &SyntaxForm::SingleQuoted),
-                Some('&' | '!' | '?') => return self.refuse("its key has an anchor or a tag"),
-                _ => self.scalar(&new, &SyntaxForm::Plain),
-            };
-            self.replace(span, new);
+            self.at(old, |editor| {
+                let Some((_, entry)) = editor.entry(mapping, old)? else {
+                    return editor.refuse("its key comes from a merge key (`<<`): write it out");
+                };
+                if let (Some(before), Some(after)) = (before.get(old), after.get(new)) {
+                    editor.child(Some((entry, column)), &entry.value, before, after, style)?;
+                }
+                let span = entry.key_span.clone();
+                let quote = editor.part(span.clone()).chars().next();
+                let new = Value::from(new);
+                let new = match quote {
+                    Some('"') => editor.scalar(&new, &SyntaxForm::DoubleQuoted),
+                    Some('\'') => editor.scalar(&new, &SyntaxForm::SingleQuoted),
+                    Some('&' | '!' | '?') => return editor.refuse("its key has an anchor or a tag"),
+                    _ => editor.scalar(&new, &SyntaxForm::Plain),
+                };
+                editor.replace(span, new);
+                Ok(())
+            });
         }
         for (key, before) in before {
             let Some(after) = after.get(key).filter(|after| *after != before) else {
                 continue;
             };
-            self.path.push(key.clone());
-            let (_, entry) = self.entry(mapping, key)?;
-            let below = self.style_below(entry, column, style);
-            self.child(Some((entry, column)), &entry.value, before, after, below)?;
-            self.path.pop();
+            self.at(key, |editor| {
+                let Some((_, entry)) = editor.entry(mapping, key)? else {
+                    return Ok(());
+                };
+                let below = editor.style_below(entry, column, style);
+                editor.child(Some((entry, column)), &entry.value, before, after, below)
+            });
         }
         let mut gone = BTreeSet::new();
         for key in removed {
-            let (index, entry) = self.entry(mapping, key)?;
-            self.path.push(key.to_owned());
-            self.check_removal(&entry.value)?;
-            self.path.pop();
-            gone.insert(index);
+            self.at(key, |editor| {
+                if let Some((index, entry)) = editor.entry(mapping, key)? {
+                    editor.check_removal(&entry.value)?;
+                    gone.insert(index);
+                }
+                Ok(())
+            });
         }
         if mapping.flow {
             self.remove_from_flow(mapping, &gone)?;
@@ -371,17 +453,16 @@ impl<'t> TextEditor<'t> {
         Ok(())
     }
 
-    /// The entry of a key, and its index.
-    fn entry(&self, mapping: &'t SyntaxMapping, key: &str) -> EditResult<(usize, &'t SyntaxEntry)> {
+    /// The entry of a key, and its index. `None` if a merge key has the entry: it is changed where it is written. If that is
+    /// not enough, the verification fails.
+    fn entry(&self, mapping: &'t SyntaxMapping, key: &str) -> EditResult<Option<(usize, &'t SyntaxEntry)>> {
         let found = mapping
             .find(key)
             .and_then(|index| Some((index, mapping.entries.get(index)?)));
-        match found {
-            Some(found) => Ok(found),
-            None => self.refuse(&format!(
-                "the value of {key} comes from a merge key (`<<`) or an alias: write it out"
-            )),
+        if found.is_none() && mapping.entries.iter().all(|entry| entry.key.is_some()) {
+            return self.refuse("its key is written in a way that is not known");
         }
+        Ok(found)
     }
 
     /// The style that the children of a mapping show.

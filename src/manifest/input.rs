@@ -22,15 +22,30 @@ pub(super) fn decode(mut bytes: Vec<u8>) -> Result<String, ParseError> {
             "the input is larger than 1 GiB: split it, for example by namespace".to_owned(),
         );
     }
-    let utf16 = matches!(bytes.as_slice(), [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..])
-        || matches!(bytes.as_slice(), [a, 0, b, 0, ..] | [0, a, 0, b, ..] if *a != 0 && *b != 0);
-    if utf16 {
-        return fail(
-            1,
-            "the file is UTF-16, which is what `>` writes in Windows PowerShell: save it as UTF-8, for example with \
-             `… | Out-File -Encoding utf8 FILE`"
-                .to_owned(),
-        );
+    let units = |of: fn([u8; 2]) -> u16| {
+        let pairs = bytes.get(2..).unwrap_or_default().chunks_exact(2);
+        let units = pairs.map(|pair| {
+            of([
+                pair.first().copied().unwrap_or(0),
+                pair.get(1).copied().unwrap_or(0),
+            ])
+        });
+        char::decode_utf16(units)
+            .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+            .collect::<String>()
+    };
+    // Like kubectl, reads UTF-16 that says so, which is what `>` writes in Windows PowerShell.
+    match bytes.as_slice() {
+        [0xFF, 0xFE, ..] => return Ok(units(u16::from_le_bytes)),
+        [0xFE, 0xFF, ..] => return Ok(units(u16::from_be_bytes)),
+        [a, 0, b, 0, ..] | [0, a, 0, b, ..] if *a != 0 && *b != 0 => {
+            return fail(
+                1,
+                "the file is UTF-16 without a byte order mark, which kubectl does not read: save it as UTF-8"
+                    .to_owned(),
+            );
+        }
+        _ => {}
     }
     if bytes.starts_with(b"\xEF\xBB\xBF") {
         bytes.drain(..3);
@@ -115,15 +130,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_from_powershell_is_recognised() {
-        let utf16: Vec<u8> = "kind: Pod".encode_utf16().flat_map(u16::to_le_bytes).collect();
-        let with_mark: Vec<u8> = [0xFF, 0xFE].into_iter().chain(utf16.iter().copied()).collect();
-        let big_endian: Vec<u8> = "kind: Pod".encode_utf16().flat_map(u16::to_be_bytes).collect();
-        for bytes in [utf16, with_mark, big_endian] {
+    fn a_file_from_powershell_is_read() {
+        let text = "kind: Pod # \u{1F980}\n";
+        let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for (mark, bytes) in [([0xFF, 0xFE], &little), ([0xFE, 0xFF], &big)] {
+            let with_mark: Vec<u8> = mark.into_iter().chain(bytes.iter().copied()).collect();
+            assert_eq!(decode(with_mark).unwrap(), text);
             assert_eq!(
-                refused(&bytes).1,
-                "the file is UTF-16, which is what `>` writes in Windows PowerShell: save it as UTF-8, for example \
-                 with `… | Out-File -Encoding utf8 FILE`"
+                refused(bytes).1,
+                "the file is UTF-16 without a byte order mark, which kubectl does not read: save it as UTF-8"
             );
         }
     }

@@ -3,59 +3,84 @@
 
 use std::borrow::Cow;
 
-/// The JSON type of a scalar.
-#[derive(Debug, PartialEq)]
+use crate::model::json::write_string;
+
+/// A resolved scalar.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Scalar<'a> {
     Null,
     Bool(bool),
-    /// A JSON number, written out.
-    Number(Cow<'a, str>),
+    /// An integer in decimal digits.
+    Integer(Cow<'a, str>),
+    /// Any other number; JSON cannot represent one that is not finite.
+    Float(f64),
     Text(Cow<'a, str>),
 }
 
+impl Scalar<'_> {
+    /// Its JSON text; `None` for a number that JSON cannot represent.
+    pub(super) fn json(&self) -> Option<Box<str>> {
+        Some(match self {
+            Scalar::Null => "null".into(),
+            Scalar::Bool(true) => "true".into(),
+            Scalar::Bool(false) => "false".into(),
+            Scalar::Integer(digits) => (**digits).into(),
+            Scalar::Float(value) if value.is_finite() => json_float(*value).into(),
+            Scalar::Float(_) => return None,
+            Scalar::Text(text) => {
+                let mut json = String::with_capacity(text.len() + 2);
+                write_string(&mut json, text);
+                json.into()
+            }
+        })
+    }
+
+    /// The text of a key that is written like this; `None` for null.
+    pub(super) fn as_key(&self) -> Option<Box<str>> {
+        Some(match self {
+            Scalar::Null => return None,
+            Scalar::Bool(true) => "true".into(),
+            Scalar::Bool(false) => "false".into(),
+            Scalar::Integer(text) | Scalar::Text(text) => (**text).into(),
+            Scalar::Float(value) => key_float(*value).into(),
+        })
+    }
+}
+
 /// Resolves a plain scalar.
-///
-/// # Errors
-/// For `.inf` and `.nan`, which JSON cannot represent; the message is for people.
-pub(super) fn plain(text: &str) -> Result<Scalar<'_>, String> {
+pub(super) fn plain(text: &str) -> Scalar<'_> {
     let Some(first) = text.bytes().next() else {
-        return Ok(Scalar::Null);
+        return Scalar::Null;
     };
     match first {
         b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => match text {
-            "~" | "null" | "Null" | "NULL" => return Ok(Scalar::Null),
+            "~" | "null" | "Null" | "NULL" => return Scalar::Null,
             "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-                return Ok(Scalar::Bool(true));
+                return Scalar::Bool(true);
             }
             "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-                return Ok(Scalar::Bool(false));
+                return Scalar::Bool(false);
             }
             _ => {}
         },
         b'.' | b'+' | b'-' | b'0'..=b'9' => {
-            let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-            if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
-                return Err(format!(
-                    "`{text}` is a number that JSON cannot represent: quote it if it is text"
-                ));
-            }
             // Dates such as 2024-01-02 are not numbers and remain text, as for kubectl.
             if let Some(number) = number(text, first == b'.') {
-                return Ok(Scalar::Number(number));
+                return number;
             }
         }
         _ => {}
     }
-    Ok(Scalar::Text(Cow::Borrowed(text)))
+    Scalar::Text(Cow::Borrowed(text))
 }
 
-/// Resolves a scalar with an explicit core tag (`!!str`: `str`); quotes make no difference then.
+/// Resolves a scalar with an explicit core tag (`!!str`: `str`); quotes make no difference then. A tag that is not for
+/// scalars has no effect, as for `kubectl`.
 ///
 /// # Errors
-/// If the text does not match the tag, or if the tag does not apply to scalars; the message is for people.
+/// If the text does not match the tag; the message is for people.
 pub(super) fn tagged<'a>(tag: &str, text: &'a str) -> Result<Scalar<'a>, String> {
     let resolved = match tag {
-        "str" | "timestamp" => return Ok(Scalar::Text(Cow::Borrowed(text))),
         "binary" => {
             return base64(text)
                 .map(|bytes| Scalar::Text(String::from_utf8_lossy(&bytes).into_owned().into()))
@@ -63,55 +88,59 @@ pub(super) fn tagged<'a>(tag: &str, text: &'a str) -> Result<Scalar<'a>, String>
                     "this `!!binary` text is not base64: correct it, or remove the tag".to_owned()
                 });
         }
-        "int" | "float" | "bool" | "null" => plain(text)?,
-        other => return Err(unknown_tag(&format!("!!{other}"))),
+        "int" | "float" | "bool" | "null" => plain(text),
+        _ => return Ok(Scalar::Text(Cow::Borrowed(text))),
     };
-    let fits = match (&resolved, tag) {
-        (Scalar::Null, "null") | (Scalar::Bool(_), "bool") | (Scalar::Number(_), "float") => true,
-        (Scalar::Number(number), "int") => number.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit()),
-        _ => false,
-    };
-    if fits {
-        Ok(resolved)
-    } else {
-        Err(format!(
+    match (&resolved, tag) {
+        (Scalar::Null, "null")
+        | (Scalar::Bool(_), "bool")
+        | (Scalar::Float(_), "float")
+        | (Scalar::Integer(_), "int") => Ok(resolved),
+        (Scalar::Integer(digits), "float") => Ok(digits.parse().map_or(resolved, Scalar::Float)),
+        _ => Err(format!(
             "`{text}` is not what its tag `!!{tag}` says: remove the tag"
-        ))
+        )),
     }
 }
 
-/// The message for a tag that Kubernetes does not support.
-pub(super) fn unknown_tag(tag: &str) -> String {
-    format!(
-        "the tag `{tag}` means nothing to Kubernetes: remove it, or render the file with the tool it is for"
-    )
-}
-
-/// The JSON form of a YAML 1.1 number: Go's `ParseInt(text, 0, 64)` and go-yaml's float pattern.
-fn number(text: &str, only_float: bool) -> Option<Cow<'_, str>> {
-    if !only_float {
-        // Fast path: plain decimal digits.
-        if text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0')) {
-            return Some(Cow::Borrowed(text));
-        }
-        let cleaned: Cow<'_, str> = if text.contains('_') {
-            Cow::Owned(text.replace('_', ""))
+/// A YAML 1.1 number: Go's `ParseInt(text, 0, 64)` and `ParseUint`, and go-yaml's float pattern.
+fn number(text: &str, only_float: bool) -> Option<Scalar<'_>> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
+        let is_negative = text.starts_with('-');
+        return Some(Scalar::Float(if is_negative {
+            f64::NEG_INFINITY
         } else {
-            Cow::Borrowed(text)
-        };
-        if let Some(integer) = integer(&cleaned) {
-            return Some(Cow::Owned(integer));
-        }
-        return float(&cleaned).map(Cow::Owned);
+            f64::INFINITY
+        }));
     }
-    float(text).map(Cow::Owned)
+    if matches!(text, ".nan" | ".NaN" | ".NAN") {
+        return Some(Scalar::Float(f64::NAN));
+    }
+    if only_float {
+        return float(text).map(Scalar::Float);
+    }
+    // Fast path: plain decimal digits that fit into 64 bits.
+    if text.len() < 19
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && (text == "0" || !text.starts_with('0'))
+    {
+        return Some(Scalar::Integer(Cow::Borrowed(text)));
+    }
+    let cleaned: Cow<'_, str> = if text.contains('_') {
+        Cow::Owned(text.replace('_', ""))
+    } else {
+        Cow::Borrowed(text)
+    };
+    match integer(&cleaned) {
+        Some(integer) => Some(Scalar::Integer(Cow::Owned(integer))),
+        None => float(&cleaned).map(Scalar::Float),
+    }
 }
 
+/// An integer of at most 64 bits.
 fn integer(text: &str) -> Option<String> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let lower = digits.get(..2).map(str::to_ascii_lowercase);
     let (radix, body) = match lower.as_deref() {
         Some("0x") => (16, digits.get(2..)?),
@@ -123,18 +152,19 @@ fn integer(text: &str) -> Option<String> {
     if body.is_empty() || !body.chars().all(|digit| digit.is_digit(radix)) {
         return None;
     }
-    let trimmed = body.trim_start_matches('0');
-    let value = match radix {
-        _ if trimmed.is_empty() => return Some("0".to_owned()),
-        10 => trimmed.to_owned(),
-        // Larger numbers than 128 bits remain text: no field of Kubernetes holds such a number.
-        _ => u128::from_str_radix(trimmed, radix).ok()?.to_string(),
+    let value = i128::from_str_radix(body, radix).ok()?;
+    let (value, most) = match text.bytes().next() {
+        Some(b'-') => (-value, i128::from(i64::MAX)),
+        Some(b'+') => (value, i128::from(i64::MAX)),
+        _ => (value, i128::from(u64::MAX)),
     };
-    Some(if negative { format!("-{value}") } else { value })
+    (i128::from(i64::MIN)..=most)
+        .contains(&value)
+        .then(|| value.to_string())
 }
 
-/// `^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`, written as Go writes a float64 into JSON.
-fn float(text: &str) -> Option<String> {
+/// `^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`, if it is finite.
+fn float(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (
@@ -149,20 +179,38 @@ fn float(text: &str) -> Option<String> {
         && digits(fraction)
         && !(whole.is_empty() && fraction.is_empty())
         && exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent));
-    let value = if shaped {
-        text.parse::<f64>().ok()?
-    } else {
-        return None;
-    };
-    if !value.is_finite() {
-        return None;
-    }
+    let value = text.parse::<f64>().ok().filter(|_| shaped)?;
+    value.is_finite().then_some(value)
+}
+
+/// As Go writes a float64 into JSON.
+fn json_float(value: f64) -> String {
     let size = value.abs();
-    Some(if size != 0.0 && !(1e-6..1e21).contains(&size) {
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
         format!("{value:e}")
     } else {
         value.to_string()
-    })
+    }
+}
+
+/// As sigs.k8s.io/yaml writes a number that is a key: Go's format `g` for 32 bits.
+fn key_float(value: f64) -> String {
+    if value.is_nan() {
+        return ".nan".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { ".inf" } else { "-.inf" }.to_owned();
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "Go rounds to 32 bits here")]
+    let value = value as f32;
+    let scientific = format!("{value:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if value == 0.0 || (-4..21).contains(&exponent) {
+        return value.to_string();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
 /// Standard base64 with whitespace and padding.
@@ -211,12 +259,12 @@ mod tests {
         ];
         for (texts, value) in bools {
             for text in texts.split(' ') {
-                assert_eq!(plain(text), Ok(Scalar::Bool(value)), "{text}");
+                assert_eq!(plain(text), Scalar::Bool(value), "{text}");
                 assert!(!is_plain_yaml(text), "{text}");
             }
         }
         for text in ["", "~", "null", "Null", "NULL"] {
-            assert_eq!(plain(text), Ok(Scalar::Null), "{text}");
+            assert_eq!(plain(text), Scalar::Null, "{text}");
             assert!(!is_plain_yaml(text), "{text}");
         }
         let numbers = [
@@ -244,36 +292,60 @@ mod tests {
             ("1e-7", "1e-7"),
             ("1e21", "1e21"),
             ("9223372036854775808", "9223372036854775808"),
-            ("123456789012345678901234567890", "123456789012345678901234567890"),
-            ("0xffffffffffffffffff", "4722366482869645213695"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("18446744073709551616", "18446744073709552000"),
+            ("123456789012345678901234567890", "1.2345678901234568e29"),
         ];
         for (text, value) in numbers {
-            assert_eq!(plain(text), Ok(Scalar::Number(value.into())), "{text}");
+            assert_eq!(plain(text).json().as_deref(), Some(value), "{text}");
+            assert!(!matches!(plain(text), Scalar::Text(_)), "{text}");
             assert!(!is_plain_yaml(text), "{text}");
             assert!(serde_json::from_str::<f64>(value).is_ok(), "{value}");
         }
         let texts = "yEs truE nULL 1.2.3 10.0.0.1 2024-01-02 2024-01-02T03:04:05Z 1:30 0x 0xZZ 0b2 1e 1e999 . - + -- .e1 \
-                     100m 1Gi _1 é0 0é 1é <<";
+                     100m 1Gi _1 é0 0é 1é << 0xffffffffffffffffff";
         for text in texts.split_whitespace() {
-            assert_eq!(plain(text), Ok(Scalar::Text(text.into())), "{text}");
+            assert_eq!(plain(text), Scalar::Text(text.into()), "{text}");
         }
     }
 
     #[test]
-    fn what_json_cannot_say_is_an_error() {
-        for text in [".inf", "-.Inf", "+.INF", ".nan", ".NaN"] {
-            assert_eq!(
-                plain(text).unwrap_err(),
-                format!("`{text}` is a number that JSON cannot represent: quote it if it is text")
-            );
+    fn numbers_that_json_has_not_are_keys_only() {
+        for (text, key) in [
+            (".inf", ".inf"),
+            ("-.Inf", "-.inf"),
+            ("+.INF", ".inf"),
+            (".nan", ".nan"),
+        ] {
+            assert_eq!(plain(text).json(), None, "{text}");
+            assert_eq!(plain(text).as_key().as_deref(), Some(key), "{text}");
         }
+    }
+
+    #[test]
+    fn keys_are_what_kubectl_makes_of_them() {
+        for (text, key) in [
+            ("80", "80"),
+            ("0x10", "16"),
+            ("on", "true"),
+            ("1.50", "1.5"),
+            ("0.1", "0.1"),
+            ("1e21", "1e+21"),
+            ("1e-5", "1e-05"),
+            ("0.0001", "0.0001"),
+            ("1.23456789", "1.2345679"),
+            ("2024-01-02", "2024-01-02"),
+        ] {
+            assert_eq!(plain(text).as_key().as_deref(), Some(key), "{text}");
+        }
+        assert_eq!(plain("~").as_key(), None);
     }
 
     #[test]
     fn tags_are_honoured() {
         assert_eq!(tagged("str", "80"), Ok(Scalar::Text("80".into())));
-        assert_eq!(tagged("int", "0644"), Ok(Scalar::Number("420".into())));
-        assert_eq!(tagged("float", "1"), Ok(Scalar::Number("1".into())));
+        assert_eq!(tagged("int", "0644"), Ok(Scalar::Integer("420".into())));
+        assert_eq!(tagged("float", "1"), Ok(Scalar::Float(1.0)));
         assert_eq!(tagged("bool", "yes"), Ok(Scalar::Bool(true)));
         assert_eq!(tagged("null", "~"), Ok(Scalar::Null));
         assert_eq!(
@@ -306,9 +378,6 @@ mod tests {
                 format!("`{text}` is not what its tag `!!{tag}` says: remove the tag")
             );
         }
-        assert_eq!(
-            tagged("set", "x").unwrap_err(),
-            "the tag `!!set` means nothing to Kubernetes: remove it, or render the file with the tool it is for"
-        );
+        assert_eq!(tagged("set", "x"), Ok(Scalar::Text("x".into())));
     }
 }

@@ -1,28 +1,34 @@
-//! Converts YAML documents to compact JSON text and records the position of each key and item; `scalar`
-//! resolves scalars.
+//! Builds the syntax tree of a YAML document from the events of libyaml's parser, of which `kubectl`'s own reader is
+//! another port; `scalar` resolves scalars.
 
 mod diagnostics;
-mod keys;
-mod merge;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io::{BufRead, BufReader, Read as _};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
+use libyaml_safer::{Encoding, Event, EventData, MappingStyle, Mark, Parser, ScalarStyle, SequenceStyle};
 
+use self::diagnostics::DocumentLines;
 use super::Position;
-use super::locate::{TextMark, narrow};
+use super::input::Chunk;
+use super::locate::narrow;
 use super::scalar::{self, Scalar};
-use crate::model::json::write_string;
-use diagnostics::DocumentLines;
-use keys::MappingKey;
-use merge::Fragment;
+use super::syntax::{Place, SyntaxEntry, SyntaxForm, SyntaxMapping, SyntaxNode, SyntaxRoot};
 
 /// One level less than serde_json accepts, so that it can parse the output.
-const MAX_DEPTH: u32 = 127;
-/// Why a document could not be parsed.
+pub(super) const MAX_DEPTH: usize = 127;
+/// The message for what is nested deeper.
+pub(super) const TOO_DEEP: &str = "nested deeper than 127 levels: no Kubernetes object is, make it flatter";
+/// How many bytes the scanner decodes at a time.
+const SCANNED: usize = 16 << 10;
+/// The prefix of the tags of YAML's own types.
+const CORE_TAG: &str = "tag:yaml.org,2002:";
+/// The number of entries from which a mapping gets an index of its keys.
+const LARGE_MAPPING: usize = 24;
+
+/// Why a document could not be read.
 #[derive(Debug)]
 pub(super) struct YamlError {
     pub(super) position: Position,
@@ -31,487 +37,660 @@ pub(super) struct YamlError {
     pub(super) template: bool,
 }
 
-/// A failure before checking whether a template caused it.
+/// A failure before checking whether a template caused it; line and column from 1, in the document.
 struct ScanFailure {
     line: usize,
     column: usize,
     message: String,
-    template: bool,
+    /// The offset in the input of a character that go-yaml may read.
+    refused: Option<usize>,
 }
 
 type YamlResult<T = ()> = Result<T, ScanFailure>;
 
-/// The JSON text of all documents parsed so far.
-#[derive(Debug, Default)]
-pub(super) struct Transcriber {
-    out: String,
-    marks: Vec<TextMark>,
-    expanded: usize,
-}
+/// Takes the items of a list as soon as they are complete, so that a tree never has all of them; `None`: the document is
+/// read again, and the items so far are void.
+pub(super) type ItemSink<'r, 's> = &'r mut (dyn FnMut(Option<SyntaxRoot>) + 's);
 
-impl Transcriber {
-    /// Adds the documents of `chunk` (nearly always one), whose first line is line `first_line` of the input,
-    /// and returns their ranges in the text. After an error nothing is added.
-    pub(super) fn document(
-        &mut self,
-        chunk: &str,
-        first_line: usize,
-    ) -> Result<Vec<Range<usize>>, YamlError> {
-        let before = (self.out.len(), self.marks.len());
-        let mut reader = EventReader {
-            lines: DocumentLines::new(chunk),
-            first_line,
-            to: self,
-            frames: Vec::new(),
-            keys: Vec::new(),
-            anchors: HashMap::new(),
+/// Reads the document of a chunk of a text; `None` if it is empty. As for `kubectl`, a chunk has one document.
+///
+/// With `sink`, the root is without those `items` that the sink has got.
+pub(super) fn read(
+    text: &str,
+    chunk: &Chunk,
+    mut sink: Option<ItemSink<'_, '_>>,
+) -> Result<Option<SyntaxRoot>, YamlError> {
+    let part = text.get(chunk.range.clone()).unwrap_or_default();
+    let rest = part.trim_start_matches('\u{FEFF}');
+    let mut hidden = HiddenCharacters { offsets: Vec::new() };
+    let (root, aliases, has_braces, unrendered) = loop {
+        if let Some(sink) = &mut sink {
+            sink(None);
+        }
+        let mut builder = TreeBuilder {
+            text: rest,
+            hidden: &hidden,
+            base: chunk.range.start + part.len() - rest.len(),
+            first_line: chunk.line,
+            open: Vec::new(),
+            names: HashMap::new(),
+            anchors: Vec::new(),
+            aliases: HashMap::new(),
             literal: Vec::new(),
+            has_braces: false,
+            sink: sink.as_deref_mut(),
+            unrendered: None,
         };
         // A panic of the scanner must lose one document, never the whole run.
-        let outcome = catch_unwind(AssertUnwindSafe(|| reader.read())).unwrap_or_else(|_| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| builder.read())).unwrap_or_else(|_| {
             Err(ScanFailure {
                 line: 1,
                 column: 1,
                 message:
                     "the YAML scanner fails at this document: write it more plainly, for example as JSON"
                         .to_owned(),
-                template: false,
+                refused: None,
             })
         });
         let failure = match outcome {
-            Ok(documents) => return Ok(documents),
-            Err(trouble) => diagnostics::failure(trouble, &reader.lines, &reader.literal, first_line),
+            Ok(root) => break (root, builder.aliases, builder.has_braces, builder.unrendered),
+            Err(failure) => failure,
         };
-        self.out.truncate(before.0);
-        self.marks.truncate(before.1);
-        Err(failure)
+        let refused = failure.refused.map(|at| hidden.offset(at));
+        let error = diagnostics::explain(
+            failure,
+            &mut DocumentLines::new(rest),
+            &builder.literal,
+            chunk.line,
+        );
+        if !refused.is_some_and(|offset| hidden.hide(rest, offset)) {
+            return Err(error);
+        }
+    };
+    let Some(node) = root else { return Ok(None) };
+    let of_root = || Some(node.unrendered_field().filter(|_| has_braces)?.place);
+    if let Some(field) = unrendered.or_else(of_root) {
+        return Err(diagnostics::unrendered(field.position()));
+    }
+    Ok(Some(SyntaxRoot { node, aliases }))
+}
+
+/// A text with some characters hidden that go-yaml reads and libyaml refuses, each by one that stands for it.
+struct HiddenCharacters {
+    /// The offsets in the text, ascending.
+    offsets: Vec<usize>,
+}
+
+impl HiddenCharacters {
+    /// The characters, what hides them, and what they mean in a scalar.
+    const KNOWN: [(char, char, &'static str); 2] = [
+        // `[::]`: in brackets, a colon that no blank follows is text.
+        (':', '\u{10FF3A}', ":"),
+        // `"it\'s"`: this escape is a quote.
+        ('\\', '\u{10FF5C}', ""),
+    ];
+    /// What hides a character is this many bytes longer.
+    const LONGER: usize = 3;
+    /// The largest number of them in one document: it is read again for each.
+    const MOST: usize = 100;
+
+    /// Hides the character at an offset of the text, if go-yaml reads it.
+    fn hide(&mut self, text: &str, offset: usize) -> bool {
+        let rest = text.get(offset..).unwrap_or_default();
+        let is_known = rest.starts_with(':') || rest.starts_with("\\'");
+        let is_possible = is_known
+            && self.offsets.len() < Self::MOST
+            && !self.offsets.contains(&offset)
+            && !Self::KNOWN.iter().any(|(_, hidden, _)| text.contains(*hidden));
+        if is_possible {
+            let at = self.offsets.partition_point(|known| *known < offset);
+            self.offsets.insert(at, offset);
+        }
+        is_possible
     }
 
-    /// The text, and the marks of its keys, items and documents, sorted by offset.
-    pub(super) fn into_parts(self) -> (String, Vec<TextMark>) {
-        (self.out, self.marks)
+    /// The text for the scanner.
+    fn input(&self, text: &str) -> Option<String> {
+        if self.offsets.is_empty() {
+            return None;
+        }
+        let mut input = String::with_capacity(text.len() + self.offsets.len() * Self::LONGER);
+        let mut from = 0;
+        for offset in &self.offsets {
+            input.push_str(text.get(from..*offset)?);
+            let refused = text.get(*offset..)?.chars().next()?;
+            input.extend(Self::KNOWN.iter().filter(|it| it.0 == refused).map(|it| it.1));
+            from = offset + refused.len_utf8();
+        }
+        input.push_str(text.get(from..)?);
+        Some(input)
+    }
+
+    /// The offset in the text of an offset in the input.
+    fn offset(&self, input: usize) -> usize {
+        let mut longer = 0;
+        for offset in &self.offsets {
+            if offset + longer >= input {
+                break;
+            }
+            longer += Self::LONGER;
+        }
+        input.saturating_sub(longer)
+    }
+
+    /// The text of a scalar of the input.
+    fn shown(&self, mut scalar: String) -> String {
+        for (_, hidden, meant) in Self::KNOWN.iter().filter(|_| !self.offsets.is_empty()) {
+            scalar = scalar.replace(*hidden, meant);
+        }
+        scalar
     }
 }
 
-/// What a mapping expects next.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Expect {
-    Key,
-    Value,
-    /// The value of `<<`, which is removed from the text again.
-    Merge {
-        start: usize,
-        marks: usize,
-    },
+/// An open mapping or sequence.
+struct OpenNode {
+    node: SyntaxNode,
+    /// The key whose value comes next.
+    key: Option<OpenKey>,
+    /// The keys of a large mapping.
+    index: HashSet<Box<str>>,
 }
 
-/// A mapping or sequence that is being written.
-struct YamlFrame {
-    /// `None` for a sequence.
-    expect: Option<Expect>,
-    start: usize,
-    /// The number of marks before its content.
-    marks: usize,
-    anchor: usize,
-    empty: bool,
-    /// Its current height in levels, including itself.
-    height: u32,
-    /// The index of its first key in `EventReader::keys`.
-    keys: usize,
-    /// The lines of its keys, once there are many.
-    index: HashMap<Box<str>, u32>,
-    merges: Vec<Rc<Fragment>>,
-    /// The first `<<`, for messages.
-    merge_line: usize,
+struct OpenKey {
+    name: Option<Box<str>>,
+    is_written: bool,
+    place: Place,
+    span: Range<usize>,
 }
 
-struct EventReader<'t, 'o> {
-    lines: DocumentLines<'t>,
+/// What an anchor is set on.
+enum Anchored {
+    /// A mapping or a sequence.
+    Collection,
+    /// A scalar: as a key, and as JSON.
+    Scalar(Result<Box<str>, String>, Box<str>),
+}
+
+/// Builds nodes from events. Offsets are in the chunk until they are in a node or a key.
+struct TreeBuilder<'t, 's> {
+    text: &'t str,
+    hidden: &'t HiddenCharacters,
+    /// The offset of the chunk in the text.
+    base: usize,
     first_line: usize,
-    to: &'o mut Transcriber,
-    frames: Vec<YamlFrame>,
-    /// The keys of all open mappings, mapping by mapping.
-    keys: Vec<MappingKey>,
-    anchors: HashMap<usize, Rc<Fragment>>,
-    /// The lines of quoted and block scalars that contain `{{`, which is valid there.
+    open: Vec<OpenNode>,
+    /// The number of the last anchor with each name, from 1.
+    names: HashMap<String, usize>,
+    /// By number, from 1.
+    anchors: Vec<Anchored>,
+    aliases: HashMap<usize, Vec<usize>>,
+    /// The lines of quoted and block scalars that contain `{{`, for messages.
     literal: Vec<(usize, usize)>,
+    /// Whether an unquoted scalar contains `{{`.
+    has_braces: bool,
+    sink: Option<ItemSink<'t, 's>>,
+    /// A field of an item of the sink that was not rendered.
+    unrendered: Option<Place>,
 }
 
-impl EventReader<'_, '_> {
-    fn read(&mut self) -> YamlResult<Vec<Range<usize>>> {
-        let mut documents = Vec::new();
-        let mut start = self.to.out.len();
-        for event in Parser::new_from_str(self.lines.text()) {
-            let (event, span) = event.map_err(|error| {
-                let (line, column, message) = diagnostics::scan_error(&error, &self.lines);
-                ScanFailure {
-                    line,
-                    column,
-                    message,
-                    template: false,
-                }
-            })?;
-            let at = span.start;
-            match event {
-                Event::Nothing | Event::StreamStart => {}
-                Event::StreamEnd => break,
-                Event::DocumentStart(_) => start = self.to.out.len(),
-                Event::DocumentEnd => {
-                    let range = start..self.to.out.len();
-                    if self
-                        .to
-                        .out
-                        .get(range.clone())
-                        .is_some_and(|json| !json.is_empty() && json != "null")
-                    {
-                        documents.push(range);
+impl TreeBuilder<'_, '_> {
+    fn read(&mut self) -> YamlResult<Option<SyntaxNode>> {
+        let input = self.hidden.input(self.text);
+        let input = input.as_deref().unwrap_or(self.text);
+        // The scanner needs a line break after a block scalar.
+        let line_break: &[u8] = if input.ends_with(['\n', '\r']) { b"" } else { b"\n" };
+        // The scanner decodes all that a buffer has.
+        let mut input = BufReader::with_capacity(SCANNED, input.as_bytes().chain(line_break));
+        let mut parser = Parser::new();
+        parser.set_input(&mut input as &mut dyn BufRead);
+        parser.set_encoding(Encoding::Utf8);
+        let mut root = None;
+        loop {
+            let event = parser
+                .parse()
+                .map_err(|error| diagnostics::scan_error(&error, self.text))?;
+            match event.data {
+                EventData::StreamEnd => break,
+                EventData::StreamStart { .. }
+                | EventData::DocumentStart { .. }
+                | EventData::DocumentEnd { .. } => {}
+                _ => {
+                    if let Some(node) = self.event(event)? {
+                        root = Some(node);
                     }
-                    self.anchors.clear();
                 }
-                Event::Scalar(text, style, anchor, tag) => {
-                    if style != ScalarStyle::Plain && text.contains("{{") {
-                        // The mark of a block scalar is its first line of text.
-                        self.literal.push((at.line(), span.end.line()));
-                    }
-                    self.scalar(&text, style, anchor, tag.as_deref(), at)?;
-                }
-                Event::Alias(anchor) => self.alias(anchor, at)?,
-                Event::SequenceStart(anchor, tag) => self.open(None, anchor, tag.as_deref(), at)?,
-                Event::MappingStart(anchor, tag) => {
-                    self.open(Some(Expect::Key), anchor, tag.as_deref(), at)?;
-                }
-                Event::SequenceEnd | Event::MappingEnd => self.close(at)?,
             }
         }
-        Ok(documents)
+        Ok(root.filter(|node| &*node.json != "null"))
+    }
+
+    /// The offset of a mark in the document, at most its length.
+    fn offset(&self, mark: Mark) -> usize {
+        self.hidden.offset(mark_number(mark.index)).min(self.text.len())
+    }
+
+    /// Returns the root when it is complete.
+    fn event(&mut self, event: Event) -> YamlResult<Option<SyntaxNode>> {
+        let Event {
+            data,
+            start_mark,
+            end_mark,
+            ..
+        } = event;
+        let start = self.offset(start_mark);
+        let place = Place {
+            line: narrow(self.first_line).saturating_add(narrow(mark_number(start_mark.line))),
+            column: narrow(mark_number(start_mark.column)) + 1,
+        };
+        match data {
+            EventData::MappingStart {
+                anchor, tag, style, ..
+            } => {
+                let form = SyntaxForm::Mapping(SyntaxMapping::new(style == MappingStyle::Flow));
+                self.begin(form, anchor, tag.is_some(), start, place, start_mark)?;
+                Ok(None)
+            }
+            EventData::SequenceStart {
+                anchor, tag, style, ..
+            } => {
+                let form = SyntaxForm::Sequence {
+                    flow: style == SequenceStyle::Flow,
+                    items: Vec::new(),
+                };
+                self.begin(form, anchor, tag.is_some(), start, place, start_mark)?;
+                Ok(None)
+            }
+            EventData::MappingEnd | EventData::SequenceEnd => {
+                let end = self.offset(end_mark);
+                let Some(OpenNode { mut node, .. }) = self.open.pop() else {
+                    return Ok(None);
+                };
+                // A mapping of one entry in a flow sequence (`[a: b]`) has no braces.
+                let is_bracketed = matches!(self.byte(node.span.start), Some(b'{' | b'['))
+                    && matches!(
+                        end.checked_sub(1).and_then(|last| self.byte(last)),
+                        Some(b'}' | b']')
+                    );
+                node.span = if is_flow(&node) && is_bracketed {
+                    self.base + node.span.start..self.base + end
+                } else {
+                    // Its entries are complete: their offsets are in the text.
+                    let first = self.base + node.span.start;
+                    first..last_end(&node).map_or(self.base + start, |end| end.max(first))
+                };
+                Ok(self.add(node))
+            }
+            EventData::Alias { anchor } => self.alias(&anchor, start, end_mark, place, start_mark),
+            EventData::Scalar {
+                anchor,
+                tag,
+                value,
+                plain_implicit,
+                style,
+                ..
+            } => {
+                let end = self.offset(end_mark);
+                let written = WrittenScalar {
+                    value: self.hidden.shown(value),
+                    tag,
+                    plain_implicit,
+                    style,
+                };
+                self.scalar(&written, anchor, start..end, place, start_mark, end_mark)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        form: SyntaxForm,
+        anchor: Option<String>,
+        has_tag: bool,
+        start: usize,
+        place: Place,
+        at: Mark,
+    ) -> YamlResult {
+        if self.expects_key() {
+            return Err(complex_key(at));
+        }
+        if self.open.len() >= MAX_DEPTH {
+            return Err(failure(at, TOO_DEEP.to_owned()));
+        }
+        let begin = self.content_start(start, anchor.is_some() || has_tag);
+        let anchor = self.anchor(anchor, || Anchored::Collection);
+        self.open.push(OpenNode {
+            node: SyntaxNode {
+                span: begin..begin,
+                form,
+                anchor,
+                json: Box::default(),
+                place,
+            },
+            key: None,
+            index: HashSet::new(),
+        });
+        Ok(())
+    }
+
+    fn alias(
+        &mut self,
+        name: &str,
+        start: usize,
+        end_mark: Mark,
+        place: Place,
+        at: Mark,
+    ) -> YamlResult<Option<SyntaxNode>> {
+        let end = self.offset(end_mark);
+        let anchored = self.names.get(name).copied();
+        let Some((number, anchored)) =
+            anchored.and_then(|number| Some((number, self.anchors.get(number.checked_sub(1)?)?)))
+        else {
+            return Err(failure(
+                at,
+                "an alias (`*name`) without an anchor (`&name`) above it: add the anchor, or quote the text"
+                    .to_owned(),
+            ));
+        };
+        if self.open.iter().any(|open| open.node.anchor == number) {
+            return Err(failure(
+                at,
+                "an alias (`*name`) inside its own anchor would never end: write the value out".to_owned(),
+            ));
+        }
+        if self.expects_key() {
+            let name = match anchored {
+                Anchored::Collection => return Err(complex_key(at)),
+                Anchored::Scalar(Err(message), _) => return Err(failure(at, message.clone())),
+                Anchored::Scalar(Ok(name), _) => name.clone(),
+            };
+            self.key(Some(name), false, start..end, place);
+            return Ok(None);
+        }
+        let json = match anchored {
+            Anchored::Scalar(_, json) => json.clone(),
+            Anchored::Collection => Box::default(),
+        };
+        let offset = self.base + start;
+        self.aliases.entry(number).or_default().push(offset);
+        let node = SyntaxNode {
+            span: offset..self.base + end,
+            form: SyntaxForm::Alias(number),
+            anchor: 0,
+            json,
+            place,
+        };
+        Ok(self.add(node))
     }
 
     fn scalar(
         &mut self,
-        text: &str,
-        style: ScalarStyle,
-        anchor: usize,
-        tag: Option<&Tag>,
-        at: Marker,
-    ) -> YamlResult {
-        let is_plain = style == ScalarStyle::Plain;
-        if is_plain && text.contains("{{") {
-            return Err(ScanFailure {
-                template: true,
-                ..trouble(at, String::new())
-            });
-        }
-        let is_key = matches!(
-            self.frames.last(),
-            Some(YamlFrame {
-                expect: Some(Expect::Key),
-                ..
-            })
-        );
-        let merge_tag = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "merge");
-        if is_key && text == "<<" && (merge_tag || (is_plain && tag.is_none())) {
-            self.begin_merge(at);
-            return Ok(());
-        }
-        let resolved = match tag {
-            None if is_plain => scalar::plain(text),
-            None => Ok(Scalar::Text(text.into())),
-            // `! text`: a non-specific tag, which means text.
-            Some(tag) if tag.suffix.is_empty() || (tag.handle.is_empty() && tag.suffix == "!") => {
-                Ok(Scalar::Text(text.into()))
-            }
-            Some(tag) if tag.is_yaml_core_schema() => scalar::tagged(&tag.suffix, text),
-            Some(tag) => Err(scalar::unknown_tag(&tag.to_string())),
-        }
-        .map_err(|message| trouble(at, message))?;
-        if is_key {
-            let key = self.begin_key(at);
-            match resolved {
-                Scalar::Text(text) => write_string(&mut self.to.out, &text),
-                Scalar::Number(number) => write_string(&mut self.to.out, &number),
-                Scalar::Bool(value) => {
-                    write_string(&mut self.to.out, if value { "true" } else { "false" });
-                }
-                Scalar::Null => return Err(trouble(at, diagnostics::null_key(text))),
-            }
-            return self.end_key(key, anchor, at);
-        }
-        let at = if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
-            self.header(text, at)
-        } else {
-            place(at)
-        };
-        let (start, marks) = self.begin(at);
-        match resolved {
-            Scalar::Null => self.to.out.push_str("null"),
-            Scalar::Bool(value) => self.to.out.push_str(if value { "true" } else { "false" }),
-            Scalar::Number(number) => self.to.out.push_str(&number),
-            Scalar::Text(text) => write_string(&mut self.to.out, &text),
-        }
-        self.end(start, marks, anchor, 0, at)
-    }
-
-    /// The position of a block scalar's `|`, which the scanner does not report: the last line above with
-    /// text.
-    fn header(&self, text: &str, at: Marker) -> YamlPosition {
-        let here = self.lines.get(at.line()).chars().nth(at.col());
-        let in_sequence = self.frames.last().is_some_and(|frame| frame.expect.is_none());
-        if !in_sequence || (text.trim().is_empty() && matches!(here, Some('|' | '>'))) {
-            return place(at);
-        }
-        let above = (1..at.line())
-            .rev()
-            .find(|line| !self.lines.get(*line).trim().is_empty());
-        let indicator = above.and_then(|line| {
-            let header = self.lines.get(line);
-            let header = header.split(" #").next().unwrap_or(header);
-            let found = header.rfind(['|', '>'])?;
-            Some(YamlPosition {
-                line,
-                column: header.get(..found)?.chars().count() + 1,
-            })
-        });
-        indicator.unwrap_or(place(at))
-    }
-
-    fn alias(&mut self, anchor: usize, at: Marker) -> YamlResult {
-        let Some(fragment) = self.anchors.get(&anchor).map(Rc::clone) else {
-            return Err(trouble(
-                at,
-                "an alias (`*name`) inside its own anchor would never end: write the value out".to_owned(),
-            ));
-        };
-        self.spend(fragment.cost(), at)?;
-        if matches!(
-            self.frames.last(),
-            Some(YamlFrame {
-                expect: Some(Expect::Key),
-                ..
-            })
-        ) {
-            let key = self.begin_key(at);
-            match fragment.json.as_bytes().first() {
-                Some(b'{' | b'[') | None => return Err(self.complex_key(at)),
-                Some(b'"') => self.to.out.push_str(&fragment.json),
-                _ if fragment.json == "null" => return Err(trouble(at, diagnostics::null_key("null"))),
-                _ => write_string(&mut self.to.out, &fragment.json),
-            }
-            return self.end_key(key, 0, at);
-        }
-        self.deeper(fragment.height, at)?;
-        let (start, marks) = self.begin(place(at));
-        self.append(&fragment.json, &fragment.marks, 0);
-        self.end(start, marks, 0, fragment.height, place(at))
-    }
-
-    fn open(&mut self, expect: Option<Expect>, anchor: usize, tag: Option<&Tag>, at: Marker) -> YamlResult {
-        if matches!(
-            self.frames.last(),
-            Some(YamlFrame {
-                expect: Some(Expect::Key),
-                ..
-            })
-        ) {
-            return Err(self.complex_key(at));
-        }
-        let own = if expect.is_some() { "map" } else { "seq" };
-        if let Some(tag) = tag.filter(|tag| !(tag.is_yaml_core_schema() && tag.suffix == own)) {
-            let name = if tag.is_yaml_core_schema() {
-                format!("!!{}", tag.suffix)
+        written: &WrittenScalar,
+        anchor: Option<String>,
+        range: Range<usize>,
+        place: Place,
+        at: Mark,
+        end: Mark,
+    ) -> YamlResult<Option<SyntaxNode>> {
+        let is_plain = written.style == ScalarStyle::Plain;
+        if written.value.contains("{{") {
+            if is_plain {
+                self.has_braces = true;
             } else {
-                tag.to_string()
-            };
-            return Err(trouble(at, scalar::unknown_tag(&name)));
+                // A block scalar ends at the start of the line after it.
+                let is_after = end.column == 0 && end.line > at.line;
+                let last = mark_number(end.line) + 1 - usize::from(is_after);
+                self.literal.push((mark_number(at.line) + 1, last));
+            }
         }
-        self.deeper(1, at)?;
-        let (start, marks) = self.begin(place(at));
-        self.to.out.push(if expect.is_some() { '{' } else { '[' });
-        self.frames.push(YamlFrame {
-            expect,
-            start,
-            marks,
+        let has_properties = anchor.is_some() || written.tag.is_some();
+        let is_text = !(is_plain && written.value.is_empty());
+        let begin = self.content_start(range.start, has_properties && is_text);
+        let span = match written.style {
+            ScalarStyle::Literal | ScalarStyle::Folded => begin..self.block_end(begin, range.end),
+            _ if is_text => begin..range.end.max(begin),
+            _ if has_properties => range.end..range.end,
+            _ => self.after_colon(begin).map_or(begin..begin, |end| end..end),
+        };
+        let is_merge = written.value == "<<"
+            && (written.plain_implicit
+                || written.tag.as_deref().and_then(|tag| tag.strip_prefix(CORE_TAG)) == Some("merge"));
+        if self.expects_key() && is_merge {
+            self.key(None, false, span, place);
+            return Ok(None);
+        }
+        let resolved = written.resolve();
+        let as_key = || match &resolved {
+            Ok(scalar) => scalar
+                .as_key()
+                .ok_or_else(|| diagnostics::null_key(&written.value)),
+            Err(message) => Err(message.clone()),
+        };
+        if self.expects_key() {
+            let name = as_key().map_err(|message| failure(at, message))?;
+            if anchor.is_some() {
+                let json = resolved.ok().and_then(|resolved| resolved.json());
+                self.anchor(anchor, || {
+                    Anchored::Scalar(Ok(name.clone()), json.unwrap_or_default())
+                });
+            }
+            self.key(Some(name), written.tag.is_none(), span, place);
+            return Ok(None);
+        }
+        let json = match &resolved {
+            Ok(resolved) => resolved.json().ok_or_else(|| {
+                let text = &written.value;
+                format!("`{text}` is a number that JSON cannot represent: quote it if it is text")
+            }),
+            Err(message) => Err(message.clone()),
+        };
+        let json = json.map_err(|message| failure(at, message))?;
+        let anchor = self.anchor(anchor, || Anchored::Scalar(as_key(), json.clone()));
+        let node = SyntaxNode {
+            span: self.base + span.start..self.base + span.end,
+            form: match written.style {
+                ScalarStyle::SingleQuoted => SyntaxForm::SingleQuoted,
+                ScalarStyle::DoubleQuoted => SyntaxForm::DoubleQuoted,
+                ScalarStyle::Literal | ScalarStyle::Folded => SyntaxForm::Block,
+                _ => SyntaxForm::Plain,
+            },
             anchor,
-            empty: true,
-            height: 1,
-            keys: self.keys.len(),
-            index: HashMap::new(),
-            merges: Vec::new(),
-            merge_line: 0,
-        });
-        Ok(())
-    }
-
-    fn close(&mut self, at: Marker) -> YamlResult {
-        self.write_merges(at)?;
-        // The scanner closes only what it opened.
-        let Some(frame) = self.frames.pop() else {
-            return Ok(());
+            json,
+            place,
         };
-        self.keys.truncate(frame.keys);
-        self.to.out.push(if frame.expect.is_some() { '}' } else { ']' });
-        self.end(frame.start, frame.marks, frame.anchor, frame.height, place(at))
+        Ok(self.add(node))
     }
 
-    /// Starts a value: writes the comma and mark of an item. Returns the offset of the value.
-    fn begin(&mut self, at: YamlPosition) -> (usize, usize) {
-        let mut mark = true;
-        if let Some(frame) = self.frames.last_mut() {
-            mark = frame.expect.is_none();
-            if mark && !std::mem::replace(&mut frame.empty, false) {
-                self.to.out.push(',');
+    /// Whether the next node is the key of a mapping.
+    fn expects_key(&self) -> bool {
+        self.open
+            .last()
+            .is_some_and(|open| open.key.is_none() && matches!(open.node.form, SyntaxForm::Mapping(_)))
+    }
+
+    /// Records a key of the innermost mapping; `None` is a merge key.
+    fn key(&mut self, name: Option<Box<str>>, is_written: bool, span: Range<usize>, place: Place) {
+        let base = self.base;
+        let Some(OpenNode { node, key, index }) = self.open.last_mut() else {
+            return;
+        };
+        let SyntaxForm::Mapping(mapping) = &mut node.form else {
+            return;
+        };
+        if mapping.entries.is_empty() && !mapping.flow {
+            node.span = span.clone();
+        }
+        if let Some(name) = &name {
+            // Most mappings are small: for these, comparing is faster than hashing.
+            let is_known = if mapping.entries.len() < LARGE_MAPPING {
+                mapping
+                    .entries
+                    .iter()
+                    .any(|entry| entry.key.as_deref() == Some(&**name))
+            } else {
+                if index.is_empty() {
+                    index.extend(mapping.entries.iter().filter_map(|entry| entry.key.clone()));
+                }
+                !index.insert(name.clone())
+            };
+            mapping.has_duplicates |= is_known;
+        }
+        *key = Some(OpenKey {
+            name,
+            is_written,
+            place,
+            span: base + span.start..base + span.end,
+        });
+    }
+
+    /// The number of a new anchor; 0 without one.
+    fn anchor(&mut self, name: Option<String>, on: impl FnOnce() -> Anchored) -> usize {
+        let Some(name) = name else { return 0 };
+        self.anchors.push(on());
+        self.names.insert(name, self.anchors.len());
+        self.anchors.len()
+    }
+
+    /// Adds a complete node, whose offsets are in the text, to its parent, or returns it if it is the root.
+    fn add(&mut self, node: SyntaxNode) -> Option<SyntaxNode> {
+        let is_item = matches!(&self.open[..], [OpenNode { key: Some(key), .. }, _]
+            if key.name.as_deref() == Some("items"));
+        if let Some(sink) = self
+            .sink
+            .as_deref_mut()
+            .filter(|_| is_item && self.anchors.is_empty())
+        {
+            let unrendered = node.unrendered_field().filter(|_| self.has_braces);
+            self.unrendered = self.unrendered.or(unrendered.map(|field| field.place));
+            sink(Some(SyntaxRoot {
+                node,
+                aliases: HashMap::new(),
+            }));
+            return None;
+        }
+        let Some(parent) = self.open.last_mut() else {
+            return Some(node);
+        };
+        match &mut parent.node.form {
+            SyntaxForm::Mapping(mapping) => {
+                if let Some(key) = parent.key.take() {
+                    mapping.entries.push(SyntaxEntry {
+                        key: key.name,
+                        is_written: key.is_written,
+                        key_place: key.place,
+                        key_span: key.span,
+                        value: node,
+                    });
+                }
             }
+            SyntaxForm::Sequence { items, .. } => items.push(node),
+            _ => {}
         }
-        if mark {
-            self.mark(at);
-        }
-        (self.to.out.len(), self.to.marks.len())
+        None
     }
 
-    /// Ends a value: stores it if it has an anchor, and continues with the parent frame.
-    fn end(
-        &mut self,
-        start: usize,
-        marks: usize,
-        anchor: usize,
-        height: u32,
-        at: YamlPosition,
-    ) -> YamlResult {
-        if anchor > 0 {
-            let fragment = self.copy(start, marks, height);
-            self.spend_at(fragment.cost(), at)?;
-            self.anchors.insert(anchor, Rc::new(fragment));
-        }
-        let Some(frame) = self.frames.last_mut() else {
-            return Ok(());
-        };
-        if let Some(Expect::Merge { start, marks }) = frame.expect {
-            frame.expect = Some(Expect::Key);
-            let line = frame.merge_line;
-            let fragment = self.copy(start, marks, height);
-            self.to.out.truncate(start);
-            self.to.marks.truncate(marks);
-            return self.add_merge(fragment, line);
-        }
-        frame.height = frame.height.max(height + 1);
-        if frame.expect.is_some() {
-            frame.expect = Some(Expect::Key);
-        }
-        Ok(())
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.text.as_bytes().get(at).copied()
     }
 
-    fn mark(&mut self, at: YamlPosition) {
-        self.to.marks.push(TextMark {
-            offset: narrow(self.to.out.len()),
-            line: narrow(self.first_line - 1 + at.line),
-            column: narrow(at.column),
-        });
+    /// The start of a node after its anchor and tag, and after the blanks and comments that follow them.
+    fn content_start(&self, start: usize, has_properties: bool) -> usize {
+        let mut at = start;
+        if !has_properties {
+            return at;
+        }
+        loop {
+            let rest = self.text.get(at..).unwrap_or_default();
+            let length = match rest.chars().next() {
+                Some('&' | '!') => rest.find(|c: char| c.is_whitespace()).unwrap_or(rest.len()),
+                Some(c) if c.is_whitespace() => c.len_utf8(),
+                Some('#') => rest.find('\n').unwrap_or(rest.len()),
+                _ => break,
+            };
+            at += length;
+        }
+        at
     }
 
-    fn deeper(&self, levels: u32, at: Marker) -> YamlResult {
-        if self.frames.len() + levels as usize > MAX_DEPTH as usize {
-            return Err(trouble(
-                at,
-                format!("nested deeper than {MAX_DEPTH} levels: no Kubernetes object is, make it flatter"),
-            ));
-        }
-        Ok(())
+    /// The offset after the colon of the key whose value is not written; its mark may be further away.
+    fn after_colon(&self, at: usize) -> Option<usize> {
+        let key = self.open.last()?.key.as_ref()?;
+        let end = key.span.end - self.base;
+        let between = self.text.get(end..at)?;
+        Some(if between.trim_end().ends_with(':') {
+            end + between.trim_end().len()
+        } else {
+            end
+        })
+    }
+
+    /// The end of the last line with text of a block scalar.
+    fn block_end(&self, begin: usize, end: usize) -> usize {
+        let text = self.text.get(begin..end).unwrap_or_default();
+        let last = begin + text.trim_end().len();
+        let rest = self.text.get(last..).unwrap_or_default();
+        last + rest.find(['\n', '\r']).unwrap_or(rest.len())
     }
 }
 
-/// A position in the document: line and column from 1.
-#[derive(Clone, Copy)]
-struct YamlPosition {
-    line: usize,
-    column: usize,
+/// A scalar as the scanner reports it.
+struct WrittenScalar {
+    value: String,
+    tag: Option<String>,
+    plain_implicit: bool,
+    style: ScalarStyle,
 }
 
-fn place(at: Marker) -> YamlPosition {
-    YamlPosition {
-        line: at.line(),
-        column: at.col() + 1,
+impl WrittenScalar {
+    fn resolve(&self) -> Result<Scalar<'_>, String> {
+        let text = &*self.value;
+        match self.tag.as_deref() {
+            None | Some("") if self.plain_implicit => Ok(scalar::plain(text)),
+            None | Some("") => Ok(Scalar::Text(text.into())),
+            // A tag of another application means text, as for `kubectl`.
+            Some(tag) => match tag.strip_prefix(CORE_TAG) {
+                Some(core) => scalar::tagged(core, text),
+                None => Ok(Scalar::Text(text.into())),
+            },
+        }
     }
 }
 
-fn trouble(at: Marker, message: String) -> ScanFailure {
+fn is_flow(node: &SyntaxNode) -> bool {
+    match &node.form {
+        SyntaxForm::Mapping(mapping) => mapping.flow,
+        SyntaxForm::Sequence { flow, .. } => *flow,
+        _ => false,
+    }
+}
+
+/// The end of the last entry, in the text.
+fn last_end(node: &SyntaxNode) -> Option<usize> {
+    match &node.form {
+        SyntaxForm::Mapping(mapping) => mapping.entries.last().map(|entry| entry.value.span.end),
+        SyntaxForm::Sequence { items, .. } => items.last().map(|item| item.span.end),
+        _ => None,
+    }
+}
+
+/// Lines and columns of the scanner begin at 0.
+fn mark_number(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn failure(at: Mark, message: String) -> ScanFailure {
     ScanFailure {
-        line: at.line(),
-        column: at.col() + 1,
+        line: mark_number(at.line) + 1,
+        column: mark_number(at.column) + 1,
         message,
-        template: false,
+        refused: None,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn json(text: &str) -> String {
-        let mut transcriber = Transcriber::default();
-        let ranges = transcriber
-            .document(text, 1)
-            .unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
-        let (text, marks) = transcriber.into_parts();
-        assert!(marks.is_sorted_by_key(|mark| mark.offset));
-        assert_eq!(ranges.len(), 1);
-        text
-    }
-
-    #[test]
-    fn scalars_keep_their_kind() {
-        let cases = [
-            (
-                "a: yes\nb: 'yes'\nc: \"1\"\nd: |\n  1\ne: 0644\nf:\n",
-                r#"{"a":true,"b":"yes","c":"1","d":"1\n","e":420,"f":null}"#,
-            ),
-            (
-                "- !!str 80\n- !!int '5'\n- ! 7\n- !!null ''\n- !!map {a: 1}\n- !!seq [1]\n",
-                r#"["80",5,"7",null,{"a":1},[1]]"#,
-            ),
-            (
-                "path: C:\\logs\nq: 'C:\\logs'\nr: \"C:\\\\logs\\u00e9\"\n",
-                r#"{"path":"C:\\logs","q":"C:\\logs","r":"C:\\logsé"}"#,
-            ),
-            ("{a, b: [c: d]}\n", r#"{"a":null,"b":[{"c":"d"}]}"#),
-            ("text over\n  lines\n", r#""text over lines""#),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(json(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn keys_become_text() {
-        let text = "80: a\ntrue: b\n0x10: c\n'on': d\n1.50: e\n? f\n: g\n&x h: i\n*x : j\n";
-        // `*x` is the key `h` again.
-        let failure = Transcriber::default().document(text, 1).unwrap_err();
-        assert_eq!(
-            failure.message,
-            "the key `h` is given twice in one mapping, at lines 8 and 9: remove one of them"
-        );
-        let text = text.replace("*x : j", "? *x\n").replace("&x h: i\n", "z: &x h\n");
-        assert_eq!(
-            json(&text),
-            r#"{"80":"a","true":"b","16":"c","on":"d","1.5":"e","f":"g","z":"h","h":null}"#
-        );
-    }
-
-    #[test]
-    fn lines_count_from_the_start_of_the_input() {
-        let mut transcriber = Transcriber::default();
-        let failure = transcriber.document("a: 1\na: 2\n", 10).unwrap_err();
-        assert_eq!(failure.position, Position { line: 11, column: 1 });
-        assert_eq!(
-            failure.message,
-            "the key `a` is given twice in one mapping, at lines 10 and 11: remove one of them"
-        );
-        transcriber.document("a: 1\n", 20).unwrap();
-        assert_eq!(
-            transcriber.marks[1],
-            TextMark {
-                offset: 1,
-                line: 20,
-                column: 1
-            }
-        );
-    }
+/// YAML parses `{{ .Values.x }}` as a mapping that is a key.
+fn complex_key(at: Mark) -> ScanFailure {
+    failure(
+        at,
+        "a key must be text, not a mapping or a list: put it in quotes if it is text".to_owned(),
+    )
 }

@@ -9,6 +9,7 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, ContainerIsolation};
+use super::feature_gates::FeatureGates;
 use super::image_facts::ImageFacts;
 use super::mirror::Witness;
 use super::node::{Host, PoolLabel, major_minor, shared_labels};
@@ -105,6 +106,25 @@ pub static LINUX_CLASSES: &[&str] = &[
     "wasmtime-spin-v2",
 ];
 
+/// The profile that Pod Security enforces in a namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PodSecurity {
+    /// The privileged or the baseline profile.
+    Lower,
+    /// The default of the API server's configuration file, which the API does not show.
+    Unknown,
+    /// The restricted profile.
+    Restricted,
+    /// The restricted profile of a version that exempts no pod with `spec.os.name: windows`.
+    RestrictedForAll,
+}
+
+/// The minor version of the restricted profile that first exempted pods with `spec.os.name: windows`, from three fields.
+///
+/// Source: kubernetes, pod-security-admission/policy: `check_allowPrivilegeEscalation.go`,
+/// `check_capabilities_restricted.go`, `check_seccompProfile_restricted.go`.
+const EXEMPTS_WINDOWS: u32 = 25;
+
 /// What is known about a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamespaceFacts {
@@ -122,10 +142,19 @@ pub fn enables_injection(annotation: &str) -> bool {
 }
 
 impl NamespaceFacts {
-    /// Whether Pod Security enforces its restricted profile here.
-    pub fn is_restricted(&self) -> bool {
-        let enforced = self.labels.get("pod-security.kubernetes.io/enforce");
-        enforced.is_some_and(|profile| profile == "restricted")
+    /// Which profile Pod Security enforces here.
+    pub fn pod_security(&self) -> PodSecurity {
+        let label = |name: &str| self.labels.get(name).map(String::as_str);
+        let version = label("pod-security.kubernetes.io/enforce-version").unwrap_or_default();
+        match label("pod-security.kubernetes.io/enforce") {
+            None => PodSecurity::Unknown,
+            Some("privileged" | "baseline") => PodSecurity::Lower,
+            // Pod Security also enforces the restricted profile for a value that it does not know.
+            Some(_) => match major_minor(version) {
+                Some((1, ..EXEMPTS_WINDOWS)) => PodSecurity::RestrictedForAll,
+                _ => PodSecurity::Restricted,
+            },
+        }
     }
 
     /// Creates the facts from a Namespace's metadata.
@@ -230,6 +259,22 @@ impl Facts {
     /// The newest minor version of Kubernetes that the catalogue was verified against.
     pub const KUBERNETES: u32 = 37;
 
+    /// The minor version that a release is evaluated as: of one to three versions newer than [`Facts::KUBERNETES`], that
+    /// one.
+    ///
+    /// # Errors
+    /// The release is still newer: too much may differ.
+    pub fn known_minor(minor: u32) -> Result<u32, String> {
+        let newest = Facts::KUBERNETES;
+        if minor > newest + 3 {
+            return Err(format!(
+                "this Transom knows Kubernetes up to 1.{newest}, and evaluates up to 1.{} as 1.{newest}; upgrade Transom",
+                newest + 3
+            ));
+        }
+        Ok(minor.min(newest))
+    }
+
     /// Facts of a cluster of which only the version is known, and of a date.
     pub fn new(kubernetes: u32, today: Date) -> Self {
         Facts {
@@ -271,8 +316,8 @@ pub struct ClusterFacts {
     pub runtime: Runtime,
     /// Today, in UTC.
     pub today: Date,
-    /// Feature gates known to be on.
-    pub feature_gates: BTreeSet<String>,
+    /// The feature gates that are known to be set.
+    pub feature_gates: FeatureGates,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
     pub has_scc: bool,
     /// Whether the API server has GMSACredentialSpecs, which the windows-gmsa webhook reads; `None` if unknown.
@@ -300,6 +345,8 @@ pub struct ClusterFacts {
     /// The estimated characters of the environment variables for the Services of a namespace. Only `transom check` knows
     /// any.
     pub service_variables: BTreeMap<String, usize>,
+    /// Whether the nodes of the cluster are known: if so, a node that is not among them does not exist.
+    pub knows_nodes: bool,
     hosts: Vec<Host>,
     /// The first of each group of equivalent hosts: indexes of `hosts`.
     sorts: Vec<usize>,
@@ -348,7 +395,7 @@ impl ClusterFacts {
             kubernetes,
             runtime: Runtime::Containerd,
             today,
-            feature_gates: BTreeSet::new(),
+            feature_gates: FeatureGates::default(),
             has_scc: false,
             has_gmsa: None,
             runtime_classes: BTreeMap::new(),
@@ -362,6 +409,7 @@ impl ClusterFacts {
             node_uids: BTreeMap::new(),
             backends: HashMap::new(),
             service_variables: BTreeMap::new(),
+            knows_nodes: false,
             hosts: Vec::new(),
             sorts: Vec::new(),
             sorts_by_hash: HashMap::new(),
@@ -390,6 +438,17 @@ impl ClusterFacts {
             self.sorts.push(self.hosts.len());
         }
         self.hosts.push(host);
+    }
+
+    /// Replaces every Windows node and pool; what else is known of the nodes stays.
+    pub fn replace_hosts(&mut self, hosts: impl IntoIterator<Item = Host>) {
+        self.hosts.clear();
+        self.sorts.clear();
+        self.sorts_by_hash.clear();
+        self.builds.clear();
+        for host in hosts {
+            self.add_host(host);
+        }
     }
 
     /// Adds the CSI drivers of a node's CSINode, whether the node is already known or not.
@@ -430,6 +489,7 @@ impl ClusterFacts {
     pub fn learn(&mut self, subject: &Object<'_>) {
         match &subject.body {
             Body::Node(node) => {
+                self.knows_nodes = true;
                 if let Some((1, minor)) = major_minor(&node.status.node_info.kubelet_version) {
                     self.newest_kubelet = self.newest_kubelet.max(Some(minor));
                 }
@@ -472,6 +532,17 @@ impl ClusterFacts {
         }
     }
 
+    /// Which profile Pod Security enforces in a namespace.
+    pub fn pod_security(&self, namespace: &str) -> PodSecurity {
+        let known = self.namespaces.get(namespace);
+        match known.map_or(PodSecurity::Unknown, NamespaceFacts::pod_security) {
+            PodSecurity::Restricted | PodSecurity::Unknown if self.kubernetes < EXEMPTS_WINDOWS => {
+                PodSecurity::RestrictedForAll
+            }
+            known => known,
+        }
+    }
+
     /// Whether a known Windows workload uses a PersistentVolumeClaim.
     pub fn is_used_on_windows(&self, namespace: &str, claim: &str) -> bool {
         self.workloads
@@ -498,6 +569,13 @@ impl ClusterFacts {
         rest.csi.of_others.clear();
         rest.namespaces = Arc::default();
         rest
+    }
+
+    /// The pool labels that node policies add to those of platforms.
+    pub fn policy_pool_labels(&self) -> Vec<PoolLabel> {
+        let known = PoolLabel::well_known();
+        let added = self.pool_labels.iter().filter(|label| !known.contains(label));
+        added.cloned().collect()
     }
 
     /// Every known Windows node and pool.
@@ -563,9 +641,15 @@ fn variables_of(name: &str, service: &Service<'_>) -> usize {
 }
 
 /// Equal for equivalent hosts.
-fn hash_of(host: &Host) -> u64 {
+pub fn hash_of(host: &Host) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (host.build, &host.taints, host.may_be_at_zero).hash(&mut hasher);
+    (
+        host.build,
+        &host.taints,
+        &host.expected_taints,
+        host.may_be_at_zero,
+    )
+        .hash(&mut hasher);
     for label in shared_labels(&host.labels) {
         label.hash(&mut hasher);
     }

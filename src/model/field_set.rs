@@ -219,7 +219,7 @@ impl FieldSet {
         self.note(FieldSet::HOST_NETWORK, pod.host_network.0);
         self.note(FieldSet::HOST_PID, pod.host_pid.0);
         self.note(FieldSet::HOST_IPC, pod.host_ipc.0);
-        self.note(FieldSet::HOST_USERS, pod.host_users.0);
+        self.note(FieldSet::HOST_USERS, pod.host_users.is_some());
         self.note(FieldSet::SHARE_PROCESS_NAMESPACE, pod.share_process_namespace.0);
         self.note(
             FieldSet::DNS_WITH_HOST_NETWORK,
@@ -383,7 +383,15 @@ impl FieldSet {
         }
         if let Some(projected) = &volume.projected {
             self.note(FieldSet::FILE_MODES, is_mode(projected.default_mode));
+            self.note(FieldSet::UNIX_VOLUME_PERMISSIONS, projected.default_user.0);
             for source in &projected.sources {
+                let files = [
+                    &source.service_account_token,
+                    &source.cluster_trust_bundle,
+                    &source.pod_certificate,
+                ];
+                let has_owner = files.into_iter().flatten().any(|file| file.user.0);
+                self.note(FieldSet::UNIX_VOLUME_PERMISSIONS, has_owner);
                 for files in [&source.secret, &source.config_map, &source.downward_api] {
                     self.of_files(files.as_ref());
                 }
@@ -419,6 +427,8 @@ impl FieldSet {
         let Some(files) = files else { return };
         let of_items = || files.items.iter().any(|item| item.mode.is_some());
         self.note(FieldSet::FILE_MODES, is_mode(files.default_mode) || of_items());
+        let has_owner = files.default_user.0 || files.items.iter().any(|item| item.user.0);
+        self.note(FieldSet::UNIX_VOLUME_PERMISSIONS, has_owner);
     }
 }
 

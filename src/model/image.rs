@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::dns::is_label;
+use super::registry_patterns::{DOCKER_HUB, DOCKER_HUB_ALIASES};
 use inference::{glued, release_after, tokens};
 
 mod inference;
@@ -19,7 +20,8 @@ pub use inference::{BuildHint, OsHint, build_hint, end_of_support, is_certainly_
 /// Follows `ParseNormalizedNamed` of github.com/distribution/reference, which the kubelet and containerd use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ImageRef<'a> {
-    /// The registry's host and port as written; `docker.io` if none is written, and for `index.docker.io`.
+    /// The registry's host and port as written; `docker.io` if none is written, and for its other hosts,
+    /// `index.docker.io` and `registry-1.docker.io`.
     pub registry: &'a str,
     /// The path in the registry. Docker Hub's official images have no `library/` prefix here: `nginx` and
     /// `docker.io/library/nginx` are the same. See [`ImageRef::is_official`].
@@ -68,7 +70,6 @@ impl fmt::Display for ImageError {
 
 impl std::error::Error for ImageError {}
 
-const DOCKER_HUB: &str = "docker.io";
 const MCR: &str = "mcr.microsoft.com";
 
 /// The Windows-only repositories of Docker Hub's `microsoft/…`, and the new locations of those that Kubernetes' own
@@ -244,6 +245,28 @@ impl<'a> ImageRef<'a> {
             })
     }
 
+    /// Whether Microsoft's image is known to contain neither `powershell.exe` nor `pwsh.exe`: Nano Server, and .NET images
+    /// on it. `dotnet/sdk` and `powershell` contain `pwsh.exe`.
+    pub fn has_no_powershell(&self) -> bool {
+        /// dotnet/dotnet-docker: only src/sdk/*/nanoserver-*/*/Dockerfile installs PowerShell.
+        const DOTNET: [&str; 6] = [
+            "dotnet/aspnet",
+            "dotnet/monitor",
+            "dotnet/nightly/aspnet",
+            "dotnet/nightly/monitor",
+            "dotnet/nightly/runtime",
+            "dotnet/runtime",
+        ];
+        let is_base = is_or_under(self.repository, "windows/nanoserver");
+        self.is_on_mcr() && self.is_nano_server() && (is_base || DOTNET.contains(&self.repository))
+    }
+
+    /// Whether the Windows variants of the image contain Unix tools such as `cat` and `sleep`.
+    pub fn has_unix_tools(&self) -> bool {
+        let name = self.repository.rsplit('/').next();
+        linux::has_windows_variants(self) && matches!(name, Some("busybox" | "agnhost"))
+    }
+
     /// Whether the pulled image can change over time: no tag and no digest, or `latest` without a digest.
     pub fn is_untagged_or_latest(&self) -> bool {
         self.digest.is_none() && self.tag.is_none_or(|tag| tag == "latest")
@@ -291,7 +314,7 @@ impl fmt::Display for ImageRef<'_> {
 /// `localhost`, or has upper-case letters (which a repository cannot have).
 fn split_registry(text: &str) -> (&str, &str) {
     match text.split_once('/') {
-        Some(("index.docker.io", rest)) => (DOCKER_HUB, rest),
+        Some((alias, rest)) if DOCKER_HUB_ALIASES.contains(&alias) => (DOCKER_HUB, rest),
         Some((first, rest))
             if first == "localhost"
                 || first.contains(['.', ':'])
@@ -407,6 +430,7 @@ mod tests {
             docker.io/library/nginx:1 => docker.io nginx 1 -
             index.docker.io/nginx => docker.io nginx - -
             index.docker.io/a/b:c => docker.io a/b c -
+            registry-1.docker.io/library/nginx => docker.io nginx - -
             library/a/b => docker.io library/a/b - -
             quay.io/library/nginx => quay.io library/nginx - -
             microsoft/iis => docker.io microsoft/iis - -
@@ -606,6 +630,7 @@ mod tests {
             microsoft/windowsservercore:1803 => mcr.microsoft.com/windows/servercore
             docker.io/microsoft/nanoserver => mcr.microsoft.com/windows/nanoserver
             microsoft/iis => mcr.microsoft.com/windows/servercore/iis
+            registry-1.docker.io/microsoft/aspnet => mcr.microsoft.com/dotnet/framework/aspnet
             index.docker.io/microsoft/aspnet => mcr.microsoft.com/dotnet/framework/aspnet
             microsoft/dotnet-framework => mcr.microsoft.com/dotnet/framework/runtime
             microsoft/wcf => -

@@ -116,12 +116,14 @@ fn skip_blank(bytes: &[u8], mut at: usize) -> usize {
 
 /// The offset after the string whose opening quote is before `at`.
 fn skip_string(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(rest) = bytes.get(at..) {
-        match rest.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
-            Some(found) if rest.get(found) == Some(&b'"') => return at + found + 1,
-            Some(found) => at += found + 2,
-            None => break,
-        }
+    while let Some(byte) = bytes.get(at) {
+        at += match byte {
+            b'"' => return at + 1,
+            // Of six bytes, the last four are hexadecimal digits.
+            b'\\' if bytes.get(at + 1) == Some(&b'u') => 6,
+            b'\\' => 2,
+            _ => 1,
+        };
     }
     bytes.len()
 }

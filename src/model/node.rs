@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::build::Build;
+use super::extended_resources::OfferedResources;
 use super::json_types::Str;
 use super::network_plugin::NetworkPlugin;
-use super::node_affinity::{KnownNodeLabels, LabelValue};
+use super::node_affinity::{KnownNodeLabels, LabelValue, Match};
 use super::pod::Toleration;
 use super::resources::Node;
 use super::text::yaml_scalar;
@@ -214,8 +215,8 @@ pub trait NodeSigns {
     fn network_plugin(&self) -> Option<NetworkPlugin>;
     /// All its labels.
     fn labels(&self) -> Arc<BTreeMap<String, String>>;
-    /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`], which is what the scheduler counts.
-    fn offers_private_ipv4(&self) -> bool;
+    /// The extended resources in `status.allocatable`, which is what the scheduler counts.
+    fn offered_resources(&self) -> Cow<'_, OfferedResources>;
     /// Since when the node is Ready.
     fn readiness(&self) -> NodeReadiness;
 
@@ -306,8 +307,11 @@ impl NodeSigns for Node<'_> {
         Arc::new(self.metadata.labels.to_owned_map())
     }
 
-    fn offers_private_ipv4(&self) -> bool {
-        self.status.allocatable.get(PRIVATE_IPV4_RESOURCE).is_some()
+    fn offered_resources(&self) -> Cow<'_, OfferedResources> {
+        let allocatable = self.status.allocatable.iter();
+        Cow::Owned(OfferedResources::of_node(
+            allocatable.map(|(name, amount)| (&**name, amount.clone())),
+        ))
     }
 
     fn readiness(&self) -> NodeReadiness {
@@ -326,6 +330,10 @@ impl<N: NodeSigns> KnownNodeLabels for N {
 
     fn label_value(&self, key: &str) -> LabelValue<'_> {
         self.label(key).into()
+    }
+
+    fn offers(&self, resource: &str, amount: u64) -> Match {
+        self.offered_resources().offers(resource, amount)
     }
 }
 
@@ -365,6 +373,32 @@ impl Taint {
         let names_windows = value.starts_with("win")
             || (value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku"));
         self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && names_windows
+    }
+
+    /// Prefixes of the keys of taints that belong to Kubernetes, a cloud or an autoscaler. The admission policies of the
+    /// chart list the same ones.
+    pub const PROTECTED_PREFIXES: [&str; 4] = [
+        "node.kubernetes.io/",
+        "node.cloudprovider.kubernetes.io/",
+        "node-role.kubernetes.io/",
+        "karpenter.sh/",
+    ];
+
+    /// Keys of such taints.
+    pub const PROTECTED_KEYS: [&str; 2] = [
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+    ];
+
+    /// Whether it belongs to Kubernetes, a cloud or an autoscaler: Transom neither sets nor removes these, regardless
+    /// of policies and annotations.
+    pub fn is_protected(&self) -> bool {
+        let key = self.key.as_str();
+        key != "node.kubernetes.io/os"
+            && (Self::PROTECTED_PREFIXES
+                .iter()
+                .any(|prefix| key.starts_with(prefix))
+                || Self::PROTECTED_KEYS.contains(&key))
     }
 
     /// Whether pods that do not tolerate it are not scheduled on the node, or are evicted; false for
@@ -454,12 +488,15 @@ pub struct Host {
     pub revision: Option<u32>,
     /// Its taints.
     pub taints: Vec<Taint>,
+    /// The taints that a node policy is about to set on it: placement treats them as present, so that pods that are
+    /// created meanwhile tolerate them.
+    pub expected_taints: Vec<Taint>,
     /// The containerd version that it reports, major and minor.
     pub containerd: Option<(u32, u32)>,
     /// The labels of a node; for a pool that may be at zero, the labels that an autoscaler knows for its nodes.
     pub labels: Labels,
-    /// Whether it offers [`PRIVATE_IPV4_RESOURCE`] to pods.
-    pub offers_private_ipv4: bool,
+    /// The extended resources that it offers to pods.
+    pub offered: OfferedResources,
     /// Whether it has been Ready for [`NodeReadiness::SETTLES`], so that its resources are trusted; never true for a
     /// pool.
     pub is_settled: bool,
@@ -508,9 +545,10 @@ impl Host {
             build,
             revision: Build::parse_kernel_version(node.kernel_version()).and_then(|(_, revision)| revision),
             taints: node.taints(),
+            expected_taints: Vec::new(),
             containerd: (node.container_runtime().strip_prefix("containerd://")).and_then(major_minor),
             labels,
-            offers_private_ipv4: node.offers_private_ipv4(),
+            offered: node.offered_resources().into_owned(),
             is_settled: node.readiness().is_settled(now),
             may_be_at_zero: false,
         })
@@ -538,6 +576,11 @@ impl Host {
         }
     }
 
+    /// Its taints, and those that a node policy is about to set on it.
+    pub fn present_and_expected_taints(&self) -> impl Iterator<Item = &Taint> {
+        self.taints.iter().chain(&self.expected_taints)
+    }
+
     /// Whether both are equivalent: equal except for what belongs to a single node, its name and [`OWN_LABELS`].
     pub fn is_alike(&self, other: &Host) -> bool {
         let Host {
@@ -545,17 +588,19 @@ impl Host {
             build,
             revision,
             taints,
+            expected_taints,
             containerd,
             labels,
-            offers_private_ipv4,
+            offered,
             is_settled,
             may_be_at_zero,
         } = self;
         *build == other.build
             && *revision == other.revision
             && *taints == other.taints
+            && *expected_taints == other.expected_taints
             && *containerd == other.containerd
-            && *offers_private_ipv4 == other.offers_private_ipv4
+            && *offered == other.offered
             && *is_settled == other.is_settled
             && *may_be_at_zero == other.may_be_at_zero
             && (labels.is_same(&other.labels) || shared_labels(labels).eq(shared_labels(&other.labels)))
@@ -602,6 +647,14 @@ impl KnownNodeLabels for Host {
             }
         };
         known.unwrap_or_else(implied)
+    }
+
+    /// A node that is new may offer more resources soon.
+    fn offers(&self, resource: &str, amount: u64) -> Match {
+        match self.offered.offers(resource, amount) {
+            Match::No if !self.is_settled && !self.may_be_at_zero => Match::Unknown,
+            known => known,
+        }
     }
 }
 

@@ -5,8 +5,9 @@
 //! Source: `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
-use super::json_types::Str;
+use super::json_types::{Map, Str};
 use super::pod::{Expression, NodeSelectorTerm, PodSpec};
 
 /// The only field of nodes that `matchFields` supports.
@@ -29,15 +30,19 @@ impl<'n> From<Option<&'n str>> for LabelValue<'n> {
     }
 }
 
-/// Name and labels of a node, or what is known about the future nodes of a pool.
+/// Name, labels and extended resources of a node, or what is known about the future nodes of a pool.
 pub trait KnownNodeLabels {
     /// Its name; `None` for a pool, whose nodes have no names yet.
     fn node_name(&self) -> Option<&str>;
     /// One of its labels.
     fn label_value(&self, key: &str) -> LabelValue<'_>;
+    /// Whether it offers a pod this amount of an extended resource.
+    fn offers(&self, _resource: &str, _amount: u64) -> Match {
+        Match::Unknown
+    }
 }
 
-/// The result of a comparison. `Unknown` occurs only for pools without nodes.
+/// The result of a comparison. `Unknown` occurs for labels of pools without nodes, and for resources.
 ///
 /// Ordered, so that `min` is the result for all of several requirements, and `max` for any of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -109,6 +114,147 @@ fn matches_term(
     let labels = term.match_expressions.iter().filter(named);
     let mut labels = labels.map(|requirement| matches_expression(requirement, node));
     all(&mut fields).min(all(&mut labels))
+}
+
+/// Whether some node could satisfy all requirements of a term and a nodeSelector, whatever labels it has: false if the
+/// requirements on one label or field contradict each other, or cannot be satisfied by a valid label value. `values_of`:
+/// the values of a label that every node has, if they are known.
+pub fn can_match(
+    term: &NodeSelectorTerm<'_>,
+    node_selector: &Map<'_>,
+    values_of: impl Fn(&str) -> Option<&'static [&'static str]>,
+) -> bool {
+    let mut labels: HashMap<&str, PossibleValues<'_>> = HashMap::new();
+    for requirement in &term.match_expressions {
+        let known = labels.entry(&requirement.key);
+        let values = known.or_insert_with(|| {
+            let mut values = PossibleValues::default();
+            if let Some(of_nodes) = values_of(&requirement.key) {
+                values.require_one_of(of_nodes.iter().copied());
+            }
+            values
+        });
+        values.require(requirement);
+    }
+    for (key, value) in node_selector {
+        if let Some(values) = labels.get_mut(&**key) {
+            values.require_one_of([&**value]);
+        }
+    }
+    let mut names = PossibleValues::default();
+    for requirement in &term.match_fields {
+        if &*requirement.key != NAME_FIELD || requirement.values.len() != 1 {
+            return false;
+        }
+        names.require(requirement);
+    }
+    !term.is_empty() && names.exist(|_| true) && labels.values().all(|values| values.exist(is_label_value))
+}
+
+/// The values of one label that satisfy several requirements.
+#[derive(Default)]
+struct PossibleValues<'t> {
+    /// A requirement that no value satisfies.
+    is_impossible: bool,
+    must_exist: bool,
+    must_be_absent: bool,
+    /// Only these; `None`: any.
+    among: Option<HashSet<&'t str>>,
+    excluded: HashSet<&'t str>,
+    /// Integers between these.
+    above: Option<i64>,
+    below: Option<i64>,
+}
+
+impl<'t> PossibleValues<'t> {
+    fn require_one_of(&mut self, values: impl IntoIterator<Item = &'t str>) {
+        let mut values: HashSet<&'t str> = values.into_iter().collect();
+        if let Some(known) = &self.among {
+            values.retain(|value| known.contains(value));
+        }
+        self.among = Some(values);
+        self.must_exist = true;
+    }
+
+    /// Adds a requirement; the cases are those of [`holds`].
+    fn require(&mut self, requirement: &'t Expression<'_>) {
+        let values = &*requirement.values;
+        let texts = || values.iter().map(|value| &**value);
+        match &*requirement.operator {
+            "In" => self.require_one_of(texts()),
+            "NotIn" if !values.is_empty() => self.excluded.extend(texts()),
+            "Exists" if values.is_empty() => self.must_exist = true,
+            "DoesNotExist" if values.is_empty() => self.must_be_absent = true,
+            operator @ ("Gt" | "Lt") => {
+                self.must_exist = true;
+                match (operator, values) {
+                    ("Gt", [bound]) => self.above = self.above.max(integer(bound)),
+                    (_, [bound]) => {
+                        let bound = integer(bound);
+                        self.below = self
+                            .below
+                            .map_or(bound, |known| bound.map(|bound| bound.min(known)));
+                    }
+                    _ => self.is_impossible = true,
+                }
+                let is_number = values.first().is_some_and(|bound| integer(bound).is_some());
+                self.is_impossible |= !is_number;
+            }
+            _ => self.is_impossible = true,
+        }
+    }
+
+    /// Whether a value, or its absence, satisfies all of them. `is_valid`: whether a listed value is one at all.
+    fn exist(&self, is_valid: impl Fn(&str) -> bool) -> bool {
+        if self.is_impossible || (self.must_exist && self.must_be_absent) {
+            return false;
+        }
+        if !self.must_exist {
+            return true;
+        }
+        let allowed = |value: &str| !self.excluded.contains(value);
+        if let Some(among) = &self.among {
+            let mut among = among.iter().filter(|value| is_valid(value) && allowed(value));
+            return among.any(|value| self.is_between(value));
+        }
+        if self.above.is_none() && self.below.is_none() {
+            // A finite list cannot exclude all values.
+            return true;
+        }
+        // No label value has a sign, but zeros may precede the digits. One more than the excluded values is enough.
+        let lowest = self.above.map_or(Some(0), |above| above.checked_add(1));
+        let Some(lowest) = lowest else { return false };
+        let highest = self.below.map_or(Some(i64::MAX), |below| below.checked_sub(1));
+        let integers = lowest.max(0)..=highest.unwrap_or(-1);
+        let spellings = integers.flat_map(|integer| {
+            let width = integer.to_string().len();
+            (width..=LONGEST_LABEL_VALUE).map(move |width| format!("{integer:0width$}"))
+        });
+        (spellings.take(self.excluded.len().saturating_add(1))).any(|spelling| allowed(&spelling))
+    }
+
+    fn is_between(&self, value: &str) -> bool {
+        let number = || integer(value);
+        self.above
+            .is_none_or(|above| number().is_some_and(|value| value > above))
+            && self
+                .below
+                .is_none_or(|below| number().is_some_and(|value| value < below))
+    }
+}
+
+/// The maximum length of a label value, in characters.
+const LONGEST_LABEL_VALUE: usize = 63;
+
+/// Whether a text is a valid value of a label: letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
+fn is_label_value(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_end = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= LONGEST_LABEL_VALUE
+        && bytes.iter().copied().all(inner)
+        && is_end(bytes.first())
+        && is_end(bytes.last())
 }
 
 /// Whether a node satisfies a requirement on a label.

@@ -11,6 +11,7 @@ use self::custom_pods::CustomPod;
 use super::debugger;
 use super::json_types::{List, Str};
 use super::mirror::{self, Witness};
+use super::os::Os;
 use super::path::Path;
 use super::pod::PodSpec;
 use super::requester::Origin;
@@ -47,6 +48,8 @@ pub enum Editable {
 pub struct Object<'a> {
     /// The kind.
     pub kind: Kind,
+    /// The `apiVersion` as its author wrote it in a file; empty for an object of an API server, which serves all of its own.
+    pub api_version: Str<'a>,
     /// The object's metadata.
     pub meta: Arc<Meta<'a>>,
     /// The namespace: the request's, else the object's own.
@@ -64,6 +67,8 @@ pub struct Object<'a> {
     /// The container that `kubectl debug node/…` created, if it created the pod ([`debugger::container_of`]); `None`
     /// until [`Object::find_debugger`] ran.
     pub debugger: Option<usize>,
+    /// The operating system that the author states for the file (`--os`): it applies to a pod without other evidence.
+    pub stated_os: Option<Os>,
     /// Whether admission, not the author, added `spec.os`: placement may remove it.
     pub os_is_added: bool,
     /// Fields that admission, not the author, added and that prevent setting `spec.os.name`: placement removes them.
@@ -127,6 +132,15 @@ impl<'a> Object<'a> {
         })
     }
 
+    /// Whether each of its pods has `spec.os.name: windows`.
+    pub fn is_for_windows(&self) -> bool {
+        let is_windows = |template: &Template<'_>| template.spec.os_name() == Some(Os::Windows.label());
+        match self.custom_pods.as_slice() {
+            [] => self.template().is_some_and(is_windows),
+            pods => pods.iter().all(|pod| is_windows(&pod.template)),
+        }
+    }
+
     /// Parses a custom resource, whose pods are not where those of a workload are.
     fn parse_custom(
         kind: Kind,
@@ -143,6 +157,7 @@ impl<'a> Object<'a> {
         template.claim_templates = claim_templates;
         Ok(Object {
             kind,
+            api_version: Str::default(),
             namespace: metadata.namespace.clone(),
             meta: Arc::new(metadata),
             body: Body::Pod(template),
@@ -151,6 +166,7 @@ impl<'a> Object<'a> {
             origin: Origin::Author,
             is_mirror: false,
             debugger: None,
+            stated_os: None,
             os_is_added: false,
             added_fields: Vec::new(),
             custom_pods,
@@ -167,6 +183,7 @@ impl<'a> Object<'a> {
         // Not by `clone`, which would copy all other pods for each of them.
         Object {
             kind: self.kind,
+            api_version: self.api_version.clone(),
             meta: Arc::clone(&self.meta),
             namespace: self.namespace.clone(),
             body: Body::Pod(template),
@@ -175,6 +192,7 @@ impl<'a> Object<'a> {
             origin: self.origin,
             is_mirror: self.is_mirror,
             debugger: self.debugger,
+            stated_os: self.stated_os,
             os_is_added: self.os_is_added,
             added_fields: self.added_fields.clone(),
             custom_pods: Vec::new(),
@@ -334,6 +352,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
         };
         Ok(Object {
             kind,
+            api_version: Str::default(),
             namespace: meta.namespace.clone(),
             meta,
             body,
@@ -346,6 +365,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
             origin: Origin::Author,
             is_mirror: false,
             debugger: None,
+            stated_os: None,
             os_is_added: false,
             added_fields: Vec::new(),
             custom_pods: Vec::new(),

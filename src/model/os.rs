@@ -57,6 +57,8 @@ string_enum! {
         HostProcess = "host-process",
         /// An image that only exists for Windows.
         Image = "image",
+        /// What the author states for a file, with `--os`.
+        Stated = "stated",
         /// The default of the namespace, from the policy.
         Namespace = "namespace",
     }
@@ -116,5 +118,10 @@ impl Inference {
     /// Whether the verdict is based only on weak evidence (an image, the namespace's default).
     pub fn is_weak(&self) -> bool {
         self.evidence.iter().all(|e| !e.kind.is_strong())
+    }
+
+    /// Whether only the author's statement decides: the object itself says nothing, so admission would not know it.
+    pub fn is_stated(&self) -> bool {
+        (self.evidence.first()).is_some_and(|evidence| evidence.kind == EvidenceKind::Stated)
     }
 }

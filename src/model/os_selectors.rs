@@ -1,6 +1,8 @@
 //! What selectors imply about the operating system: labels, affinity expressions and terms. The engine combines them.
 
+use super::json_types::Map;
 use super::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, RESTRICTED_BUILD_LABEL};
+use super::node_affinity::can_match;
 use super::os::Os;
 use super::pod::{Expression, NodeSelectorTerm};
 
@@ -50,6 +52,11 @@ pub fn os_of_expression(expression: &Expression<'_>, pool_labels: &[PoolLabel]) 
     }
 }
 
+/// The values of the label of the operating system, which every kubelet writes.
+fn values_of_nodes(label: &str) -> Option<&'static [&'static str]> {
+    is_os_label(label).then_some(&["linux", "windows"])
+}
+
 /// What one term of a required node affinity implies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TermOs {
@@ -86,16 +93,29 @@ pub fn os_of_term(term: &NodeSelectorTerm<'_>, pool_labels: &[PoolLabel]) -> Ter
     }
 }
 
-/// The operating system that every term implies (terms are ORed; those that match no node are skipped), with the index
-/// of the first such term and of its first expression that implies it.
-pub fn os_of_terms(terms: &[NodeSelectorTerm<'_>], pool_labels: &[PoolLabel]) -> Option<(Os, usize, usize)> {
+/// The operating system that every term implies (terms are ORed), with the index of the first such term and of its first
+/// expression that implies it.
+///
+/// A term that no node can satisfy, together with the pod's nodeSelector, is skipped if another term is left: it must
+/// not hide what that one implies.
+pub fn os_of_terms(
+    terms: &[NodeSelectorTerm<'_>],
+    node_selector: &Map<'_>,
+    pool_labels: &[PoolLabel],
+) -> Option<(Os, usize, usize)> {
+    let possible: Vec<bool> = (terms.iter())
+        .map(|term| terms.len() == 1 || can_match(term, node_selector, values_of_nodes))
+        .collect();
+    let is_any_possible = possible.contains(&true);
     let mut verdict: Option<(Os, usize, usize)> = None;
-    for (t, term) in terms.iter().enumerate() {
+    for (t, (term, is_possible)) in terms.iter().zip(possible).enumerate() {
+        if is_any_possible && !is_possible {
+            continue;
+        }
         let (os, e) = match os_of_term(term, pool_labels) {
             TermOs::Is(os, e) => (os, e),
             TermOs::NoNode => continue,
-            // A term that no node can satisfy must not hide what the others imply.
-            TermOs::Nothing if term.contradicts_itself() => continue,
+            TermOs::Nothing if !is_possible => continue,
             TermOs::Nothing => return None,
         };
         match verdict {
@@ -113,7 +133,7 @@ mod tests {
 
     fn verdict(terms: &str) -> Option<Os> {
         let terms: Vec<NodeSelectorTerm<'_>> = serde_json::from_str(terms).unwrap();
-        os_of_terms(&terms, &PoolLabel::well_known()).map(|(os, ..)| os)
+        os_of_terms(&terms, &Map::default(), &PoolLabel::well_known()).map(|(os, ..)| os)
     }
 
     #[test]
@@ -196,5 +216,122 @@ mod tests {
         assert_eq!(of(&[&[windows, linux]]), None);
         assert_eq!(of(&[&[not_linux, linux], &[windows]]), Some(Os::Windows));
         assert_eq!(of(&[&[windows], &[build, linux]]), None);
+    }
+
+    #[test]
+    fn a_term_that_no_node_can_satisfy_hides_nothing() {
+        let windows = r#"{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}"#;
+        let linux = r#"{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}"#;
+        let term = |expressions: &str| format!(r#"{{"matchExpressions": [{expressions}]}}"#);
+        let on = |key: &str, operator: &str, values: &[&str]| {
+            format!(r#"{{"key": "{key}", "operator": "{operator}", "values": {values:?}}}"#)
+        };
+        let not_in: Vec<String> = (0..63).map(|zeros| format!("{}5", "0".repeat(zeros))).collect();
+        let not_in: Vec<&str> = not_in.iter().map(String::as_str).collect();
+        let many: Vec<String> = (0..40).map(|n| on(&format!("k{n}"), "Exists", &[])).collect();
+        for (expressions, is_possible) in [
+            (vec![on("a", "Gt", &["9"]), on("a", "Lt", &["3"])], false),
+            (vec![on("a", "Gt", &["9"]), on("a", "Lt", &["10"])], false),
+            (vec![on("a", "Gt", &["9"]), on("a", "Lt", &["11"])], true),
+            (vec![on("a", "Gt", &["9223372036854775807"])], false),
+            (vec![on("a", "Gt", &["9223372036854775806"])], true),
+            // Integers beyond 64 bits do not parse, and no label value is negative.
+            (vec![on("a", "Gt", &["9223372036854775808"])], false),
+            (vec![on("a", "Lt", &["-9223372036854775808"])], false),
+            (vec![on("a", "Lt", &["0"])], false),
+            (vec![on("a", "Lt", &["1"])], true),
+            (vec![on("a", "Gt", &["many"])], false),
+            (vec![on("a", "Gt", &["1", "2"])], false),
+            (vec![on("a", "In", &["3", "x"]), on("a", "Gt", &["3"])], false),
+            (vec![on("a", "In", &["3", "4"]), on("a", "Gt", &["3"])], true),
+            (vec![on("a", "In", &["not a label value"])], false),
+            (vec![on("a", "In", &[])], false),
+            (vec![on("a", "NotIn", &[])], false),
+            (vec![on("a", "Exists", &["x"])], false),
+            (vec![on("a", "DoesNotExist", &[]), on("a", "Lt", &["9"])], false),
+            (vec![on("a", "DoesNotExist", &[]), on("a", "NotIn", &["x"])], true),
+            (
+                [many.clone(), vec![on("k7", "DoesNotExist", &[])]].concat(),
+                false,
+            ),
+            (many, true),
+            (
+                vec![
+                    on("a", "Gt", &["4"]),
+                    on("a", "Lt", &["6"]),
+                    on("a", "NotIn", &not_in),
+                ],
+                false,
+            ),
+            (
+                vec![
+                    on("a", "Gt", &["4"]),
+                    on("a", "Lt", &["6"]),
+                    on("a", "NotIn", &not_in[1..]),
+                ],
+                true,
+            ),
+            (
+                vec![
+                    on("a", "Gt", &["4"]),
+                    on("a", "Lt", &["7"]),
+                    on("a", "NotIn", &not_in),
+                ],
+                true,
+            ),
+            // Nodes have one of two operating systems.
+            (vec![on("kubernetes.io/os", "Gt", &["1"])], false),
+            (vec![on("kubernetes.io/os", "In", &["darwin"])], false),
+            (vec![on("kubernetes.io/os", "DoesNotExist", &[])], false),
+            (
+                vec![on("kubernetes.io/os", "NotIn", &["linux", "windows"])],
+                false,
+            ),
+            (vec![on("kubernetes.io/os", "NotIn", &["darwin"])], true),
+            (vec![on("kubernetes.io/os", "Exists", &[])], true),
+        ] {
+            let other = term(&expressions.join(", "));
+            // A term that implies Linux, but that no node satisfies, hides nothing either.
+            let with_linux = term(&[vec![linux.to_owned()], expressions].concat().join(", "));
+            for other in [other, with_linux] {
+                for terms in [
+                    format!("[{other}, {}]", term(windows)),
+                    format!("[{}, {other}]", term(windows)),
+                ] {
+                    let expected = (!is_possible).then_some(Os::Windows);
+                    assert_eq!(verdict(&terms), expected, "{terms}");
+                }
+            }
+        }
+        let fields = |operator: &str, name: &str| {
+            format!(r#"{{"key": "metadata.name", "operator": "{operator}", "values": ["{name}"]}}"#)
+        };
+        let named =
+            |one: &str, other: &str| format!(r#"[{{"matchFields": [{one}, {other}]}}, {}]"#, term(windows));
+        assert_eq!(
+            verdict(&named(&fields("In", "a"), &fields("In", "b"))),
+            Some(Os::Windows)
+        );
+        assert_eq!(
+            verdict(&named(&fields("In", "a"), &fields("NotIn", "a"))),
+            Some(Os::Windows)
+        );
+        assert_eq!(verdict(&named(&fields("In", "a"), &fields("NotIn", "b"))), None);
+    }
+
+    #[test]
+    fn the_node_selector_applies_to_every_term() {
+        let terms = r#"[{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]},
+            {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}]"#;
+        let terms: Vec<NodeSelectorTerm<'_>> = serde_json::from_str(terms).unwrap();
+        for (selector, expected) in [
+            (r#"{"pool": "a"}"#, None),
+            (r#"{"pool": "b"}"#, Some(Os::Windows)),
+            (r#"{"disk": "ssd"}"#, None),
+        ] {
+            let selector: Map<'_> = serde_json::from_str(selector).unwrap();
+            let os = os_of_terms(&terms, &selector, &[]).map(|(os, ..)| os);
+            assert_eq!(os, expected, "{selector:?}");
+        }
     }
 }

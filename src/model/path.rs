@@ -82,10 +82,12 @@ impl Path {
         self
     }
 
-    /// The steps below another path; `None` if this path is not below it. The names of list items do not matter.
+    /// The steps below another path; `None` if this path is not below it. The names of list items do not matter, nor whether a
+    /// step is a field or a key.
     pub fn below(&self, other: &Path) -> Option<&[Segment]> {
         let is_same = |(a, b): (&Segment, &Segment)| match (a, b) {
             (Segment::Item(a, _), Segment::Item(b, _)) => a == b,
+            (Segment::Field(a), Segment::Key(b)) | (Segment::Key(b), Segment::Field(a)) => **a == **b,
             (a, b) => a == b,
         };
         let (own, below) = self.0.split_at_checked(other.0.len())?;

@@ -30,7 +30,7 @@ k8s_structs! {
         pub host_pid: Flag,
         #[serde(rename = "hostIPC")]
         pub host_ipc: Flag,
-        pub host_users: IsPresent,
+        pub host_users: Option<bool>,
         pub share_process_namespace: IsPresent,
         pub dns_policy: Option<Str<'a>>,
         pub dns_config: Option<DnsConfig<'a>>,
@@ -125,6 +125,7 @@ k8s_structs! {
         pub liveness_probe: Option<Handler<'a>>,
         pub readiness_probe: Option<Handler<'a>>,
         pub termination_message_path: Option<Str<'a>>,
+        pub restart_policy: Option<Str<'a>>,
     }
 
     /// `v1.EnvVar`, by name.
@@ -466,31 +467,6 @@ impl NodeSelectorTerm<'_> {
     pub fn is_empty(&self) -> bool {
         self.match_expressions.is_empty() && self.match_fields.is_empty()
     }
-
-    /// Whether two of its expressions contradict each other, so that it matches no node with any labels.
-    pub fn contradicts_itself(&self) -> bool {
-        /// All pairs are compared, so a term that is longer than any real one is not checked.
-        const MOST: usize = 16;
-        let all = &self.match_expressions;
-        let contradicts = |one: &Expression<'_>| all.iter().any(|other| one.contradicts(other));
-        all.len() <= MOST && all.iter().any(contradicts)
-    }
-}
-
-impl Expression<'_> {
-    /// Whether no value of the label satisfies both expressions.
-    fn contradicts(&self, other: &Expression<'_>) -> bool {
-        if *self.key != *other.key {
-            return false;
-        }
-        let among = |value: &Str<'_>| other.values.iter().any(|other| **other == **value);
-        match (&*self.operator, &*other.operator) {
-            ("DoesNotExist", "Exists" | "In" | "Gt" | "Lt") => true,
-            ("In", "In") => !self.values.iter().any(among),
-            ("In", "NotIn") => self.values.iter().all(among),
-            _ => false,
-        }
-    }
 }
 
 impl<'a> Container<'a> {
@@ -509,15 +485,17 @@ pub const DEFAULT_MODE: i64 = 0o644;
 #[allow(missing_docs)]
 pub struct FileSource {
     pub default_mode: Option<i64>,
+    pub default_user: IsPresent,
     pub items: List<FileItem>,
 }
 
-/// `v1.KeyToPath` and `v1.DownwardAPIVolumeFile`, by mode.
+/// `v1.KeyToPath` and `v1.DownwardAPIVolumeFile`, and the projections that are one file: mode and owner.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct FileItem {
     pub mode: Option<i64>,
+    pub user: IsPresent,
 }
 
 /// `v1.ProjectedVolumeSource`.
@@ -526,6 +504,7 @@ pub struct FileItem {
 #[allow(missing_docs)]
 pub struct Projected {
     pub default_mode: Option<i64>,
+    pub default_user: IsPresent,
     pub sources: List<Projection>,
 }
 
@@ -538,4 +517,7 @@ pub struct Projection {
     pub config_map: Option<FileSource>,
     #[serde(rename = "downwardAPI")]
     pub downward_api: Option<FileSource>,
+    pub service_account_token: Option<FileItem>,
+    pub cluster_trust_bundle: Option<FileItem>,
+    pub pod_certificate: Option<FileItem>,
 }

@@ -23,6 +23,17 @@ pub const LONGEST_REGISTRY: usize = LONGEST_HOST + ":65535".len();
 
 /// The registry of references without one.
 pub const DOCKER_HUB: &str = "docker.io";
+
+/// Its other hosts: image references with them are on Docker Hub too.
+pub const DOCKER_HUB_ALIASES: [&str; 2] = ["index.docker.io", "registry-1.docker.io"];
+
+/// The host by which image references name the registry: `docker.io` for its other hosts.
+fn reference_host(host: &str) -> &str {
+    let is_alias = DOCKER_HUB_ALIASES
+        .iter()
+        .any(|alias| host.eq_ignore_ascii_case(alias));
+    if is_alias { DOCKER_HUB } else { host }
+}
 const DEFAULT_PORT: &str = "443";
 
 /// One item of the list, as in `mcr.microsoft.com`, `*.azurecr.io` or `registry.corp:5000`.
@@ -117,11 +128,7 @@ impl FromStr for RegistryPattern {
             return invalid(error);
         }
         // What image references call the registry, not where it is reached.
-        let host = if host == "index.docker.io" {
-            DOCKER_HUB.to_owned()
-        } else {
-            host
-        };
+        let host = reference_host(&host).to_owned();
         if port.is_none() && host != "localhost" && !host.contains(['.', ':']) {
             return invalid(RegistryPatternError::DockerHub);
         }
@@ -185,11 +192,7 @@ impl RegistryPattern {
             return false;
         }
         let (host, port) = split_port(registry);
-        let host = if host.eq_ignore_ascii_case("index.docker.io") {
-            DOCKER_HUB
-        } else {
-            host
-        };
+        let host = reference_host(host);
         let port = port.filter(|port| *port != DEFAULT_PORT);
         let mut labels = host.split('.');
         port == self.port()
@@ -323,13 +326,20 @@ mod tests {
 
     #[test]
     fn docker_io_is_every_reference_without_a_registry() {
-        for hub in ["docker.io", "index.docker.io", "Index.Docker.io:443"] {
+        for hub in [
+            "docker.io",
+            "index.docker.io",
+            "Index.Docker.io:443",
+            "registry-1.docker.io",
+        ] {
             let hub = pattern(hub);
             for image in [
                 "nginx",
                 "shop/web:1",
                 "docker.io/library/nginx",
                 "index.docker.io/library/nginx",
+                "registry-1.docker.io/library/nginx",
+                "registry-1.docker.io:443/library/nginx",
                 "docker.io:443/library/nginx",
             ] {
                 let registry = ImageRef::parse(image).unwrap().registry;

@@ -9,6 +9,20 @@ const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 /// controls the cluster.
 const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
 
+/// The accounts of controllers that add node selectors to objects of others, in updates of suspended Jobs and of pods with
+/// a scheduling gate: Kueue, as its manifests and its chart install it.
+const QUEUES: [&str; 1] = ["system:serviceaccount:kueue-system:kueue-controller-manager"];
+
+/// Whether a user adds node selectors to objects that others wrote, and must not be blocked by what they wrote: a known
+/// account, or a user that the policy lists as a controller.
+pub fn adds_selectors(user: &str, more: &[String]) -> bool {
+    QUEUES.contains(&user) || is_listed(user, more)
+}
+
+fn is_listed(user: &str, more: &[String]) -> bool {
+    !user.is_empty() && more.iter().any(|known| known == user)
+}
+
 /// Who created an object. Any author can write an ownerReference: it proves a controller only together with the
 /// requester.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -49,7 +63,7 @@ impl Origin {
 /// Whether a user is the controller of a kind: the controller manager, the account that Kubernetes or a platform (with
 /// another prefix) created for that controller, or a user that the policy lists.
 fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
-    if !user.is_empty() && more.iter().any(|known| known == user) {
+    if is_listed(user, more) {
         return true;
     }
     // Where a project is not installed, a tenant may own the namespace and the ServiceAccount that it would have: only users

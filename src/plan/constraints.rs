@@ -12,7 +12,8 @@ use crate::model::node_affinity::{KnownNodeLabels as _, LabelValue, Match};
 use crate::model::os_selectors::is_build_label;
 use crate::model::policy::Policy;
 use crate::model::text::shown;
-use crate::rules::PodCx;
+use crate::rules::scheduling::Constraints;
+use crate::rules::{ContainerAt, PodCx};
 
 const SELECTOR: &str =
     "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodeselector";
@@ -20,12 +21,16 @@ const AFFINITY: &str =
     "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity";
 const NODE_NAME: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename";
 const TAINTS: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/";
+const RESOURCES: &str =
+    "https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources";
 const CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/#scheduling";
 
 /// The nodes of the new build that a workload could be scheduled on, and the policy of its namespace.
 pub(super) struct TargetNodes<'w> {
     pub nodes: &'w NodeInventory,
     pub facts: &'w Facts,
+    /// The facts once only the nodes of the new build are left: placement adds what pods need then.
+    pub planned: &'w Facts,
     pub policy: &'w Policy,
     pub target: Build,
     /// The nodes of the new build, and the pools of that build that may be at zero nodes.
@@ -40,10 +45,23 @@ struct CandidateNode<'w> {
     selected: Match,
     /// A lasting taint that the pods do not tolerate.
     taint: Option<&'w Taint>,
+    /// An extended resource that the pods request and the node does not offer, or may not offer.
+    lacks: Option<(&'w str, Match)>,
+}
+
+impl CandidateNode<'_> {
+    fn lacks_resource(&self) -> bool {
+        matches!(self.lacks, Some((_, Match::No)))
+    }
 }
 
 impl<'w> TargetNodes<'w> {
-    pub(super) fn new(nodes: &'w NodeInventory, facts: &'w Facts, policy: &'w Policy, target: Build) -> Self {
+    pub(super) fn new(
+        nodes: &'w NodeInventory,
+        (facts, planned): (&'w Facts, &'w Facts),
+        policy: &'w Policy,
+        target: Build,
+    ) -> Self {
         let pools = facts.hosts().iter().filter(|host| host.may_be_at_zero);
         let pools = pools
             .chain(&facts.pools)
@@ -52,6 +70,7 @@ impl<'w> TargetNodes<'w> {
             known: nodes.of(target).map(|node| &node.host).chain(pools).collect(),
             nodes,
             facts,
+            planned,
             policy,
             target,
             to_come: Host {
@@ -82,27 +101,35 @@ impl<'w> TargetNodes<'w> {
         } else {
             &self.known
         };
-        let mut best: Option<&Host> = None;
+        let mut best: Option<(&Host, Option<(&str, Match)>)> = None;
         let mut candidates = Vec::with_capacity(hosts.len());
         for host in hosts {
             let candidate = self.candidate(cx, requirements, host);
-            match (candidate.selected, candidate.taint) {
-                (Match::Yes, None) => return Vec::new(),
-                (Match::Unknown, None) => best = best.or(Some(host)),
-                _ => {}
+            match (candidate.selected, candidate.taint, candidate.lacks) {
+                (Match::Yes, None, None) => return Vec::new(),
+                (Match::No, ..) | (_, Some(_), _) | (.., Some((_, Match::No))) => {}
+                _ => best = best.or(Some((host, candidate.lacks))),
             }
             candidates.push(candidate);
         }
-        if let Some(host) = best {
-            return self.notes(requirements, host);
+        if let Some((host, lacks)) = best {
+            let mut notes = self.notes(requirements, host);
+            notes.extend(lacks.map(|(resource, _)| Self::unreported(cx, resource, host)));
+            return notes;
         }
         let selected = candidates.iter().filter(|it| it.selected != Match::No);
         let selected: Vec<&CandidateNode<'_>> = selected.collect();
-        if !selected.is_empty() {
-            return self
-                .tainted(cx, &selected, candidates.len())
+        if let Some(first) = selected.first() {
+            let offering = selected.iter().filter(|it| !it.lacks_resource());
+            let offering: Vec<&CandidateNode<'_>> = offering.copied().collect();
+            let lacking = first.lacks.filter(|_| offering.is_empty());
+            let mut findings: Vec<PlanFinding> = lacking
+                .map(|(resource, _)| self.not_offered(cx, resource))
                 .into_iter()
                 .collect();
+            let tainted = if lacking.is_some() { &selected } else { &offering };
+            findings.extend(self.tainted(cx, tainted, candidates.len()));
+            return findings;
         }
         let mut findings = self.pins(requirements, hosts);
         if findings.is_empty() {
@@ -115,7 +142,7 @@ impl<'w> TargetNodes<'w> {
 
     fn candidate<'h>(
         &self,
-        cx: &PodCx<'_>,
+        cx: &PodCx<'h>,
         requirements: &Requirements<'_>,
         host: &'h Host,
     ) -> CandidateNode<'h> {
@@ -130,12 +157,48 @@ impl<'w> TargetNodes<'w> {
         } else {
             AdmissionStage::Placed
         };
-        let lacking = untolerated(subject, &host.taints, self.facts, self.policy, admission);
+        let lacking = untolerated(
+            subject,
+            cx.inference,
+            &host.taints,
+            self.planned,
+            self.policy,
+            admission,
+        );
         CandidateNode {
             host,
             selected: always.min(terms),
             taint: lacking.into_iter().find(|taint| taint.lasts()),
+            lacks: Constraints::new(cx.spec, None).lacking_resource(host),
         }
+    }
+
+    /// No node of the new build that the selectors allow offers this resource.
+    fn not_offered(&self, cx: &PodCx<'_>, resource: &str) -> PlanFinding {
+        let target = self.target.with_product();
+        let message = format!(
+            "it requests {}, and no node of {target} that it may be scheduled on offers that, or enough of it",
+            shown(resource)
+        );
+        resource_finding(cx, UpgradeClass::Pinned, resource, message)
+            .remedy("start what provides it (a device plugin or the cloud provider) on the new nodes, or choose nodes that have it")
+    }
+
+    /// Whether a node offers this resource is not known: it does not report it, or it does not exist yet.
+    fn unreported(cx: &PodCx<'_>, resource: &str, host: &Host) -> PlanFinding {
+        let asks = shown(resource);
+        if host.may_be_at_zero {
+            let message = format!("it requests {asks}: the new nodes need to offer that");
+            return resource_finding(cx, UpgradeClass::Unchanged, resource, message)
+                .remedy(format!("choose nodes that offer {asks}"))
+                .note();
+        }
+        let message = format!(
+            "it requests {asks}, and {} does not report whether it offers that",
+            host.name
+        );
+        resource_finding(cx, UpgradeClass::Unknown, resource, message)
+            .remedy("plan with the status of the nodes, once they are Ready")
     }
 
     /// The requirements that no node of the new build satisfies; for the affinity, the first of each term.
@@ -355,6 +418,20 @@ impl<'w> TargetNodes<'w> {
         .remedy(format!("give the new nodes {asks}"))
         .note()
     }
+}
+
+fn resource_finding(cx: &PodCx<'_>, class: UpgradeClass, resource: &str, message: String) -> PlanFinding {
+    let requests = |container: &ContainerAt<'_>| {
+        let lists = container.resources.as_ref().map(|of| [&of.limits, &of.requests]);
+        lists.is_some_and(|lists| lists.iter().any(|list| list.get(resource).is_some()))
+    };
+    let container = cx.containers().find(requests);
+    let path = container.map_or_else(
+        || cx.at(&["containers"]),
+        |container| container.at(&["resources"]),
+    );
+    let source = FindingSource::row("extended resources", RESOURCES);
+    PlanFinding::new(class, path.named(), message, source).caused_by(BlockedBy::Resource)
 }
 
 /// A required affinity that matches no node.

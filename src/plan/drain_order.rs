@@ -124,10 +124,10 @@ pub struct DrainStep {
     pub build: Option<TargetBuild>,
     /// How many nodes it has.
     pub nodes: u64,
-    /// Whether every workload on it can move.
+    /// Whether every workload on it can move, and it is known how many new nodes that takes.
     pub ready: bool,
-    /// The requests of its pods, without those of DaemonSets.
-    pub requests: ResourceList,
+    /// The requests of its pods, without those of DaemonSets; null if the input has neither pods nor workloads.
+    pub requests: Option<ResourceList>,
     /// The workloads that block it.
     pub blocked_by: Vec<Blocker>,
     /// How many new nodes must exist before it is drained; null if that is not known.
@@ -147,14 +147,14 @@ pub struct Blocker {
 }
 
 /// Nodes and their capacity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct NodeCapacity {
     /// How many nodes.
     pub nodes: u64,
-    /// Their allocatable resources.
-    pub allocatable: ResourceList,
-    /// The requests of the pods.
-    pub requested: ResourceList,
+    /// Their allocatable resources; null if one of them does not report its own.
+    pub allocatable: Option<ResourceList>,
+    /// The requests of the pods; null if the input has no pods.
+    pub requested: Option<ResourceList>,
 }
 
 /// The capacity of one build.
@@ -164,26 +164,28 @@ pub struct BuildCapacity {
     pub build: Option<TargetBuild>,
     /// The current capacity.
     pub before: NodeCapacity,
-    /// The capacity after the pools are removed and their pods run on the new build.
-    pub after: NodeCapacity,
+    /// The capacity after the pools are removed and their pods run on the new build; null if it is not known how many new
+    /// nodes that takes.
+    pub after: Option<NodeCapacity>,
 }
 
 /// The capacity that the moving pods need.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodesNeeded {
-    /// The requests of the pods that move.
-    pub requests: ResourceList,
+    /// The requests of the pods that move; null if the input has neither pods nor workloads.
+    pub requests: Option<ResourceList>,
     /// Whether `requests` is the sum of existing pods; otherwise of the replicas of templates.
     pub counts_pods: bool,
-    /// The free resources of the nodes of the new build.
-    pub free: ResourceList,
+    /// The free resources of the nodes of the new build; null if one of them does not report what is allocatable, or if
+    /// there are such nodes and the input has no pods.
+    pub free: Option<ResourceList>,
     /// The requests of DaemonSets on each new node.
     pub daemon_set_requests: ResourceList,
     /// The node that new ones are assumed to equal; null if no node reports its resources.
     pub reference_node: Option<String>,
-    /// The allocatable resources of that node.
-    pub reference_allocatable: ResourceList,
+    /// The allocatable resources of that node; null without one.
+    pub reference_allocatable: Option<ResourceList>,
     /// The minimum number of additional nodes of this size, as if pods were divisible; null if one pod
     /// requests more than a node has, or if nothing is known.
     pub nodes: Option<u64>,
@@ -261,7 +263,7 @@ impl Planner<'_> {
                 support_ends: (pools.iter().filter_map(|pool| outlook.get(*pool)?.first_end()))
                     .map(|end| end.date)
                     .min(),
-                requests: workload.requests,
+                requests: workload.requests.clone(),
                 findings,
             };
             if !plan.can_move {
@@ -273,7 +275,7 @@ impl Planner<'_> {
                 let first = pools.iter().find(|pool| from.contains(pool));
                 let wanted = workload.requests.times(workload.replicas.unwrap_or_default());
                 if let Some(first) = first {
-                    by_pool.entry(*first).or_default().1 += wanted;
+                    by_pool.entry(*first).or_default().1 += &wanted;
                 }
             }
             workloads.push(plan);
@@ -370,12 +372,26 @@ impl Planner<'_> {
             let Some(findings) = findings.get_mut(index).filter(|it| holds(it)) else {
                 continue;
             };
+            // One whose pods would start on the new nodes too, and fail there, is not replaced by another one.
+            let stays_off = findings
+                .iter()
+                .any(|it| it.blocks && it.class == UpgradeClass::Pinned);
             let twin = able.iter().find(|other| {
                 other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
             });
             let finding_source = FindingSource::rule("daemonset-spans-builds");
             let target = self.plan_options.to.with_product();
-            if let Some(twin) = twin {
+            if let Some(twin) = twin.filter(|_| !stays_off) {
+                let message = format!(
+                    "DaemonSet {} exists for nodes of {target}, and this one creates pods there too, which fail",
+                    twin.key.name
+                );
+                findings.push(
+                    PlanFinding::new(UpgradeClass::Blocked, "spec.template", message, finding_source)
+                        .caused_by(BlockedBy::DaemonSet)
+                        .remedy("let each of the two select the nodes of its own build"),
+                );
+            } else if let Some(twin) = twin {
                 for finding in findings.iter_mut() {
                     finding.blocks &= matches!(finding.class, UpgradeClass::Unknown | UpgradeClass::Blocked);
                 }
@@ -416,30 +432,35 @@ impl Planner<'_> {
                 let (mut blocked_by, wanted) = by_pool.remove(&index).unwrap_or_default();
                 blocked_by
                     .sort_by(|a, b| (Reverse(a.class), &a.workload).cmp(&(Reverse(b.class), &b.workload)));
+                let requests = if self.has_pods {
+                    pool.movable.clone()
+                } else {
+                    wanted
+                };
                 DrainStep {
                     step: 0,
                     pool: names.get(index).cloned().unwrap_or_default(),
                     build: pool.build.map(TargetBuild),
                     nodes: pool.nodes,
-                    ready: blocked_by.is_empty(),
-                    requests: if self.has_pods { pool.movable } else { wanted },
+                    ready: false,
+                    requests: needed.requests.as_ref().map(|_| requests),
                     blocked_by,
                     new_nodes: None,
                 }
             })
             .collect();
         steps.sort_by(|a, b| {
-            (a.blocked_by.len(), a.requests.pods, &a.pool).cmp(&(
-                b.blocked_by.len(),
-                b.requests.pods,
-                &b.pool,
-            ))
+            let pods = |step: &DrainStep| step.requests.as_ref().map(|requests| requests.pods);
+            (a.blocked_by.len(), pods(a), &a.pool).cmp(&(b.blocked_by.len(), pods(b), &b.pool))
         });
         let mut moved = ResourceList::default();
         for (at, step) in steps.iter_mut().enumerate() {
-            moved += step.requests;
             step.step = at + 1;
-            step.new_nodes = needed.to_hold(moved);
+            step.new_nodes = step.requests.as_ref().and_then(|requests| {
+                moved += requests;
+                needed.to_hold(&moved)
+            });
+            step.ready = step.blocked_by.is_empty() && step.new_nodes.is_some();
         }
         steps
     }
@@ -449,19 +470,21 @@ impl Planner<'_> {
         from: &BTreeSet<usize>,
         by_pool: &BTreeMap<usize, (Vec<Blocker>, ResourceList)>,
     ) -> NodesNeeded {
-        let (mut requests, mut free, mut daemon_sets) = (
-            ResourceList::default(),
-            ResourceList::default(),
-            ResourceList::default(),
-        );
+        let mut requests = ResourceList::default();
+        let mut daemon_sets = ResourceList::default();
+        let mut free = Some(ResourceList::default());
         for (index, pool) in self.nodes.pools.iter().enumerate() {
             if from.contains(&index) {
                 requests += match by_pool.get(&index) {
-                    Some((_, wanted)) if !self.has_pods => *wanted,
-                    _ => pool.movable,
+                    Some((_, wanted)) if !self.has_pods => wanted,
+                    _ => &pool.movable,
                 };
             } else if pool.build == Some(self.plan_options.to) {
-                free += pool.allocatable.without(pool.requested);
+                let of_pool = pool.allocatable.clone().filter(|_| self.lists_pods);
+                free = free.zip(of_pool).map(|(mut free, of_pool)| {
+                    free += &of_pool.without(&pool.requested);
+                    free
+                });
             }
         }
         let stays_off = |workload: &PlannedWorkload| {
@@ -475,26 +498,27 @@ impl Planner<'_> {
             .iter()
             .filter(|it| it.is_daemon_set && !stays_off(it))
         {
-            daemon_sets += workload.requests;
+            daemon_sets += &workload.requests;
         }
         let like = self.like(from);
+        let is_counted = self.lists_pods || !self.workloads.is_empty();
         let mut needed = NodesNeeded {
-            requests,
+            requests: is_counted.then_some(requests),
             counts_pods: self.has_pods,
             free,
             daemon_set_requests: daemon_sets,
             reference_node: like.map(|node| node.host.name.clone()),
-            reference_allocatable: like.map(|node| node.allocatable).unwrap_or_default(),
+            reference_allocatable: like.and_then(|node| node.allocatable.clone()),
             nodes: None,
         };
-        needed.nodes = needed.to_hold(requests);
+        needed.nodes = (needed.requests.as_ref()).and_then(|requests| needed.to_hold(requests));
         needed
     }
 
     /// The node that new ones are assumed to equal: one of the new build, otherwise one of the largest pool
     /// to remove.
     fn like(&self, from: &BTreeSet<usize>) -> Option<&PlannedNode> {
-        let offers = |node: &&PlannedNode| node.allocatable.is_whole();
+        let offers = |node: &&PlannedNode| node.allocatable.is_some();
         let size = |node: &&PlannedNode| self.nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
         let of_target = self.nodes.of(self.plan_options.to).find(offers);
         of_target.or_else(|| {
@@ -514,22 +538,24 @@ impl Planner<'_> {
         for (index, pool) in self.nodes.pools.iter().enumerate() {
             let room = NodeCapacity {
                 nodes: pool.nodes,
-                allocatable: pool.allocatable,
-                requested: pool.requested,
+                allocatable: pool.allocatable.clone(),
+                requested: self.lists_pods.then(|| pool.requested.clone()),
             };
             let (before, after) = rooms.entry(pool.build).or_default();
-            before.add(room);
+            before.add(&room);
             if !from.contains(&index) {
-                after.add(room);
+                after.add(&room);
             }
         }
-        if let (Some((_, after)), Some(more)) = (rooms.get_mut(&Some(self.plan_options.to)), needed.nodes) {
-            let mut requested = needed.requests;
-            requested += needed.daemon_set_requests.times(more);
-            after.add(NodeCapacity {
+        let target = Some(self.plan_options.to);
+        if let (Some((_, after)), Some(more)) = (rooms.get_mut(&target), needed.nodes) {
+            let mut requested = needed.requests.clone().unwrap_or_default();
+            requested += &needed.daemon_set_requests.times(more);
+            let like = needed.reference_allocatable.as_ref();
+            after.add(&NodeCapacity {
                 nodes: more,
-                allocatable: needed.reference_allocatable.times(more),
-                requested,
+                allocatable: Some(like.map(|like| like.times(more)).unwrap_or_default()),
+                requested: Some(requested),
             });
         }
         rooms
@@ -537,7 +563,7 @@ impl Planner<'_> {
             .map(|(build, (before, after))| BuildCapacity {
                 build: build.map(TargetBuild),
                 before,
-                after,
+                after: (build != target || needed.nodes.is_some()).then_some(after),
             })
             .collect()
     }
@@ -546,16 +572,24 @@ impl Planner<'_> {
         let mut notes = Vec::new();
         if self.nodes.pools.is_empty() {
             notes.push("no Windows node is known: the plan has no pools, order or capacity".to_owned());
-        } else if needed.reference_node.is_none() {
-            let new = self.nodes.of(self.plan_options.to).next();
-            let node = new.or_else(|| self.nodes.all().next());
-            let name = node.map_or("each node", |node| &node.host.name);
+        }
+        let silent = |node: &&PlannedNode| node.allocatable.is_none();
+        let of_target = self.nodes.of(self.plan_options.to).find(silent);
+        let no_reference = || self.nodes.all().find(|_| needed.reference_node.is_none());
+        if let Some(node) = of_target.or_else(no_reference) {
             notes.push(format!(
-                "what {name} offers (status.allocatable) is not in the input: free capacity is unknown"
+                "what {} offers (status.allocatable) is not in the input: free capacity is unknown",
+                node.host.name
+            ));
+        }
+        if !self.lists_pods && self.nodes.of(self.plan_options.to).next().is_some() {
+            notes.push(format!(
+                "no pods are known: what is free on the nodes of {} is unknown",
+                self.plan_options.to.with_product()
             ));
         }
         if !self.has_pods && !self.workloads.is_empty() {
-            notes.push("no pods are known: workloads are counted by their replicas, and on every pool that their templates fit".to_owned());
+            notes.push("no pods of Windows workloads are known: workloads are counted by their replicas, and on every pool that their templates fit".to_owned());
         }
         if self.nodes.pools.iter().any(|pool| pool.build.is_none()) {
             notes.push(
@@ -609,19 +643,33 @@ impl WorkloadPlan {
 
 impl NodesNeeded {
     /// How many additional nodes can hold these requests together with the DaemonSets.
-    fn to_hold(&self, requests: ResourceList) -> Option<u64> {
-        self.reference_node.as_ref()?;
-        self.reference_allocatable
-            .without(self.daemon_set_requests)
-            .to_hold(requests.without(self.free))
+    fn to_hold(&self, requests: &ResourceList) -> Option<u64> {
+        let missing = requests.clone().without(self.free.as_ref()?);
+        let like = self.reference_allocatable.clone()?;
+        like.without(&self.daemon_set_requests).to_hold(&missing)
+    }
+}
+
+/// No nodes, on which nothing is requested.
+impl Default for NodeCapacity {
+    fn default() -> Self {
+        NodeCapacity {
+            nodes: 0,
+            allocatable: Some(ResourceList::default()),
+            requested: Some(ResourceList::default()),
+        }
     }
 }
 
 impl NodeCapacity {
-    fn add(&mut self, other: NodeCapacity) {
+    fn add(&mut self, other: &NodeCapacity) {
+        let sum = |all: &mut Option<ResourceList>, more: &Option<ResourceList>| match (all.as_mut(), more) {
+            (Some(all), Some(more)) => *all += more,
+            _ => *all = None,
+        };
         self.nodes += other.nodes;
-        self.allocatable += other.allocatable;
-        self.requested += other.requested;
+        sum(&mut self.allocatable, &other.allocatable);
+        sum(&mut self.requested, &other.requested);
     }
 }
 

@@ -16,10 +16,12 @@ use crate::model::workload::Kind;
 #[derive(Clone)]
 pub(super) struct PlannedNode {
     pub host: Host,
-    pub uid: String,
+    /// `None` in a file without it.
+    pub uid: Option<String>,
     /// Its pool, by index.
     pub pool: usize,
-    pub allocatable: ResourceList,
+    /// `None` if it does not report it.
+    pub allocatable: Option<ResourceList>,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet: String,
     /// The known faults of its versions.
@@ -35,7 +37,8 @@ pub(super) struct NodePool {
     pub label: &'static str,
     pub build: Option<Build>,
     pub nodes: u64,
-    pub allocatable: ResourceList,
+    /// `None` if a node does not report it.
+    pub allocatable: Option<ResourceList>,
     /// The requests of all pods on its nodes.
     pub requested: ResourceList,
     /// The requests of the pods that will be created again on other nodes: excludes DaemonSet pods and mirror
@@ -82,7 +85,7 @@ impl NodeInventory {
         }
         let (label, name) = pool_of(|key| host.labels.get(key)).unwrap_or_default();
         let name = name.to_owned();
-        let allocatable = ResourceList::of(&node.status.allocatable);
+        let allocatable = ResourceList::of_node(&node.status.allocatable);
         let same = |pool: &NodePool| pool.label == label && pool.name == name && pool.build == host.build;
         let index = self.pools.iter().position(same).unwrap_or_else(|| {
             self.pools.push(NodePool {
@@ -90,7 +93,7 @@ impl NodeInventory {
                 label,
                 build: host.build,
                 nodes: 0,
-                allocatable: ResourceList::default(),
+                allocatable: Some(ResourceList::default()),
                 requested: ResourceList::default(),
                 movable: ResourceList::default(),
             });
@@ -98,10 +101,13 @@ impl NodeInventory {
         });
         if let Some(pool) = self.pools.get_mut(index) {
             pool.nodes += 1;
-            pool.allocatable += allocatable;
+            match (&mut pool.allocatable, &allocatable) {
+                (Some(all), Some(more)) => *all += more,
+                (all, _) => *all = None,
+            }
         }
         let node = PlannedNode {
-            uid: node.metadata.uid.to_string(),
+            uid: Some(node.metadata.uid.to_string()).filter(|uid| !uid.is_empty()),
             pool: index,
             allocatable,
             kubelet: node.status.node_info.kubelet_version.to_string(),

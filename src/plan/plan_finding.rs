@@ -45,6 +45,8 @@ string_enum! {
         RuntimeClass = "runtimeClass",
         /// A node name.
         NodeName = "nodeName",
+        /// An extended resource that the nodes of the new build do not offer.
+        Resource = "resource",
         /// A taint on the nodes of the new build.
         Taint = "taint",
         /// A group-managed service account, whose password each node must be allowed to retrieve.

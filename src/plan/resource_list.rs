@@ -1,15 +1,18 @@
 //! The resources that pods request and nodes provide.
 
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::model::extended_resources::{ContainerRequest, is_extended, requested_millis};
 use crate::model::image::{ImageRef, OsHint, os_hint};
 use crate::model::json_types::{List, Map, Quantity, Str};
+use crate::model::pod::Resources;
 
-/// CPU, memory and number of pods.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+/// CPU, memory, number of pods, and extended resources.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceList {
     /// Thousandths of a CPU.
@@ -18,40 +21,60 @@ pub struct ResourceList {
     pub memory_bytes: u64,
     /// Number of pods.
     pub pods: u64,
+    /// Extended resources, such as `microsoft.com/directx`; absent if there is none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extended: BTreeMap<String, u64>,
 }
 
 impl ResourceList {
     /// Reads a map of resources; missing or invalid entries are zero.
     pub(super) fn of(resources: &Map<'_, Quantity<'_>>) -> Self {
-        let millis = |name| resources.get(name).and_then(Quantity::millis).unwrap_or_default();
-        let whole = |name| clamp(millis(name).div_ceil(1000));
+        let names = resources.iter().map(|(name, _)| &**name);
+        ResourceList::each_of(names, |name| {
+            resources.get(name).and_then(Quantity::millis).unwrap_or_default()
+        })
+    }
+
+    /// Reads what a node offers; `None` if it does not report its CPU, its memory or its number of pods.
+    pub(super) fn of_node(allocatable: &Map<'_, Quantity<'_>>) -> Option<Self> {
+        let all = ResourceList::of(allocatable);
+        (all.cpu_millis > 0 && all.memory_bytes > 0 && all.pods > 0).then_some(all)
+    }
+
+    /// Every resource from its amount in thousandths. `names`: where extended resources occur.
+    fn each_of<'n>(names: impl Iterator<Item = &'n str>, millis: impl Fn(&str) -> u128) -> Self {
+        let whole = |name: &str| clamp(millis(name).div_ceil(1000));
+        let extended = names.filter(|name| is_extended(name));
         ResourceList {
             cpu_millis: clamp(millis("cpu")),
             memory_bytes: whole("memory"),
             pods: whole("pods"),
+            extended: extended.map(|name| (name.to_owned(), whole(name))).collect(),
         }
     }
 
     /// Multiplies every resource.
     #[must_use]
-    pub(super) fn times(self, count: u64) -> Self {
-        self.each(ResourceList::all(count), u64::saturating_mul)
+    pub(super) fn times(&self, count: u64) -> Self {
+        ResourceList {
+            cpu_millis: self.cpu_millis.saturating_mul(count),
+            memory_bytes: self.memory_bytes.saturating_mul(count),
+            pods: self.pods.saturating_mul(count),
+            extended: (self.extended.iter())
+                .map(|(name, amount)| (name.clone(), amount.saturating_mul(count)))
+                .collect(),
+        }
     }
 
     /// Subtracts; results below zero become zero.
     #[must_use]
-    pub(super) fn without(self, other: ResourceList) -> Self {
-        self.each(other, u64::saturating_sub)
-    }
-
-    /// The maximum of each resource.
-    #[must_use]
-    fn max(self, other: ResourceList) -> Self {
-        self.each(other, u64::max)
+    pub(super) fn without(mut self, other: &ResourceList) -> Self {
+        self.each(other, u64::saturating_sub);
+        self
     }
 
     /// How many of these are needed to hold `other`; `None` if no number is enough.
-    pub(super) fn to_hold(self, other: ResourceList) -> Option<u64> {
+    pub(super) fn to_hold(&self, other: &ResourceList) -> Option<u64> {
         let count = |room: u64, needed: u64| match (room, needed) {
             (_, 0) => Some(0),
             (0, _) => None,
@@ -59,34 +82,29 @@ impl ResourceList {
         };
         let cpu = count(self.cpu_millis, other.cpu_millis)?;
         let memory = count(self.memory_bytes, other.memory_bytes)?;
-        Some(cpu.max(memory).max(count(self.pods, other.pods)?))
-    }
-
-    /// Whether every resource is greater than zero.
-    pub(super) fn is_whole(self) -> bool {
-        self.cpu_millis > 0 && self.memory_bytes > 0 && self.pods > 0
-    }
-
-    fn all(count: u64) -> Self {
-        ResourceList {
-            cpu_millis: count,
-            memory_bytes: count,
-            pods: count,
+        let mut most = cpu.max(memory).max(count(self.pods, other.pods)?);
+        for (name, needed) in &other.extended {
+            let room = self.extended.get(name).copied().unwrap_or_default();
+            most = most.max(count(room, *needed)?);
         }
+        Some(most)
     }
 
-    fn each(self, other: ResourceList, with: fn(u64, u64) -> u64) -> Self {
-        ResourceList {
-            cpu_millis: with(self.cpu_millis, other.cpu_millis),
-            memory_bytes: with(self.memory_bytes, other.memory_bytes),
-            pods: with(self.pods, other.pods),
+    fn each(&mut self, other: &ResourceList, with: fn(u64, u64) -> u64) {
+        self.cpu_millis = with(self.cpu_millis, other.cpu_millis);
+        self.memory_bytes = with(self.memory_bytes, other.memory_bytes);
+        self.pods = with(self.pods, other.pods);
+        for (name, amount) in &other.extended {
+            let own = self.extended.entry(name.clone()).or_default();
+            *own = with(*own, *amount);
         }
+        self.extended.retain(|_, amount| *amount > 0);
     }
 }
 
-impl AddAssign for ResourceList {
-    fn add_assign(&mut self, other: ResourceList) {
-        *self = self.each(other, u64::saturating_add);
+impl AddAssign<&ResourceList> for ResourceList {
+    fn add_assign(&mut self, other: &ResourceList) {
+        self.each(other, u64::saturating_add);
     }
 }
 
@@ -99,25 +117,19 @@ fn clamp(value: u128) -> u64 {
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 pub(super) struct PodRequests<'a> {
     pub node_name: Option<Str<'a>>,
-    init_containers: List<ContainerRequests<'a>>,
-    containers: List<ContainerRequests<'a>>,
+    init_containers: List<ContainerResources<'a>>,
+    containers: List<ContainerResources<'a>>,
+    resources: Option<Resources<'a>>,
     overhead: Map<'a, Quantity<'a>>,
     runtime_class_name: Option<Str<'a>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct ContainerRequests<'a> {
+struct ContainerResources<'a> {
     image: Option<Str<'a>>,
-    resources: Option<RequestedResources<'a>>,
+    resources: Option<Resources<'a>>,
     restart_policy: Option<Str<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct RequestedResources<'a> {
-    limits: Map<'a, Quantity<'a>>,
-    requests: Map<'a, Quantity<'a>>,
 }
 
 impl PodRequests<'_> {
@@ -135,55 +147,32 @@ impl PodRequests<'_> {
         })
     }
 
-    /// The requests that the scheduler computes for the pod: the larger of the sum of its containers and the
-    /// largest init container, each including running sidecars, plus the overhead of its RuntimeClass. If a
-    /// container sets a limit without a request, the limit is the request.
-    ///
-    /// Source: `k8s.io/component-helpers/resource`, `PodRequests`.
+    /// The requests that the scheduler computes for the pod, plus the overhead of its RuntimeClass.
     pub(super) fn requests(&self, overhead_of: impl Fn(&str) -> Option<ResourceList>) -> ResourceList {
-        let mut together = ResourceList::default();
-        for container in &self.containers {
-            together += container.requests();
-        }
-        let (mut sidecars, mut most) = (ResourceList::default(), ResourceList::default());
-        for container in &self.init_containers {
-            let mut now = sidecars;
-            now += container.requests();
-            most = most.max(now);
-            if container.restart_policy.as_deref() == Some("Always") {
-                sidecars = now;
-            }
-        }
-        together += sidecars;
-        let mut all = together.max(most);
-        let of_class = || overhead_of(self.runtime_class_name.as_deref()?);
-        all += if self.overhead.is_empty() {
-            of_class().unwrap_or_default()
+        let containers = || self.init_containers.iter().chain(self.containers.iter());
+        let resources = containers().filter_map(|container| container.resources.as_ref());
+        let names = resources.flat_map(|of| of.requests.iter().chain(of.limits.iter()));
+        let mut all = ResourceList::each_of(names.map(|(name, _)| &**name), |name| {
+            let init = self.init_containers.iter().map(ContainerResources::request);
+            let app = self.containers.iter().map(ContainerResources::request);
+            requested_millis(name, init, app, self.resources.as_ref())
+        });
+        if self.overhead.is_empty() {
+            let of_class = self.runtime_class_name.as_deref().and_then(overhead_of);
+            all += &of_class.unwrap_or_default();
         } else {
-            ResourceList::of(&self.overhead)
-        };
-        ResourceList { pods: 1, ..all }
+            all += &ResourceList::of(&self.overhead);
+        }
+        all.pods = 1;
+        all
     }
 }
 
-impl ContainerRequests<'_> {
-    fn requests(&self) -> ResourceList {
-        let Some(resources) = &self.resources else {
-            return ResourceList::default();
-        };
-        let (requests, limits) = (&resources.requests, &resources.limits);
-        let (requested, most) = (ResourceList::of(requests), ResourceList::of(limits));
-        let or = |name, requested, most| {
-            if requests.get(name).is_some() {
-                requested
-            } else {
-                most
-            }
-        };
-        ResourceList {
-            cpu_millis: or("cpu", requested.cpu_millis, most.cpu_millis),
-            memory_bytes: or("memory", requested.memory_bytes, most.memory_bytes),
-            pods: 0,
+impl<'a> ContainerResources<'a> {
+    fn request(&self) -> ContainerRequest<'_, 'a> {
+        ContainerRequest {
+            resources: self.resources.as_ref(),
+            is_sidecar: self.restart_policy.as_deref() == Some("Always"),
         }
     }
 }
@@ -196,7 +185,13 @@ mod tests {
     fn a_pod_asks_for_what_the_scheduler_counts() {
         let requests = |spec: &str| {
             let asking: PodRequests<'_> = serde_json::from_str(spec).unwrap();
-            let amount = asking.requests(|class| (class == "isolated").then(|| ResourceList::all(7)));
+            let amount = asking.requests(|class| {
+                (class == "isolated").then(|| ResourceList {
+                    cpu_millis: 7,
+                    memory_bytes: 7,
+                    ..ResourceList::default()
+                })
+            });
             (amount.cpu_millis, amount.memory_bytes, amount.pods)
         };
         let of = |cpu: &str, memory: &str| {
@@ -229,6 +224,23 @@ mod tests {
             "a limit is the request where none is written"
         );
         assert_eq!(requests(r#"{"runtimeClassName": "isolated"}"#), (7, 7, 1));
+        for (of_pod, expected) in [
+            (r#"{"requests": {"cpu": 6}}"#, (6000, 1024, 1)),
+            (r#"{"limits": {"cpu": 6, "memory": "4Ki"}}"#, (250, 1024, 1)),
+            (
+                r#"{"requests": {"cpu": "1m"}, "limits": {"cpu": 2}}"#,
+                (1, 1024, 1),
+            ),
+        ] {
+            let pod = format!(r#"{{"resources": {of_pod}, "containers": [{small}]}}"#);
+            assert_eq!(requests(&pod), expected, "{of_pod}");
+        }
+        let only_limits = r#"{"resources": {"limits": {"cpu": 2, "memory": "4Ki"}}, "containers": [{}]}"#;
+        assert_eq!(
+            requests(only_limits),
+            (2000, 4096, 1),
+            "as the API server defaults it"
+        );
         assert_eq!(
             requests(r#"{"runtimeClassName": "isolated", "overhead": {"cpu": "1m", "memory": "2"}}"#),
             (1, 2, 1)
@@ -241,17 +253,25 @@ mod tests {
             cpu_millis: 4000,
             memory_bytes: 100,
             pods: 10,
+            extended: [("a.b/c".to_owned(), 2)].into(),
         };
         let needs = |cpu_millis, memory_bytes, pods| {
-            node.to_hold(ResourceList {
+            node.to_hold(&ResourceList {
                 cpu_millis,
                 memory_bytes,
                 pods,
+                ..ResourceList::default()
             })
         };
         assert_eq!(needs(0, 0, 0), Some(0));
         assert_eq!(needs(4001, 1, 1), Some(2));
         assert_eq!(needs(1, 1, 31), Some(4));
-        assert_eq!(ResourceList::default().to_hold(node), None);
+        assert_eq!(ResourceList::default().to_hold(&node), None);
+        let of = |name: &str, amount| ResourceList {
+            extended: [(name.to_owned(), amount)].into(),
+            ..ResourceList::default()
+        };
+        assert_eq!(node.to_hold(&of("a.b/c", 5)), Some(3));
+        assert_eq!(node.to_hold(&of("a.b/other", 1)), None);
     }
 }

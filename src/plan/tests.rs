@@ -88,6 +88,11 @@ fn no_image() -> ImageFacts {
     }
 }
 
+/// The requests of what moves.
+fn moving(plan: &UpgradePlan) -> &ResourceList {
+    plan.nodes_needed.requests.as_ref().unwrap()
+}
+
 fn plan(yaml: &str) -> UpgradePlan {
     planned(yaml, plan_options(), &[]).unwrap()
 }
@@ -691,7 +696,7 @@ fn pods_count_for_their_workloads_and_pools_are_drained_when_nothing_holds_them(
     let steps: Vec<_> = plan
         .drain_order
         .iter()
-        .map(|it| (&*it.pool, it.ready, it.requests.pods))
+        .map(|it| (&*it.pool, it.ready, it.requests.as_ref().unwrap().pods))
         .collect();
     assert_eq!(steps, [("win22", true, 3), ("win19", false, 1)]);
     let held: Vec<_> = plan.drain_order[1]
@@ -700,14 +705,8 @@ fn pods_count_for_their_workloads_and_pools_are_drained_when_nothing_holds_them(
         .map(|it| &*it.workload)
         .collect();
     assert_eq!(held, ["Deployment shop/old"]);
-    assert_eq!(
-        (
-            plan.nodes_needed.requests.cpu_millis,
-            plan.nodes_needed.requests.pods
-        ),
-        (2000, 4)
-    );
-    assert_eq!(plan.nodes_needed.free.cpu_millis, 7500);
+    assert_eq!((moving(&plan).cpu_millis, moving(&plan).pods), (2000, 4));
+    assert_eq!(plan.nodes_needed.free.as_ref().unwrap().cpu_millis, 7500);
     assert_eq!(
         (
             plan.nodes_needed.reference_node.as_deref(),
@@ -715,9 +714,9 @@ fn pods_count_for_their_workloads_and_pools_are_drained_when_nothing_holds_them(
         ),
         (Some("c-1"), Some(0))
     );
-    let after = plan.capacity.last().unwrap().after;
-    assert_eq!((after.nodes, after.requested.pods), (1, 5));
-    assert_eq!(plan.capacity[0].after, NodeCapacity::default());
+    let after = plan.capacity.last().unwrap().after.as_ref().unwrap();
+    assert_eq!((after.nodes, after.requested.as_ref().unwrap().pods), (1, 5));
+    assert_eq!(plan.capacity[0].after, Some(NodeCapacity::default()));
     assert_eq!(
         (
             plan.summary.workloads,
@@ -734,11 +733,15 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
     let yaml = [NODES, &*many].concat();
     let plan = plan(&yaml);
     assert!(
-        !plan.nodes_needed.counts_pods && plan.notes.iter().any(|note| note.contains("no pods are known"))
+        !plan.nodes_needed.counts_pods
+            && plan
+                .notes
+                .iter()
+                .any(|note| note.contains("no pods of Windows workloads are known"))
     );
     assert_eq!(
         (
-            plan.nodes_needed.requests.pods,
+            moving(&plan).pods,
             plan.nodes_needed.nodes,
             plan.nodes_needed.reference_node.as_deref()
         ),
@@ -954,6 +957,125 @@ fn a_sidecar_that_two_daemonsets_have_makes_no_pair_of_them() {
 }
 
 #[test]
+fn a_daemonset_whose_pods_fail_on_the_new_nodes_cannot_move_because_another_one_exists() {
+    let new = "nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100},";
+    let old = "nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348},";
+    let twin = workload("DaemonSet", "agent-2025", "corp.example/agent:1-ltsc2025", new);
+    for (selector, can_move) in [("", false), (old, true)] {
+        let agent = workload("DaemonSet", "agent", "corp.example/agent:1-ltsc2019", selector);
+        let plan = plan(&[NODES, &agent, &twin].concat());
+        assert_eq!(class_and_remedy(&plan, "agent").1, can_move, "{selector:?}");
+    }
+}
+
+#[test]
+fn an_extended_resource_that_the_new_nodes_do_not_offer_keeps_a_workload_off() {
+    let gpu = "microsoft.com/directx";
+    let deployment = deployment("gpu", LTSC2022, "").replace(
+        "resources: {requests: {",
+        &format!("resources: {{limits: {{{gpu}: 1}}, requests: {{"),
+    );
+    let offering = |name: &str, amount: u8| {
+        let node = NEW_NODE.replace("c-1", name);
+        node.replace("pods: 30", &format!("pods: 30, {gpu}: {amount}"))
+    };
+    let silent = NEW_NODE.replace("allocatable: {cpu: 8, memory: 32Gi, pods: 30}, ", "");
+    let tainted = offering("c-2", 1).replace(
+        "status:",
+        "spec: {taints: [{key: team, value: blue, effect: NoSchedule}]}, status:",
+    );
+    let pinned = (UpgradeClass::Pinned, false, Some(BlockedBy::Resource));
+    let moves = (UpgradeClass::Unchanged, true, None);
+    for (nodes, expected) in [
+        ("", moves),
+        (NEW_NODE, pinned),
+        (&*offering("c-1", 1), moves),
+        (&*[NEW_NODE, &offering("c-2", 2)].concat(), moves),
+        (
+            &*silent,
+            (UpgradeClass::Unknown, false, Some(BlockedBy::Resource)),
+        ),
+        (
+            &*[NEW_NODE, &tainted].concat(),
+            (UpgradeClass::Blocked, false, Some(BlockedBy::Taint)),
+        ),
+    ] {
+        let plan = plan(&[NODES, nodes, &deployment].concat());
+        assert_eq!(class_and_remedy(&plan, "gpu"), expected, "{nodes}");
+        let findings = &plan.workloads[0].findings;
+        let names = findings
+            .iter()
+            .any(|it| it.message.contains(gpu) && it.path.ends_with("containers[app].resources"));
+        assert_eq!(
+            names,
+            nodes.is_empty() || expected.2 == Some(BlockedBy::Resource),
+            "{findings:?}"
+        );
+    }
+    // How many nodes it takes: each offers two.
+    let many = deployment.replace("spec: {template", "spec: {replicas: 5, template");
+    let with_gpus = NODES.replace("pods: 30", &format!("pods: 30, {gpu}: 2"));
+    let counted = plan(&[with_gpus, many].concat());
+    assert_eq!(counted.nodes_needed.nodes, Some(3), "{:?}", counted.nodes_needed);
+}
+
+#[test]
+fn a_pods_own_resources_count_in_capacity() {
+    let of_pod = deployment("web", LTSC2022, "resources: {requests: {cpu: 3, memory: 1Gi}},")
+        .replace("spec: {template", "spec: {replicas: 3, template");
+    let plan = plan(&[NODES, &of_pod].concat());
+    assert_eq!(
+        (moving(&plan).cpu_millis, plan.nodes_needed.nodes),
+        (9000, Some(3))
+    );
+}
+
+#[test]
+fn unknown_capacity_is_never_zero_and_no_pool_is_ready_by_it() {
+    let silent = |nodes: &str| nodes.replace("allocatable: {cpu: 4, memory: 16Gi, pods: 30}, ", "");
+    let silent_new = NEW_NODE.replace("allocatable: {cpu: 8, memory: 32Gi, pods: 30}, ", "");
+    let web = deployment("web", LTSC2022, "");
+    let pods = [web.clone(), pod("web-1", "Deployment web", "b-1", "")].concat();
+    for (case, yaml, requests_known) in [
+        ("only nodes", NODES.to_owned(), false),
+        (
+            "no node reports anything",
+            [silent(NODES), pods.clone()].concat(),
+            true,
+        ),
+        (
+            "the new node reports nothing",
+            [NODES, &silent_new, &pods].concat(),
+            true,
+        ),
+        ("no pods, and a new node", [NODES, NEW_NODE, &web].concat(), true),
+    ] {
+        let plan = plan(&yaml);
+        let win22 = plan.drain_order.iter().find(|it| it.pool == "win22").unwrap();
+        assert_eq!((win22.new_nodes, win22.ready), (None, false), "{case}: {win22:?}");
+        assert_eq!(win22.requests.is_some(), requests_known, "{case}");
+        assert_eq!(plan.nodes_needed.nodes, None, "{case}");
+        let target = plan.capacity.last().unwrap();
+        assert_eq!(target.after, None, "{case}");
+        let mut text = Vec::new();
+        crate::render::plan_text(&plan, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("unknown: capacity unknown") && !text.contains(": ready"),
+            "{case}: {text}"
+        );
+    }
+    // Nothing is unknown if the pods, and what nodes offer, are in the input.
+    let plan = plan(&[NODES, NEW_NODE, &pods].concat());
+    assert!(
+        plan.drain_order
+            .iter()
+            .all(|it| it.ready && it.new_nodes == Some(0)),
+        "{plan:#?}"
+    );
+}
+
+#[test]
 fn the_placement_that_is_assumed_is_part_of_the_plan() {
     let plan = plan(&[NODES, &deployment("web", LTSC2022, "")].concat());
     assert_eq!(
@@ -979,8 +1101,12 @@ fn only_what_a_kubelet_makes_of_a_file_stays_on_its_node() {
     for (uid, requests) in [("u1", 0), ("u2", 1)] {
         let yaml = [node.as_str(), NEW_NODE, &mirror("static", uid)].concat();
         let plan = plan(&yaml);
-        assert_eq!(plan.nodes_needed.requests.pods, requests, "{uid}");
+        assert_eq!(moving(&plan).pods, requests, "{uid}");
     }
+    // Files may have nodes without a uid.
+    let yaml = [NODES, NEW_NODE, &mirror("static", "u1")].concat();
+    let plan = plan(&yaml);
+    assert_eq!((moving(&plan).pods, plan.workloads.len()), (0, 0), "{plan:#?}");
 }
 
 #[test]

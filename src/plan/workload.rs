@@ -11,10 +11,12 @@ use super::requirements::Requirements;
 use super::resource_list::ResourceList;
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::image::ImageRef;
+use crate::model::node::Host;
 use crate::model::node_affinity::Match;
 use crate::model::pod::{Container, ContainerList, WindowsOptions};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
+use crate::rules::scheduling::Constraints;
 use crate::rules::{self, KnownVersions, PodCx};
 
 const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/#configure-gmsas-and-windows-nodes-in-active-directory";
@@ -162,9 +164,11 @@ impl WorkloadContext<'_, '_> {
     /// The pools with a node that meets the requirements of the template, whatever its images are for.
     pub(super) fn selected_pools(&self, nodes: &NodeInventory) -> Vec<usize> {
         let requirements = Requirements::of(&self.cx, self.as_placed);
+        let constraints = Constraints::new(self.cx.spec, None);
+        let lacks = |host: &Host| matches!(constraints.lacking_resource(host), Some((_, Match::No)));
         let mut pools: Vec<usize> = nodes
             .all()
-            .filter(|node| requirements.matches(&node.host) == Match::Yes)
+            .filter(|node| requirements.matches(&node.host) == Match::Yes && !lacks(&node.host))
             .map(|node| node.pool)
             .collect();
         pools.sort_unstable();

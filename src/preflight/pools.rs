@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use super::autoscaler::{self, AutoscalerGroup, scaled};
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, PreflightFinding};
+use crate::cluster::pool_history::undeclared;
+use crate::model::text::count;
 
 /// The autoscaler's groups without a ready node; an error if they cannot be determined.
 fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str> {
@@ -35,6 +37,17 @@ pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Ve
         } else {
             PreflightFinding::fine(format!("{} creates Windows nodes{build}", pool.source)).by([&pool.source])
         });
+    }
+    let undeclared = undeclared(&input.snapshot.view.nodes, &input.snapshot.facts);
+    if !undeclared.is_empty() {
+        let text = format!(
+            "{} without a pool label, which an autoscaler may remove: with the last one, Transom forgets its build",
+            count(undeclared.len(), "Windows node")
+        );
+        let remedy = "declare a pool in nodePolicy.spec.pools, or name one of their labels in nodePolicy.spec.poolLabels";
+        all.push(
+            PreflightFinding::act(text, remedy).by(undeclared.iter().map(|name| format!("node {name}"))),
+        );
     }
     let status = ["ConfigMap kube-system/cluster-autoscaler-status"];
     match groups(input) {

@@ -394,6 +394,37 @@ fn linux_nodes_that_are_all_tainted_ask_for_tolerations_and_the_control_plane_is
 }
 
 #[test]
+fn windows_nodes_that_may_go_and_whose_pool_nothing_names_are_named() {
+    let kernel = "10.0.20348.1";
+    let mut world = PreflightCluster::of(&[
+        ("static", "windows", kernel, &[]),
+        ("machine", "windows", kernel, &[]),
+        ("pooled", "windows", kernel, &[]),
+    ]);
+    for (name, labels) in [
+        ("machine", &[("node.kubernetes.io/instance-type", "m5.large")][..]),
+        (
+            "pooled",
+            &[
+                ("node.kubernetes.io/instance-type", "m5.large"),
+                ("agentpool", "win"),
+            ],
+        ),
+    ] {
+        let labels: serde_json::Map<String, Value> = (labels.iter())
+            .map(|(key, value)| ((*key).to_owned(), (*value).into()))
+            .collect();
+        let stored = json!({"metadata": {"name": name, "labels": labels},
+            "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": kernel}}});
+        let node = NodeView::from(serde_json::from_value::<WatchedNode>(stored).unwrap());
+        world.view.nodes.insert(name.to_owned(), Arc::new(node));
+    }
+    let report = world.report(&[]);
+    let found = finding(&report, "without a pool label");
+    assert_eq!(found.evidence, ["node machine"]);
+}
+
+#[test]
 fn a_node_pool_without_nodes_is_named_in_the_values() {
     let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
     world.environment.scaled.push(NodeGroupResource {

@@ -38,7 +38,9 @@ pub fn open(path: &Path, accept: Accept) -> io::Result<File> {
 /// # Errors
 /// As [`open`].
 pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
-    let kind = fs::metadata(path)?.file_type();
+    let kind = fs::metadata(path)
+        .map_err(|error| without_target(path, error))?
+        .file_type();
     if kind.is_file() || accept == Accept::RegularOrPipe && is_pipe(kind) {
         return Ok(());
     }
@@ -48,6 +50,20 @@ pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
     };
     let text = format!("it is {}, not a regular file; {remedy}", describe(kind));
     Err(io::Error::new(ErrorKind::InvalidInput, text))
+}
+
+/// Names the target of a symbolic link that leads nowhere; for the system the link itself does not exist.
+fn without_target(path: &Path, error: io::Error) -> io::Error {
+    match fs::read_link(path) {
+        Ok(target) if error.kind() == ErrorKind::NotFound => {
+            let target = target.display();
+            let text = format!(
+                "it is a symbolic link to {target}, which does not exist; correct or remove the link"
+            );
+            io::Error::new(ErrorKind::NotFound, text)
+        }
+        _ => error,
+    }
 }
 
 /// Reads a file of an accepted type.

@@ -13,7 +13,7 @@ use super::log_queue::LogQueue;
 use super::metrics::Metrics;
 use super::panic_writer;
 
-/// How the process speaks of what it does.
+/// The flags for logs.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Logs")]
 pub struct LogArgs {
@@ -37,11 +37,11 @@ enum LogFormat {
 /// The log of a process. Dropping it writes the waiting lines, for at most about a second.
 #[derive(Debug)]
 #[must_use = "queued lines are lost when it is dropped"]
-pub struct Logs(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
+pub struct Logs(#[expect(dead_code, reason = "its Drop writes the waiting lines")] WorkerGuard);
 
 impl LogArgs {
-    /// Starts logging for the whole process. From then on, no part of it waits for the reader of the log, and
-    /// `metrics` count the lines that the reader missed.
+    /// Starts logging for the whole process, on a separate thread: nothing waits for the reader of the log. `metrics`
+    /// count the lines that were dropped because the reader is too slow.
     ///
     /// # Errors
     /// If the filter is invalid.
@@ -71,10 +71,10 @@ impl LogArgs {
     }
 }
 
-/// kube's watcher warns of every forbidden list, again and again. `cluster::watches` logs each reason once.
+/// kube's watcher warns about every attempt at a forbidden list. `cluster::watches` logs each reason once.
 const QUIET: (&str, &str) = ("kube_runtime", "kube_runtime=off");
 
-/// The filter of `--log`. What it says of kube's watcher applies.
+/// The filter of `--log`. kube's watcher is silent unless the filter names it.
 fn filter(text: &str) -> anyhow::Result<EnvFilter> {
     let filter = EnvFilter::try_new(text).with_context(|| {
         format!("cannot read the log filter \"{text}\" (--log); write it as in info or info,audit=debug")

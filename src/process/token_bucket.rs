@@ -38,6 +38,11 @@ impl TokenBucket {
             }
         }
     }
+
+    /// Whether the whole burst is left.
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.full.is_none_or(|full| full <= now)
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +70,7 @@ mod tests {
             30,
             "not more"
         );
+        assert!(!allowance.is_full(start + Duration::from_secs(3600)));
+        assert!(allowance.is_full(start + Duration::from_secs(3615)));
     }
 }

@@ -383,7 +383,7 @@ const OF_MICROSOFT: [&str; 13] = [
 ];
 /// Substrings of other Windows images that contain `win`: releases after a word for Windows, and known
 /// repositories.
-const OF_OTHERS: [&str; 15] = [
+const OF_OTHERS: [&str; 18] = [
     ":windows-",
     "-windows-",
     "windows1",
@@ -399,6 +399,9 @@ const OF_OTHERS: [&str; 15] = [
     "antrea-windows",
     "-community/windows",
     "/sig-windows/",
+    "collector-windows",
+    "_exporter-package",
+    "grafana/agent:",
 ];
 
 /// True if any of these containers has windowsOptions, or an image that `model::image::os_hint` classifies as Windows.

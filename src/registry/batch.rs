@@ -213,9 +213,9 @@ impl Registries {
         let own = RegistryEndpoint::of(image, &self.config);
         let mirrors = own.mirrors(&self.config);
         let mut identity = Vec::new();
-        for place in std::iter::once(&own).chain(&mirrors) {
+        for endpoint in std::iter::once(&own).chain(&mirrors) {
             self.keychain
-                .add_identity(&place.registry, &place.repository, &mut identity)
+                .add_identity(&endpoint.registry, &endpoint.repository, &mut identity)
                 .await;
         }
         let named = mirrors

@@ -142,21 +142,26 @@ impl RegistryClient {
     /// Tries the credentials for a registry one after another; without any, it asks without.
     async fn look_up_at(
         &self,
-        place: &RegistryEndpoint,
+        endpoint: &RegistryEndpoint,
         keychain: &Keychain,
         wanted: WantedFacts<'_>,
     ) -> Result<ImageFacts, LookupError> {
-        let credentials = keychain.credentials_of(&place.registry, &place.repository).await;
+        let credentials = keychain
+            .credentials_of(&endpoint.registry, &endpoint.repository)
+            .await;
         let tried = async {
             let mut failure = match credentials.list.first() {
-                None => return self.look_up_with(place, keychain, None, wanted).await,
-                Some(first) => match self.look_up_with(place, keychain, Some(first), wanted).await {
+                None => return self.look_up_with(endpoint, keychain, None, wanted).await,
+                Some(first) => match self.look_up_with(endpoint, keychain, Some(first), wanted).await {
                     Err(failure) if failure.is_refused => failure,
                     answer => return answer,
                 },
             };
             for credential in credentials.list.iter().skip(1) {
-                match self.look_up_with(place, keychain, Some(credential), wanted).await {
+                match self
+                    .look_up_with(endpoint, keychain, Some(credential), wanted)
+                    .await
+                {
                     Err(next) if next.is_refused => failure = next,
                     answer => return answer,
                 }
@@ -176,23 +181,23 @@ impl RegistryClient {
 
     async fn look_up_with(
         &self,
-        place: &RegistryEndpoint,
+        endpoint: &RegistryEndpoint,
         keychain: &Keychain,
         credential: Option<&Credential>,
         wanted: WantedFacts<'_>,
     ) -> Result<ImageFacts, SessionError> {
-        let session = |place| {
+        let session = |endpoint| {
             Session::new(
                 &self.inner.transport,
                 &self.inner.tokens,
-                place,
+                endpoint,
                 keychain,
                 credential,
             )
         };
-        let plain = session(place);
+        let plain = session(endpoint);
         let first = first_answer(&plain, wanted).await?;
-        match place
+        match endpoint
             .with_tls()
             .filter(|_| first.status == StatusCode::BAD_REQUEST)
         {

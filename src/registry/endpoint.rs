@@ -188,11 +188,13 @@ fn is_metadata(host: &str) -> bool {
 /// Link-local addresses, which clouds use for metadata, and other addresses at which they provide
 /// credentials: Azure's wire server, Alibaba, Oracle, and EC2 and Google over IPv6.
 fn is_metadata_ip(ip: IpAddr) -> bool {
-    const OTHERS: [IpAddr; 5] = [
+    const OTHERS: [IpAddr; 6] = [
         IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
         IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
         IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
         IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+        // EKS Pod Identity.
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
         IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
     ];
     let is_link_local = match ip {
@@ -254,8 +256,8 @@ mod tests {
             ("10.0.0.5:5000/app:1", "https://10.0.0.5:5000/v2/app/manifests/1"),
         ];
         for (image, address) in cases {
-            let place = of(image);
-            let uri = place.uri("manifests", &place.reference);
+            let endpoint = of(image);
+            let uri = endpoint.uri("manifests", &endpoint.reference);
             assert_eq!(uri.map(|uri| uri.to_string()).as_deref(), Ok(address), "{image}");
         }
         assert_eq!(of(&of_digest).reference, digest);
@@ -267,6 +269,7 @@ mod tests {
             "169.254.169.254/latest:1",
             "169.254.170.2:80/app:1",
             "[fd00:ec2::254]/app:1",
+            "[fd00:ec2::23]/app:1",
             "[fe80::1]:5000/app:1",
             "[::ffff:169.254.169.254]/app:1",
             "[64:ff9b::169.254.169.254]/app:1",
@@ -297,6 +300,7 @@ mod tests {
             "64:ff9b::a9fe:a9fe",
             "fe80::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
             "168.63.129.16",
             "127.0.0.1",
             "127.8.8.8",

@@ -29,7 +29,7 @@ pub struct KeychainError {
     why: String,
 }
 
-/// What proves an identity to a registry.
+/// The secret part of a credential.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Secret {
     /// User and password.
@@ -51,7 +51,7 @@ pub(super) struct Credential {
 pub(super) struct RepositoryCredentials {
     /// In the order in which they are tried.
     pub list: Vec<Credential>,
-    /// Why there may be fewer than there should.
+    /// Why some credentials could not be read.
     pub trouble: Option<String>,
 }
 
@@ -96,8 +96,8 @@ impl Keychain {
         }
     }
 
-    /// What tells apart who asks for a repository: equal for equal credentials (and for none), and not a secret; it is
-    /// another one after a restart. An answer that one key was given must not be used for another.
+    /// Cache key of the credentials for a repository; not secret. Equal credentials have equal keys until a restart. An
+    /// answer for one key must not be used for another.
     pub fn access_key(&self, registry: &str, repository: &str) -> [u8; 32] {
         let mut material = Vec::new();
         for store in &self.stores {
@@ -119,8 +119,8 @@ impl Keychain {
         found
     }
 
-    /// Appends who asks for a repository: equal for equal credentials, after a restart too, and nothing without any.
-    /// Contains the secrets. Starts helpers.
+    /// Appends the credentials for a repository, secrets included; nothing if there are none. Equal credentials give
+    /// equal bytes, after a restart too. Starts helpers.
     pub(super) async fn add_identity(&self, registry: &str, repository: &str, material: &mut Vec<u8>) {
         let mut add = |text: &str| {
             material.extend_from_slice(&text.len().to_be_bytes());
@@ -146,20 +146,20 @@ impl Keychain {
     }
 }
 
-/// A hash that does not help to guess what it is of: its key is random, and never leaves this process.
+/// A hash that does not reveal its input: its key is random and never leaves this process.
 fn keyed_hash(material: &[u8]) -> [u8; 32] {
     static KEY: LazyLock<Option<hmac::Key>> = LazyLock::new(|| {
         let random = ring::rand::SystemRandom::new();
         hmac::Key::generate(hmac::HMAC_SHA256, &random).ok()
     });
-    // Without random numbers there is no TLS either, and nothing to keep apart.
+    // Without random numbers there is no TLS either, so no registry is asked.
     let sum = KEY.as_ref().map(|key| hmac::sign(key, material));
     sum.and_then(|sum| sum.as_ref().try_into().ok())
         .unwrap_or([0xff; 32])
 }
 
 impl Credential {
-    /// What tells it apart from others with the same source, which may have changed.
+    /// Distinguishes it from other credentials of the same source, whose content may have changed.
     pub fn fingerprint(&self) -> [u8; 32] {
         let material = match &self.secret {
             Secret::Basic { user, password } => format!("basic {} {user}{password}", user.len()),

@@ -4,7 +4,7 @@
 //! ```text
 //! reviews ──────────┐                                    ┌─ cache (bounded, in memory)
 //!                   ├─ ImageService::known ─ ServiceState ┼─ queue (namespaces in turn, single flight)
-//! stored workloads ─┘                                    └─ registries (circuit breaker, rate)
+//! stored workloads ─┘                                    └─ registries (circuit breaker, rate, slots)
 //!                                        run ─ RegistryClient
 //! ```
 //!
@@ -29,10 +29,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use self::cache::{Due, LookupOrigin};
+use self::cache::{Due, ImageCache, LookupOrigin};
 use self::key::{ImageKey, registry_of};
 use self::metrics::LookupMetrics;
-use self::queue::{Job, Priority};
+use self::queue::Job;
 use self::state::{Dropped, Finished, LookupOutcome, Next, ServiceState};
 use super::{Keychain, RegistryClient};
 use crate::model::image::ImageRef;
@@ -42,7 +42,7 @@ use crate::model::registry_patterns::RegistryPatterns;
 use crate::process::metrics::Metrics;
 
 pub use self::key::Access;
-pub use self::state::{ServiceLimits, UnreachableRegistry};
+pub use self::state::UnreachableRegistry;
 
 /// After how long a look-up is not waited for any more: the reviews of one object wait for it once.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -111,7 +111,6 @@ impl ImageService {
         client: RegistryClient,
         registries: RegistryPatterns,
         credentials: impl CredentialSource,
-        limits: ServiceLimits,
         metrics: &Metrics,
     ) -> Self {
         ImageService(Arc::new(Shared {
@@ -119,7 +118,7 @@ impl ImageService {
             credentials: Box::new(credentials),
             metrics: LookupMetrics::new(metrics, &registries),
             registries,
-            state: Mutex::new(ServiceState::new(limits)),
+            state: Mutex::new(ServiceState::new()),
             queued: Notify::new(),
             unreachable: watch::channel(Vec::new()).0,
             recoveries: watch::channel(0).0,
@@ -138,9 +137,9 @@ impl ImageService {
         let keys = self.keys(request);
         let mut state = self.state();
         for (text, key, registry) in keys {
-            let recalled = state.recall(&key, LookupOrigin::Review, now);
+            let recalled = state.cache.recall(&key, LookupOrigin::Review, now);
             if recalled.due != Due::No {
-                match state.request(&key, &registry, &request.namespace, Priority::Review, now) {
+                match state.request(&key, &registry, &request.namespace, LookupOrigin::Review, now) {
                     Ok(()) => is_queued = true,
                     Err(why) => dropped.push(why),
                 }
@@ -186,27 +185,25 @@ impl ImageService {
         let keys = self.keys(request);
         let mut state = self.state();
         for (text, key, _) in keys {
-            let recalled = state.recall(&key, origin, now);
+            let recalled = state.cache.recall(&key, origin, now);
             facts.extend(recalled.facts.map(|found| (text.to_owned(), found)));
         }
         facts
     }
 
-    /// A review denied an object because of what is known: tags are looked up again, so that the next try of an author who
-    /// has pushed another image meets the new one.
-    pub fn doubt(&self, request: &PodImages) {
-        /// A second denial within this time looks nothing up.
-        const AT_LEAST: Duration = Duration::from_secs(15);
-        self.queue(request, Priority::Review, |state, key, now| {
-            state.doubt(key, AT_LEAST, now)
+    /// Looks the tags of a denied object up again: its author may push another image and retry.
+    pub fn refresh_tags(&self, request: &PodImages) {
+        /// Answers newer than this are not looked up again.
+        const MIN_AGE: Duration = Duration::from_secs(15);
+        self.queue(request, LookupOrigin::Review, |cache, key, now| {
+            cache.expire_tag(key, MIN_AGE, now)
         });
     }
 
-    /// Queues the look-ups that a stored workload needs, at a lower priority than those of reviews. Returns whether all
-    /// images are known or queued.
+    /// Queues the look-ups that a stored workload needs. Returns whether all images are known or queued.
     pub fn prepare(&self, request: &PodImages) -> bool {
-        self.queue(request, Priority::Background, |state, key, now| {
-            state.recall(key, LookupOrigin::Stored, now).due != Due::No
+        self.queue(request, LookupOrigin::Stored, |cache, key, now| {
+            cache.recall(key, LookupOrigin::Stored, now).due != Due::No
         })
     }
 
@@ -214,18 +211,18 @@ impl ImageService {
     fn queue(
         &self,
         request: &PodImages,
-        priority: Priority,
-        is_due: impl Fn(&mut ServiceState, &ImageKey, Instant) -> bool,
+        origin: LookupOrigin,
+        is_due: impl Fn(&mut ImageCache, &ImageKey, Instant) -> bool,
     ) -> bool {
         let now = Instant::now();
         let (mut is_queued, mut dropped) = (false, Vec::new());
         let keys = self.keys(request);
         let mut state = self.state();
         for (_, key, registry) in keys {
-            if !is_due(&mut state, &key, now) {
+            if !is_due(&mut state.cache, &key, now) {
                 continue;
             }
-            match state.request(&key, &registry, &request.namespace, priority, now) {
+            match state.request(&key, &registry, &request.namespace, origin, now) {
                 Ok(()) => is_queued = true,
                 Err(why) => dropped.push(why),
             }
@@ -237,7 +234,7 @@ impl ImageService {
 
     /// Transom's own credentials have changed: all answers are looked up again, and used until then.
     pub fn credentials_changed(&self) {
-        self.state().credentials_changed();
+        self.state().cache.credentials_changed();
     }
 
     /// The listed registries that cannot be reached, for a condition.
@@ -267,8 +264,7 @@ impl ImageService {
             key: ImageKey::of(&image, Access::Shared),
             registry: registry_of(&image).into(),
             namespace: "shop".into(),
-            priority: Priority::Review,
-            created: Instant::now(),
+            since: Instant::now(),
         };
         let outcome = LookupOutcome::Answered(facts);
         let finished = self.state().finish(&job, outcome, Instant::now());
@@ -287,8 +283,7 @@ impl ImageService {
                     running.spawn(self.clone().complete(job));
                     continue;
                 }
-                Next::At(at) => at,
-                Next::Idle => now + REPORT,
+                Next::Wait(at) => at.unwrap_or(now + REPORT),
             };
             tokio::select! {
                 () = self.0.queued.notified() => (),
@@ -332,7 +327,7 @@ impl ImageService {
     }
 
     async fn look_up(self, key: ImageKey) -> LookupOutcome {
-        let known = self.state().known_content(&key);
+        let known = self.state().cache.known_content(&key);
         let keychain = self.0.credentials.keychain(&key.access).await;
         look_up::look_up(&self.0.client, &key, known.as_ref(), &keychain).await
     }
@@ -346,8 +341,7 @@ impl ImageService {
         };
         let (unreachable, gauges) = {
             let state = self.state();
-            let cache = state.cache();
-            let gauges = (cache.len(), cache.bytes(), state.queued());
+            let gauges = (state.cache.len(), state.cache.bytes(), state.queued());
             (state.unreachable(UNREACHABLE, is_named, now), gauges)
         };
         self.0.metrics.show(gauges, &unreachable, now);

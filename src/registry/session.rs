@@ -102,7 +102,7 @@ impl Tokens {
 pub(super) struct Session<'c> {
     transport: &'c Transport,
     tokens: &'c Tokens,
-    place: &'c RegistryEndpoint,
+    endpoint: &'c RegistryEndpoint,
     keychain: &'c Keychain,
     credential: Option<&'c Credential>,
     key: TokenKey,
@@ -127,19 +127,19 @@ impl<'c> Session<'c> {
     pub fn new(
         transport: &'c Transport,
         tokens: &'c Tokens,
-        place: &'c RegistryEndpoint,
+        endpoint: &'c RegistryEndpoint,
         keychain: &'c Keychain,
         credential: Option<&'c Credential>,
     ) -> Self {
         let key = TokenKey {
-            authority: place.authority.clone(),
-            repository: place.repository.clone(),
+            authority: endpoint.authority.clone(),
+            repository: endpoint.repository.clone(),
             access: credential.map(|it| (it.source.clone(), it.fingerprint())),
         };
         Session {
             transport,
             tokens,
-            place,
+            endpoint,
             keychain,
             credential,
             key,
@@ -148,7 +148,7 @@ impl<'c> Session<'c> {
 
     /// The tag or digest that was asked for.
     pub fn reference(&self) -> &str {
-        &self.place.reference
+        &self.endpoint.reference
     }
 
     /// Gets a resource of the repository, of at most this many bytes.
@@ -179,7 +179,10 @@ impl<'c> Session<'c> {
         accept: &'static str,
         most: usize,
     ) -> Result<Received, SessionError> {
-        let uri = self.place.uri(kind, reference).map_err(LookupError::registry)?;
+        let uri = self
+            .endpoint
+            .uri(kind, reference)
+            .map_err(LookupError::registry)?;
         let known = self.tokens.get(&self.key);
         let wanted = RegistryRequest {
             method,
@@ -248,15 +251,15 @@ impl<'c> Session<'c> {
 
     /// Requests a token, with the credential if its service may be sent it.
     async fn token(&self, service: &TokenService) -> Result<Token, SessionError> {
-        let uri = service.uri(&self.place.repository);
+        let uri = service.uri(&self.endpoint.repository);
         let uri =
             uri.ok_or_else(|| LookupError::image("the registry names no address of its token service"))?;
-        self.place.allow(&uri).map_err(LookupError::image)?;
+        self.endpoint.allow(&uri).map_err(LookupError::image)?;
         let trusted = self
             .credential
             .filter(|credential| self.is_trusted(&uri, credential));
         let host = uri.host().unwrap_or_default().to_owned();
-        let request = token_request(service, &self.place.repository, uri, trusted);
+        let request = token_request(service, &self.endpoint.repository, uri, trusted);
         let request = request.ok_or_else(|| LookupError::image(format!("{} cannot be sent", self.used())))?;
         let answer = self.transport.send(request, TOKEN_ANSWER).await?;
         if matches!(answer.status.as_u16(), 400 | 401 | 403) {
@@ -283,7 +286,7 @@ impl<'c> Session<'c> {
 
     fn is_trusted(&self, realm: &Uri, credential: &Credential) -> bool {
         let authority = realm.authority().map_or("", |authority| authority.as_str());
-        is_trusted_with_credential(&self.place.registry, self.place.host(), realm)
+        is_trusted_with_credential(&self.endpoint.registry, self.endpoint.host(), realm)
             || self.keychain.has_also(authority, &credential.secret)
     }
 
@@ -296,7 +299,7 @@ impl<'c> Session<'c> {
         let mut uri = wanted.uri.clone();
         let own = (uri.scheme().cloned(), uri.authority().cloned());
         for _ in 0..=REDIRECTS {
-            self.place.allow(&uri).map_err(LookupError::image)?;
+            self.endpoint.allow(&uri).map_err(LookupError::image)?;
             let is_own = own == (uri.scheme().cloned(), uri.authority().cloned());
             let mut request = Request::new(Full::new(Bytes::new()));
             *request.method_mut() = wanted.method.clone();

@@ -20,6 +20,7 @@ use self::matrix::Matrix;
 use self::timeline::Timeline;
 use self::workloads::{Choices, WorkloadCard, worst_first};
 use crate::model::text::one_line;
+use crate::rules::documentation::DocumentationUrl;
 use crate::scan::report::ScanReport;
 
 /// Renders bars from tables.
@@ -53,11 +54,17 @@ struct HtmlPage<'r> {
     plan: Option<&'r PlanSection>,
 }
 
-/// Writes the page of a report, with an upgrade plan if there is one.
+/// Writes the page of a report, with an upgrade plan if there is one, and with links to rules if their documentation is
+/// published.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn page(report: &ScanReport, plan: Option<&PlanSection>, out: &mut dyn Write) -> io::Result<()> {
+pub fn page(
+    report: &ScanReport,
+    plan: Option<&PlanSection>,
+    documentation: Option<&DocumentationUrl>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let timeline = Timeline::of(report, report.today);
     let style = [CHARTS, STYLE, &timeline.style(), &plan::style(plan)]
         .map(plain)
@@ -75,7 +82,7 @@ pub fn page(report: &ScanReport, plan: Option<&PlanSection>, out: &mut dyn Write
         today: report.today,
         timeline,
         matrix: Matrix::of(report),
-        crosstab: Crosstab::of(report),
+        crosstab: Crosstab::of(report, documentation),
         choices: Choices::of(report),
         workloads: worst_first(report),
         plan,

@@ -269,7 +269,7 @@ impl Json {
         let text = text.filter(|text| text.len() <= LARGEST);
         let mut before: Option<Value> = None;
         let fixes = checked.evaluation.findings.iter().map(|finding| {
-            let (Some(text), Some(edit)) = (text, safe_edit(finding, checked.kind)) else {
+            let (Some(text), Some(edit)) = (text, safe_edit(finding, checked.kind, false)) else {
                 return Vec::new();
             };
             if self.fixes_left == 0 || !finding.is_open() {

@@ -1,5 +1,6 @@
 //! An upgrade plan as text for people.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
@@ -111,7 +112,7 @@ pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
     let capacity = plan.capacity.iter().map(|room| PlanCapacity {
         build: build(room.build),
         before: room_of(&room.before),
-        after: room_of(&room.after),
+        after: after_of(room.after.as_ref(), &plan.nodes_needed),
     });
     PlanSection {
         target: plan.to.to_string(),
@@ -140,14 +141,16 @@ fn note_of(step: &DrainStep) -> String {
         let blockers: Vec<String> = step.blocked_by.iter().map(|it| it.workload.clone()).collect();
         return format!("blocked by {}", list(&blockers, 12));
     }
-    step.new_nodes
-        .filter(|count| *count > 0)
-        .map_or_else(String::new, needs)
+    new_nodes(step)
 }
 
 /// What must exist before a pool is drained.
-fn needs(nodes: u64) -> String {
-    format!("needs {} before it", count(nodes, "new node"))
+fn new_nodes(step: &DrainStep) -> String {
+    match step.new_nodes {
+        Some(0) => String::new(),
+        Some(nodes) => format!("needs {} before it", count(nodes, "new node")),
+        None => "how many new nodes it needs is unknown".to_owned(),
+    }
 }
 
 fn title(class: UpgradeClass) -> &'static str {
@@ -232,25 +235,31 @@ fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\npools, in the order in which they can be drained")?;
-    for DrainStep {
-        step,
-        pool,
-        build,
-        nodes,
-        ready,
-        requests,
-        blocked_by,
-        new_nodes,
-    } in &plan.drain_order
-    {
+    for drain in &plan.drain_order {
+        let DrainStep {
+            step,
+            pool,
+            build,
+            nodes,
+            ready,
+            requests,
+            blocked_by,
+            new_nodes: _,
+        } = drain;
         let build = build.map_or_else(|| "build unknown".to_owned(), |build| build.to_string());
-        let new = new_nodes.filter(|count| *count > 0);
-        let new = new.map_or_else(String::new, |count| format!(", {}", needs(count)));
-        let state = if *ready { "ready" } else { "blocked" };
+        let new = match new_nodes(drain) {
+            none if none.is_empty() => none,
+            new => format!(", {new}"),
+        };
+        let state = match (ready, blocked_by.is_empty()) {
+            (true, _) => "ready",
+            (false, true) => "capacity unknown",
+            (false, false) => "blocked",
+        };
+        let requests = or_unknown("requests", requests.as_ref());
         let line = format!(
-            "{step}. {pool}: {build}, {}, {}{new}: {state}",
-            count(*nodes, "node"),
-            shown(*requests)
+            "{step}. {pool}: {build}, {}, {requests}{new}: {state}",
+            count(*nodes, "node")
         );
         writeln!(out, "  {}", one_line(&line))?;
         for blocker in blocked_by {
@@ -300,12 +309,7 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         );
         writeln!(out, "  {build}")?;
         writeln!(out, "    before: {}", room_of(&room.before))?;
-        let is_open = plan.nodes_needed.nodes.is_none() && room.build == Some(plan.to);
-        let after = if is_open {
-            "unknown, because no node has enough room".to_owned()
-        } else {
-            room_of(&room.after)
-        };
+        let after = after_of(room.after.as_ref(), &plan.nodes_needed);
         writeln!(out, "    after:  {after}")?;
     }
     let needed = &plan.nodes_needed;
@@ -317,9 +321,9 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "  moving, {counted}: {}; free on {}: {}",
-        shown(needed.requests),
+        or_unknown("", needed.requests.as_ref()),
         plan.to,
-        shown(needed.free)
+        or_unknown("", needed.free.as_ref())
     )?;
     match more_nodes(needed) {
         Some(line) => writeln!(out, "  {line}"),
@@ -330,51 +334,65 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 /// How many nodes must be added, if a node is known that they are assumed to equal.
 fn more_nodes(needed: &NodesNeeded) -> Option<String> {
     let like = needed.reference_node.as_ref()?;
+    let each = needed.reference_allocatable.as_ref()?;
+    if needed.requests.is_none() || needed.free.is_none() {
+        return Some("how many more nodes are needed is unknown".to_owned());
+    }
     Some(match needed.nodes {
         Some(0) => "no more nodes are needed".to_owned(),
         Some(nodes) => format!(
             "at least {} more like {like} ({} each, of which DaemonSets take {})",
             count(nodes, "node"),
-            shown(needed.reference_allocatable),
-            shown(needed.daemon_set_requests)
+            shown(each),
+            shown(&needed.daemon_set_requests)
         ),
         None => format!("nodes like {like} have no room for it in addition to their DaemonSets"),
     })
 }
 
 fn room_of(room: &NodeCapacity) -> String {
-    let (requests, offered) = (room.requested, room.allocatable);
-    let reports_nothing = offered.cpu_millis == 0 && offered.memory_bytes == 0 && offered.pods == 0;
-    if room.nodes > 0 && reports_nothing {
-        return format!(
-            "{}: requested {}; the nodes do not report what is allocatable",
-            count(room.nodes, "node"),
-            shown(requests)
-        );
-    }
-    let offers = |of: u64, shown: fn(u64) -> String| match (of, room.nodes) {
-        (0, 1..) => "unknown".to_owned(),
-        (of, _) => shown(of),
+    let (requested, offered) = (room.requested.as_ref(), room.allocatable.as_ref());
+    let each = |of: &dyn Fn(&ResourceList) -> String| {
+        let or_unknown = |amount: Option<&ResourceList>| amount.map_or_else(|| "unknown".to_owned(), of);
+        format!("{} / {}", or_unknown(requested), or_unknown(offered))
     };
-    format!(
-        "{}: cpu {} / {}, memory {} / {}, pods {} / {}",
-        count(room.nodes, "node"),
-        cpu(requests.cpu_millis),
-        offers(offered.cpu_millis, cpu),
-        memory(requests.memory_bytes),
-        offers(offered.memory_bytes, memory),
-        requests.pods,
-        offers(offered.pods, |pods| pods.to_string())
-    )
+    let lists = requested.into_iter().chain(offered);
+    let names: BTreeSet<&String> = lists.flat_map(|list| list.extended.keys()).collect();
+    let mut all = vec![
+        format!("cpu {}", each(&|list| cpu(list.cpu_millis))),
+        format!("memory {}", each(&|list| memory(list.memory_bytes))),
+        format!("pods {}", each(&|list| list.pods.to_string())),
+    ];
+    all.extend(names.into_iter().map(|name| {
+        let amount = |list: &ResourceList| list.extended.get(name).copied().unwrap_or_default().to_string();
+        format!("{name} {}", each(&amount))
+    }));
+    format!("{}: {}", count(room.nodes, "node"), all.join(", "))
 }
 
-fn shown(amount: ResourceList) -> String {
-    let pods = count(amount.pods, "pod");
-    format!(
-        "{pods}, cpu {}, memory {}",
-        cpu(amount.cpu_millis),
-        memory(amount.memory_bytes)
-    )
+/// The capacity of a build after the upgrade.
+fn after_of(after: Option<&NodeCapacity>, needed: &NodesNeeded) -> String {
+    match after {
+        Some(room) => room_of(room),
+        None if needed.requests.is_some() && needed.free.is_some() && needed.reference_node.is_some() => {
+            "unknown, because no node has enough room".to_owned()
+        }
+        None => "unknown".to_owned(),
+    }
+}
+
+fn or_unknown(what: &str, amount: Option<&ResourceList>) -> String {
+    amount.map_or_else(|| format!("{what} unknown").trim_start().to_owned(), shown)
+}
+
+fn shown(amount: &ResourceList) -> String {
+    let mut parts = vec![
+        count(amount.pods, "pod"),
+        format!("cpu {}", cpu(amount.cpu_millis)),
+        format!("memory {}", memory(amount.memory_bytes)),
+    ];
+    parts.extend((amount.extended.iter()).map(|(name, amount)| format!("{name} {amount}")));
+    parts.join(", ")
 }
 
 fn cpu(millis: u64) -> String {
@@ -409,12 +427,12 @@ mod tests {
     #[test]
     fn no_more_nodes_are_not_counted() {
         let mut needed = NodesNeeded {
-            requests: ResourceList::default(),
+            requests: Some(ResourceList::default()),
             counts_pods: true,
-            free: ResourceList::default(),
+            free: Some(ResourceList::default()),
             daemon_set_requests: ResourceList::default(),
             reference_node: Some("win25-1".to_owned()),
-            reference_allocatable: ResourceList::default(),
+            reference_allocatable: Some(ResourceList::default()),
             nodes: Some(0),
         };
         assert_eq!(more_nodes(&needed).as_deref(), Some("no more nodes are needed"));
@@ -429,18 +447,20 @@ mod tests {
             nodes: 2,
             ..NodeCapacity::default()
         };
-        room.requested.pods = 3;
-        let text = room_of(&room);
-        assert!(text.starts_with("2 nodes: requested 3 pods, cpu "), "{text}");
-        assert!(
-            text.ends_with("; the nodes do not report what is allocatable"),
-            "{text}"
+        let of = |pods, directx| ResourceList {
+            pods,
+            extended: [("microsoft.com/directx".to_owned(), directx)].into(),
+            ..ResourceList::default()
+        };
+        (room.requested, room.allocatable) = (Some(of(3, 1)), None);
+        assert_eq!(
+            room_of(&room),
+            "2 nodes: cpu 0 / unknown, memory 0 / unknown, pods 3 / unknown, microsoft.com/directx 1 / unknown"
         );
-        room.allocatable.pods = 110;
-        let text = room_of(&room);
-        assert!(
-            text.ends_with("pods 3 / 110") && text.contains(" / unknown, "),
-            "{text}"
+        (room.requested, room.allocatable) = (None, Some(of(110, 2)));
+        assert_eq!(
+            room_of(&room),
+            "2 nodes: cpu unknown / 0, memory unknown / 0, pods unknown / 110, microsoft.com/directx unknown / 2"
         );
     }
 }

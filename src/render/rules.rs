@@ -81,8 +81,6 @@ struct RuleEntry {
     summary: &'static str,
     /// What is wrong, and why.
     description: &'static str,
-    /// Where it is documented.
-    documentation_path: String,
     /// What to do.
     remedy: &'static str,
     /// Further sources.
@@ -115,7 +113,6 @@ pub fn rules_json() -> impl Serialize {
             kubernetes: releases(&rule.kubernetes),
             summary: rule.summary,
             description: rule.docs,
-            documentation_path: rule.address(),
             remedy: rule.remedy,
             references: rule.see,
             removable: rule.removable,
@@ -148,7 +145,9 @@ pub fn explain(rule: &Rule) -> String {
     };
     examples("It reports", rule.bad);
     examples("It does not report", rule.good);
-    let _ = writeln!(out, "\nSee:\n  {}", rule.address());
+    if !rule.see.is_empty() {
+        out.push_str("\nSee:\n");
+    }
     for source in rule.see {
         let _ = writeln!(out, "  {source}");
     }
@@ -258,10 +257,12 @@ fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
         list.push(("verdicts", names.join(", ")));
     }
     if rule.removable {
-        list.push((
-            "removal",
-            "removes the field, if the policy has validation.ignoredFields: Remove".to_owned(),
-        ));
+        let mut removal = "removes the field, if the policy has validation.ignoredFields: Remove".to_owned();
+        if rule.required_by_restricted {
+            removal += ", and Pod Security cannot require it: the pod gets spec.os.name: windows, or its namespace enforces \
+                        another profile than restricted";
+        }
+        list.push(("removal", removal));
     }
     list
 }

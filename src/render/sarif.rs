@@ -10,7 +10,7 @@ use super::plain::write_json;
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
 use crate::rules::Rule;
-use crate::rules::documentation::as_url;
+use crate::rules::documentation::DocumentationUrl;
 
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
@@ -51,13 +51,8 @@ pub fn message(text: &str) -> Value {
     json!({"text": escaped})
 }
 
-/// The metadata of a rule.
-pub fn of_rule(rule: &Rule) -> Value {
-    metadata(rule, &rule.address())
-}
-
-/// The metadata of a rule that is documented at an address.
-fn metadata(rule: &Rule, address: &str) -> Value {
+/// The metadata of a rule, with a link if the documentation is published.
+pub fn of_rule(rule: &Rule, documentation: Option<&DocumentationUrl>) -> Value {
     let level = match rule.severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
@@ -68,12 +63,12 @@ fn metadata(rule: &Rule, address: &str) -> Value {
         "name": rule.name,
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.docs},
-        "help": {"text": format!("{}. transom explain {} shows more, as does {address}.", rule.remedy, rule.id)},
+        "help": {"text": format!("{}. transom explain {} shows more.", rule.remedy, rule.id)},
         "defaultConfiguration": {"level": level},
         "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "references": rule.see},
     });
-    if let Some(url) = as_url(address) {
-        metadata["helpUri"] = json!(url);
+    if let Some(documentation) = documentation {
+        metadata["helpUri"] = json!(documentation.of_rule(rule));
     }
     metadata
 }
@@ -86,12 +81,15 @@ mod tests {
     #[test]
     fn a_rule_has_a_help_uri_if_its_documentation_is_published() {
         let rule = rules::find("TSM204").unwrap();
-        let url = "https://git.example.com/transom/blob/main/docs/reference/rules.md#tsm204";
-        assert_eq!(metadata(rule, url)["helpUri"], url);
-        // SARIF allows only absolute URIs there.
-        let path = metadata(rule, "docs/reference/rules.md#tsm204");
-        assert_eq!(path.get("helpUri"), None);
-        let help = path["help"]["text"].as_str().unwrap();
-        assert!(help.ends_with("docs/reference/rules.md#tsm204."), "{help}");
+        let documentation = DocumentationUrl::parse("https://git.example.com/docs").unwrap();
+        let with = of_rule(rule, Some(&documentation));
+        assert_eq!(
+            with["helpUri"],
+            "https://git.example.com/docs/reference/rules.md#tsm204"
+        );
+        let without = of_rule(rule, None);
+        assert_eq!(without.get("helpUri"), None);
+        let help = without["help"]["text"].as_str().unwrap();
+        assert!(help.ends_with("transom explain TSM204 shows more."), "{help}");
     }
 }

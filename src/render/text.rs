@@ -1,6 +1,8 @@
 //! The report of a check as text: every finding with its source line, like a compiler error.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -11,15 +13,23 @@ use crate::check::{CheckOutcome, Checked, ImageCounts, NoteLevel, PolicyChoice, 
 use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::os::Verdict;
+use crate::model::path::Segment;
+use crate::model::pod::ContainerList;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
 use crate::model::text::{count, list, one_line, wrap};
-use crate::rules::{Finding, Resolver};
+use crate::rules::{self, Finding, Resolver};
 
 pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const BLUE: Style = AnsiColor::Blue.on_default().bold();
 /// How much of a source line is shown if lines are not wrapped, in characters.
 const WIDTH: usize = 120;
+/// How many findings of one rule with the same effect are shown with an excerpt. Each of the others is one line.
+const IN_FULL: usize = 3;
+/// How many further containers of a finding are named.
+const CONTAINERS: usize = 6;
+/// How many objects that would be denied are listed at the end: each is also named after its findings.
+const DENIED: usize = 50;
 /// How many rules that deny an object are listed.
 const RULES: usize = 6;
 /// How many skipped kinds are listed.
@@ -40,8 +50,12 @@ pub struct TextReport<W> {
     quiet_advice: bool,
     /// What would be denied, by top owner, with the rules.
     denied: BTreeMap<String, BTreeSet<&'static str>>,
-    /// The rules of the findings that were printed, with the addresses of their documentation.
-    documented: BTreeMap<&'static str, String>,
+    /// The rules of the findings that were printed.
+    documented: BTreeSet<&'static str>,
+    /// How many findings were shown in full, by the rule and the effect.
+    in_full: HashMap<(&'static str, Severity, String), usize>,
+    /// The findings of each rule, if only they are printed.
+    statistics: Option<BTreeMap<&'static str, FindingCount>>,
     /// The notes that were printed, by namespace: each is printed once.
     noted: HashSet<(String, String)>,
     /// Whether suppressed findings are shown.
@@ -56,9 +70,20 @@ pub struct TextReport<W> {
     images: Option<ImageCounts>,
 }
 
+/// How many findings a rule has.
+#[derive(Clone, Copy)]
+struct FindingCount {
+    findings: usize,
+    objects: usize,
+    /// The worst severity of its findings.
+    severity: Severity,
+}
+
 /// One finding as it is displayed.
 struct ShownFinding<'f> {
     finding: &'f Finding,
+    /// The other containers of the object with the same finding.
+    also: Vec<&'f str>,
     /// Its effect, in one or two words.
     effect: &'f str,
     /// Explanations of the effect.
@@ -78,7 +103,9 @@ impl<W: Write> TextReport<W> {
             choices: BTreeMap::new(),
             quiet_advice: !advice,
             denied: BTreeMap::new(),
-            documented: BTreeMap::new(),
+            documented: BTreeSet::new(),
+            in_full: HashMap::new(),
+            statistics: None,
             noted: HashSet::new(),
             shows_suppressed: false,
             suppressed_denials: Vec::new(),
@@ -109,6 +136,15 @@ impl<W: Write> TextReport<W> {
         }
     }
 
+    /// The same report; of the findings, only their number for each rule is printed.
+    #[must_use]
+    pub fn only_statistics(self, only: bool) -> Self {
+        TextReport {
+            statistics: only.then(BTreeMap::new),
+            ..self
+        }
+    }
+
     /// The same report, which names these configuration files.
     #[must_use]
     pub fn configured_by(self, configurations: Vec<String>) -> Self {
@@ -129,7 +165,11 @@ impl<W: Write> TextReport<W> {
         }
         let mut places = checked.places();
         let evaluation = &checked.evaluation;
-        for (finding, action_reason) in evaluation.findings.iter().zip(&checked.action_reasons) {
+        let folded = Folded::of(evaluation.findings.iter());
+        self.count_rules(&evaluation.findings);
+        for (at, (finding, action_reason)) in
+            (evaluation.findings.iter().zip(&checked.action_reasons)).enumerate()
+        {
             self.severities[finding.severity as usize] += 1;
             self.resolved += usize::from(!finding.is_open());
             let is_mild = !finding.is_open() || finding.action < Action::Warn;
@@ -137,6 +177,7 @@ impl<W: Write> TextReport<W> {
                 self.hidden += 1;
                 continue;
             }
+            let Some(also) = folded.others(at) else { continue };
             let (effect, note) = match finding.resolved_by {
                 Some(Resolver::Placement) => ("fixed", Some("placement fixes this in admission".to_owned())),
                 Some(Resolver::Removal) => ("fixed", Some("admission removes this field".to_owned())),
@@ -147,6 +188,7 @@ impl<W: Write> TextReport<W> {
             let notes = note.into_iter().filter(is_new).collect();
             let shown = ShownFinding {
                 finding,
+                also,
                 effect,
                 notes,
             };
@@ -161,6 +203,7 @@ impl<W: Write> TextReport<W> {
                 let effect = "exempted";
                 let shown = ShownFinding {
                     finding,
+                    also: Vec::new(),
                     effect,
                     notes,
                 };
@@ -175,6 +218,7 @@ impl<W: Write> TextReport<W> {
         for suppressed in shown {
             let shown = ShownFinding {
                 finding: &suppressed.finding,
+                also: Vec::new(),
                 effect: "suppressed",
                 notes: vec![format!("suppressed in {suppressed}")],
             };
@@ -190,6 +234,7 @@ impl<W: Write> TextReport<W> {
     /// Writes the decision for the object, if the findings do not already show it.
     fn verdict(&mut self, checked: &Checked<'_>) -> io::Result<()> {
         let (name, kind) = (title(checked), checked.kind);
+        let is_shown = self.statistics.is_none();
         let has_errors = |mut findings: Box<dyn Iterator<Item = &Finding> + '_>| {
             findings.any(|finding| finding.severity == Severity::Error)
         };
@@ -206,13 +251,18 @@ impl<W: Write> TextReport<W> {
             let rules = evaluation.open().filter(|finding| finding.action == Action::Deny);
             let denied = self.denied.entry(owner).or_default();
             denied.extend(rules.map(|finding| finding.rule.name));
+            if self.statistics.is_some() {
+                return Ok(());
+            }
             writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")
         } else if let Some(why) = &checked.not_reviewed
+            && is_shown
             && has_errors(Box::new(evaluation.open()))
         {
             let why = one_line(why);
             writeln!(self.out, "{BOLD}{kind} {name} would pass{BOLD:#}: {why}\n")
         } else if let Some(owner) = &checked.owner
+            && is_shown
             && has_errors(Box::new(evaluation.of_the_owner()))
         {
             let owner = one_line(owner);
@@ -233,14 +283,32 @@ impl<W: Write> TextReport<W> {
     ) -> io::Result<()> {
         let ShownFinding {
             finding,
+            also,
             effect,
             notes,
         } = shown;
+        if self.statistics.is_some() {
+            return Ok(());
+        }
         let style = style_of(finding.severity);
         let out = &mut self.out;
         let (rule, severity) = (finding.rule, finding.severity);
-        (self.documented.entry(rule.id)).or_insert_with(|| rule.address());
+        self.documented.insert(rule.id);
         let width = self.width;
+        let others = match also.len() {
+            0 => String::new(),
+            others => format!(
+                ", and in {}: {}",
+                count(others, "more container"),
+                list(also, CONTAINERS)
+            ),
+        };
+        let key = (rule.id, severity, (*effect).to_owned());
+        let before = self.in_full.entry(key).or_default();
+        *before += 1;
+        if *before > IN_FULL {
+            return self.in_one_line(checked, shown, position, &others);
+        }
         let head = format!("{severity}[{} {}] ({effect}): ", rule.id, rule.name)
             .chars()
             .count();
@@ -280,7 +348,7 @@ impl<W: Write> TextReport<W> {
                 "", ""
             )?;
         }
-        let path = finding.path.to_string();
+        let path = format!("{}{others}", finding.path);
         writeln!(out, "{:gutter$} {BLUE}={BLUE:#} field: {}", "", one_line(&path))?;
         let indent = gutter + 3;
         let help = hang(&finding.remedy, width, indent + "help: ".len(), indent);
@@ -290,6 +358,32 @@ impl<W: Write> TextReport<W> {
             writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: {note}", "")?;
         }
         writeln!(out)
+    }
+
+    /// Writes a finding of a rule that was shown in full several times.
+    fn in_one_line(
+        &mut self,
+        checked: &Checked<'_>,
+        shown: &ShownFinding<'_>,
+        position: Position,
+        others: &str,
+    ) -> io::Result<()> {
+        let ShownFinding { finding, effect, .. } = shown;
+        let (rule, severity) = (finding.rule, finding.severity);
+        let (style, source) = (style_of(severity), checked.source);
+        let Position { line, column } = position;
+        let (kind, title) = (checked.kind, title(checked));
+        let text = format!(
+            "{source}:{line}:{column} ({kind} {title}) {}{others}: {}",
+            finding.path, finding.message
+        );
+        writeln!(
+            self.out,
+            "{style}{severity}[{} {}]{style:#} ({effect}): {}",
+            rule.id,
+            rule.name,
+            one_line(&text)
+        )
     }
 
     /// Writes the errors, the summary, the policies that applied, and what was skipped.
@@ -322,6 +416,7 @@ impl<W: Write> TextReport<W> {
             let text = hang(&text, self.width, level.len() + 2, 2);
             writeln!(self.out, "{style}{level}{style:#}: {text}\n")?;
         }
+        self.rule_counts()?;
         self.documentation()?;
         self.totals()?;
         self.image_totals()?;
@@ -368,29 +463,85 @@ impl<W: Write> TextReport<W> {
         if !self.denied.is_empty() {
             writeln!(self.out, "{BOLD}would be denied:{BOLD:#}")?;
         }
-        for (owner, rules) in &self.denied {
+        for (owner, rules) in self.denied.iter().take(DENIED) {
             let text = format!("{owner}: {}", list(rules, RULES));
             writeln!(self.out, "  {}", hang(&text, self.width, 2, 4))?;
+        }
+        if let Some(more) = self.denied.len().checked_sub(DENIED).filter(|more| *more > 0) {
+            writeln!(self.out, "  and {more} more")?;
         }
         Ok(self.summary)
     }
 
-    /// Writes the address of each rule once, because many findings can have the same rule.
+    /// Writes how to read more about the rules, once.
     fn documentation(&mut self) -> io::Result<()> {
-        if self.documented.is_empty() {
+        let mut ids = self.documented.iter();
+        let Some(first) = ids.next() else {
             return Ok(());
+        };
+        let mut text = format!("transom explain {first}");
+        if ids.len() > 0 {
+            let others: Vec<&str> = ids.copied().collect();
+            _ = write!(text, " (or {})", others.join(", "));
         }
-        writeln!(self.out, "documentation of the rules above:")?;
-        for (id, address) in &self.documented {
-            writeln!(self.out, "  {id} {address}")?;
+        writeln!(
+            self.out,
+            "to read why, with examples: {}\n",
+            hang(&text, self.width, "to read why, with examples: ".len(), 2)
+        )
+    }
+
+    /// Counts the findings of an object by rule, if they are asked for.
+    fn count_rules(&mut self, findings: &[Finding]) {
+        let Some(statistics) = &mut self.statistics else {
+            return;
+        };
+        let mut seen = HashSet::new();
+        for finding in findings {
+            let of_rule = statistics.entry(finding.rule.id).or_insert(FindingCount {
+                findings: 0,
+                objects: 0,
+                severity: finding.severity,
+            });
+            of_rule.findings += 1;
+            of_rule.objects += usize::from(seen.insert(finding.rule.id));
+            of_rule.severity = of_rule.severity.max(finding.severity);
         }
-        writeln!(self.out)
+    }
+
+    /// Writes the number of findings of each rule, most first.
+    fn rule_counts(&mut self) -> io::Result<()> {
+        let Some(statistics) = &self.statistics else {
+            return Ok(());
+        };
+        let mut rows: Vec<_> = statistics.iter().collect();
+        rows.sort_by_key(|(id, of_rule)| (Reverse(of_rule.findings), **id));
+        for (id, of_rule) in rows {
+            let name = rules::find(id).map_or("", |rule| rule.name);
+            let FindingCount {
+                findings,
+                objects,
+                severity,
+            } = of_rule;
+            let style = style_of(*severity);
+            let objects = count(*objects, "object");
+            writeln!(
+                self.out,
+                "{findings:>6} {style}{:<7}{style:#} {id} {name} (in {objects})",
+                severity.as_str()
+            )?;
+        }
+        if !statistics.is_empty() {
+            writeln!(self.out)?;
+        }
+        Ok(())
     }
 
     fn totals(&mut self) -> io::Result<()> {
         let CheckSummary {
             objects,
             windows,
+            unknown,
             denied,
             not_reviewed,
             findings,
@@ -399,7 +550,11 @@ impl<W: Write> TextReport<W> {
             open: _,
         } = self.summary;
         let [advice, warnings, problems] = self.severities;
-        let mut text = format!("{} checked, {windows} for Windows: ", count(objects, "object"));
+        let mut text = format!("{} checked, {windows} for Windows", count(objects, "object"));
+        if unknown > 0 {
+            _ = write!(text, ", {unknown} of unknown operating system");
+        }
+        text.push_str(": ");
         if findings == 0 {
             _ = write!(text, "nothing found");
         } else {
@@ -424,7 +579,16 @@ impl<W: Write> TextReport<W> {
         if not_reviewed > 0 {
             _ = write!(text, ", {not_reviewed} not reviewed here");
         }
-        writeln!(self.out, "{}", hang(&text, self.width, 0, 2))
+        writeln!(self.out, "{}", hang(&text, self.width, 0, 2))?;
+        if unknown == 0 {
+            return Ok(());
+        }
+        let text = "if these pods are for Windows, add nodeSelector kubernetes.io/os: windows; check them with --os windows";
+        writeln!(
+            self.out,
+            "unknown: {}",
+            hang(text, self.width, "unknown: ".len(), 2)
+        )
     }
 
     fn image_totals(&mut self) -> io::Result<()> {
@@ -472,6 +636,59 @@ impl<W: Write> TextReport<W> {
             )?;
         }
         Ok(())
+    }
+}
+
+/// The findings of an object, where the same finding in several containers is one.
+struct Folded<'f> {
+    /// By the index of the first: the names of the containers of the others.
+    others: HashMap<usize, Vec<&'f str>>,
+    /// The indexes of the others.
+    hidden: HashSet<usize>,
+}
+
+impl<'f> Folded<'f> {
+    fn of(findings: impl Iterator<Item = &'f Finding>) -> Self {
+        let mut first = HashMap::new();
+        let (mut others, mut hidden) = (HashMap::<usize, Vec<&str>>::new(), HashSet::new());
+        for (at, finding) in findings.enumerate() {
+            let Some((container, below)) = container_of(finding.path.segments()) else {
+                continue;
+            };
+            let key = (
+                finding.rule.id,
+                finding.severity,
+                (finding.action, finding.resolved_by),
+                &finding.message,
+                &finding.remedy,
+                below,
+            );
+            match first.entry(key) {
+                Entry::Vacant(entry) => _ = entry.insert(at),
+                Entry::Occupied(entry) => {
+                    others.entry(*entry.get()).or_default().push(container);
+                    hidden.insert(at);
+                }
+            }
+        }
+        Folded { others, hidden }
+    }
+
+    /// The other containers with the same finding; `None` if it is one of them.
+    fn others(&self, at: usize) -> Option<Vec<&'f str>> {
+        (!self.hidden.contains(&at)).then(|| self.others.get(&at).cloned().unwrap_or_default())
+    }
+}
+
+/// The name of the container of a path, and the path below it.
+fn container_of(segments: &[Segment]) -> Option<(&str, &[Segment])> {
+    let at = segments.windows(2).position(|pair| {
+        matches!(pair, [Segment::Field(list), Segment::Item(..)]
+            if ContainerList::ALL.iter().any(|known| known.field() == *list))
+    })?;
+    match segments.get(at + 1) {
+        Some(Segment::Item(_, name)) => Some((name.as_deref().unwrap_or_default(), segments.get(at + 2..)?)),
+        _ => None,
     }
 }
 

@@ -1,21 +1,29 @@
-//! The address of each rule's documentation. It contains the ID, so that renaming a rule does not change it.
+//! Links to the documentation of rules, below the URL where the user publishes `docs/`. Without it, reports name the command
+//! `transom explain`. A link contains the ID, so that renaming a rule does not change it.
 
 use super::Rule;
 
-/// Where `docs/` is published: the environment variable `TRANSOM_DOCS_URL` when the program is built, otherwise the path
-/// in the repository.
-const DOCUMENTATION: &str = match option_env!("TRANSOM_DOCS_URL") {
-    Some(url) if !url.is_empty() => url,
-    _ => "docs",
-};
+/// Where `docs/` is published.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DocumentationUrl(String);
 
-/// The address of the page with all rules, such as `docs/reference/rules.md`.
-pub fn page() -> String {
-    page_below(DOCUMENTATION)
-}
+impl DocumentationUrl {
+    /// Reads an absolute URL: a path would lead nowhere in a file that is passed on, and SARIF allows only absolute URIs.
+    ///
+    /// # Errors
+    /// The text is not an absolute URL.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let is_url = text.starts_with("https://") || text.starts_with("http://");
+        if !is_url || text.contains(char::is_whitespace) {
+            return Err("write a URL as in https://git.example.com/transom/blob/main/docs".to_owned());
+        }
+        Ok(DocumentationUrl(text.trim_end_matches('/').to_owned()))
+    }
 
-fn page_below(documentation: &str) -> String {
-    format!("{}/reference/rules.md", documentation.trim_end_matches('/'))
+    /// The link to the documentation of a rule.
+    pub fn of_rule(&self, rule: &Rule) -> String {
+        format!("{}/reference/rules.md#{}", self.0, rule.anchor())
+    }
 }
 
 impl Rule {
@@ -23,32 +31,25 @@ impl Rule {
     pub fn anchor(&self) -> String {
         self.id.to_ascii_lowercase()
     }
-
-    /// The address of the rule's documentation, such as `docs/reference/rules.md#tsm204`.
-    pub fn address(&self) -> String {
-        format!("{}#{}", page(), self.anchor())
-    }
-}
-
-/// The address, if it is a URL. A path in the repository is none: SARIF requires absolute URIs, and a link in a file
-/// that is passed on would lead nowhere.
-pub fn as_url(address: &str) -> Option<&str> {
-    address.contains("://").then_some(address)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::find;
 
     #[test]
-    fn the_page_is_below_the_published_documentation() {
-        assert_eq!(page_below("docs"), "docs/reference/rules.md");
-        let published = page_below("https://git.example.com/transom/blob/main/docs/");
-        assert_eq!(
-            published,
-            "https://git.example.com/transom/blob/main/docs/reference/rules.md"
-        );
-        assert_eq!(as_url(&published), Some(published.as_str()));
-        assert_eq!(as_url("docs/reference/rules.md#tsm204"), None);
+    fn links_are_below_the_published_documentation() {
+        let rule = find("TSM204").unwrap();
+        for text in ["https://git.example.com/docs", "https://git.example.com/docs/"] {
+            let url = DocumentationUrl::parse(text).unwrap();
+            assert_eq!(
+                url.of_rule(rule),
+                "https://git.example.com/docs/reference/rules.md#tsm204"
+            );
+        }
+        for bad in ["docs", "", "file:///docs", "https://a b"] {
+            assert!(DocumentationUrl::parse(bad).is_err(), "{bad}");
+        }
     }
 }

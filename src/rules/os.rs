@@ -2,7 +2,7 @@
 
 use super::context::PodCx;
 use super::rule::{Check, Reporter, Rule};
-use crate::model::edit::Edit;
+use crate::model::edit::{Edit, string_map};
 use crate::model::facts::SCC_ANNOTATION;
 use crate::model::field_set::FieldSet;
 use crate::model::json_types::{Map, Str};
@@ -28,6 +28,7 @@ pub static RULES: &[&Rule] = &[
     &POD_OS_LABEL_MISMATCH,
     &DEPRECATED_BETA_OS_LABEL,
     &LINUX_WINDOWS_OPTIONS,
+    &OTHER_OS_SELECTED,
 ];
 
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
@@ -47,6 +48,11 @@ pub(crate) enum OsSelection {
 
 /// What restricts the pod to Windows nodes: its own selectors or its RuntimeClass.
 pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> OsSelection {
+    selection_of(cx, Os::Windows, with_runtime_class)
+}
+
+/// What restricts the pod to nodes of an operating system: its own selectors or its RuntimeClass.
+fn selection_of(cx: &PodCx<'_>, os: Os, with_runtime_class: bool) -> OsSelection {
     let class = cx.runtime_class().filter(|_| with_runtime_class);
     let own = cx
         .spec
@@ -59,7 +65,7 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> OsSel
         .map(|(k, v)| (k.as_str(), v.as_str()));
     let mut best = OsSelection::Nothing;
     for (key, value) in own.chain(of_class) {
-        if os_of_label(key, value, &cx.facts.pool_labels) == Some(Os::Windows) {
+        if os_of_label(key, value, &cx.facts.pool_labels) == Some(os) {
             if is_os_label(key) {
                 return OsSelection::ByOs;
             }
@@ -67,21 +73,34 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> OsSel
         }
     }
     let terms = cx.spec.required_terms();
-    let is_windows = matches!(os_of_terms(terms, &cx.facts.pool_labels), Some((Os::Windows, ..)));
+    let of_terms = os_of_terms(terms, &cx.spec.node_selector, &cx.facts.pool_labels);
+    let is_selected = of_terms.is_some_and(|(selected, ..)| selected == os);
     let is_by_label = |term: &NodeSelectorTerm<'_>| {
         let by_label = |e: &Expression<'_>| {
-            is_os_label(&e.key) && os_of_expression(e, &cx.facts.pool_labels) == Some(Os::Windows)
+            is_os_label(&e.key) && os_of_expression(e, &cx.facts.pool_labels) == Some(os)
         };
         os_of_term(term, &cx.facts.pool_labels) == TermOs::NoNode
             || term.match_expressions.iter().any(by_label)
     };
-    if is_windows && terms.iter().all(is_by_label) {
+    if is_selected && terms.iter().all(is_by_label) {
         OsSelection::ByOs
-    } else if is_windows || best == OsSelection::ByPool {
+    } else if is_selected || best == OsSelection::ByPool {
         OsSelection::ByPool
     } else {
         OsSelection::Nothing
     }
+}
+
+/// The edit that selects the nodes of the operating system that the author states for the file; `None` without such a
+/// statement.
+pub(crate) fn stated_selector(cx: &PodCx<'_>) -> Option<Edit> {
+    let os = cx.subject.stated_os?.label();
+    let selector = cx.at(&["nodeSelector"]);
+    Some(if cx.spec.node_selector.is_empty() {
+        Edit::Set(selector, string_map(OS_LABEL, os))
+    } else {
+        Edit::Set(selector.key(OS_LABEL), os.into())
+    })
 }
 
 static OS_NAME_MISSING: Rule = Rule {
@@ -177,23 +196,29 @@ static OS_NAME_INVALID: Rule = Rule {
 static MISSING_OS_SELECTOR: Rule = Rule {
     id: "TSM103",
     name: "missing-os-selector",
-    severities: "warning; advice when another label keeps the pod on Windows nodes",
-    severity: Severity::Warning,
+    severities: "warning; advice when another label keeps the pod on Windows nodes; error when only `--os` says that the \
+                 pod is for Windows",
     class: Class::BestPractice,
     summary: "nothing keeps this Windows pod off Linux nodes",
     docs: "The scheduler ignores `spec.os.name` and does not know the operating system of images. Without a \
            nodeSelector, a required node affinity or a RuntimeClass that selects `kubernetes.io/os: windows`, the \
            scheduler can place a Windows pod on any node. On a Linux node the pod fails. Placement adds the \
-           nodeSelector to pods. Another rule, `daemonset-template-unselective`, checks the templates of DaemonSets.",
+           nodeSelector to pods. If nothing in the pod says that it is for Windows, and only `--os windows` does, the \
+           finding is an error: admission then leaves the pod alone. Another rule, `daemonset-template-unselective`, \
+           checks the templates of DaemonSets.",
     remedy: "add nodeSelector kubernetes.io/os: windows",
     see: &[GUIDE],
     bad: &[
         "nodeSelector: null",
         "nodeSelector: {kubernetes.io/os: null, node.kubernetes.io/windows-build: 10.0.20348}",
         "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}, {matchExpressions: [{key: pool, operator: Exists}]}]}}}}",
+        // Only the author's statement: an error.
+        "# --os windows\n{os: null, nodeSelector: null, securityContext: null, containers: [{name: app, image: app}]}",
+        "# --os windows\n{os: null, nodeSelector: {disk: ssd, kubernetes.io/os: null}, containers: [{name: app, image: app}]}",
     ],
     good: &[
         "{}",
+        "# --os linux\n{os: null, nodeSelector: null, containers: [{name: app, image: app}]}",
         "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}}",
     ],
     needs: FieldSet::ALWAYS,
@@ -213,7 +238,14 @@ static MISSING_OS_SELECTOR: Rule = Rule {
                     .message("only another label keeps the pod on Windows nodes");
             }
             OsSelection::Nothing => {
-                out.report(cx.at(&["nodeSelector"]));
+                let finding = out.report(cx.at(&["nodeSelector"])).severity(Severity::Warning);
+                finding.edit = stated_selector(cx);
+                if cx.inference.is_stated() {
+                    finding.severity(Severity::Error).message(
+                        "nothing in the pod says that it is for Windows, so admission leaves it alone and the scheduler can \
+                         place it on Linux nodes",
+                    );
+                }
             }
         }
     }),
@@ -319,6 +351,7 @@ fn sign(evidence: &Evidence) -> String {
         EvidenceKind::RuntimeClass => "the RuntimeClass",
         EvidenceKind::HostProcess => return "a HostProcess container".to_owned(),
         EvidenceKind::Image => "the image",
+        EvidenceKind::Stated => "the argument",
         EvidenceKind::Namespace => "the namespace",
     };
     format!("{what} ({})", shown(&evidence.value))
@@ -567,6 +600,61 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
                 out.report(container.at(OPTIONS)).removable();
             }
         }
+    }),
+    ..Rule::BASE
+};
+
+static OTHER_OS_SELECTED: Rule = Rule {
+    id: "TSM109",
+    name: "other-os-selected",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    verdicts: &[Verdict::Windows, Verdict::Linux],
+    summary: "the pod does not select the operating system that --os states",
+    docs: "With `--os windows` or `--os linux`, or the field `os` of `.transom.yaml`, you state for which operating \
+           system the pods of your files are. The rule then reports a pod that is for the other system, and with `--os \
+           linux` a pod that selects no operating system: the scheduler can place it on Windows nodes without taints. \
+           With `--os windows`, the rules `missing-os-selector` and `daemonset-template-unselective` report pods that \
+           select none. Admission knows no `--os`, and never reports this rule.",
+    remedy: "select the operating system with nodeSelector kubernetes.io/os, or change --os",
+    see: &[GUIDE],
+    bad: &[
+        "# --os linux\n{}",
+        "# --os windows\n{os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}}",
+        "# --os linux\n{os: null, nodeSelector: null, containers: [{name: app, image: app}]}",
+        "# --os linux\n{os: {name: linux}, nodeSelector: {disk: ssd, kubernetes.io/os: null}, containers: [{name: app, image: app}]}",
+    ],
+    good: &[
+        "{os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}}",
+        "# --os windows\n{}",
+        "# --os windows\n{os: null, nodeSelector: null, containers: [{name: app, image: app}]}",
+        "# --os linux\n{os: null, nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}",
+    ],
+    needs: FieldSet::ALWAYS,
+    check: Check::Pod(|cx, out| {
+        let Some(stated) = cx.subject.stated_os else {
+            return;
+        };
+        let evidence = cx.inference.evidence.first();
+        if let Some(other) = evidence.filter(|evidence| evidence.os != stated) {
+            out.report(other.path.clone()).message(format!(
+                "{} is for {}, but --os says {}",
+                sign(other),
+                other.os.label(),
+                stated.label()
+            ));
+            return;
+        }
+        let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
+        let is_selected = || selection_of(cx, stated, true) == OsSelection::ByOs;
+        if stated == Os::Windows || is_placed || !cx.subject.kind.selects_nodes() || is_selected() {
+            return;
+        }
+        let finding = out
+            .report(cx.at(&["nodeSelector"]))
+            .message("nothing keeps this Linux pod off Windows nodes")
+            .remedy("add nodeSelector kubernetes.io/os: linux");
+        finding.edit = stated_selector(cx);
     }),
     ..Rule::BASE
 };

@@ -4,7 +4,7 @@ pub mod reach;
 
 use self::reach::{BuildNeed, Reached, Withheld, build_need, mislabelled};
 use super::context::{ContainerAt, KnownVersions, PodCx};
-use super::os::{OsSelection, selects_windows, speaks_of_os};
+use super::os::{OsSelection, selects_windows, speaks_of_os, stated_selector};
 use super::rule::{Check, Finding, Reporter, Rule};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::field_set::FieldSet;
@@ -43,7 +43,7 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
         return None;
     }
     let constraints = reach::constraints(cx);
-    // A remembered pool without a name keeps every state that its nodes ever had, including the one before their taint.
+    // Of a pool at zero without a label nothing shows that a Linux pod could reach it.
     let is_there = |host: &&Host| !host.may_be_at_zero || !host.labels.is_empty();
     let known = cx.facts.hosts().iter().filter(is_there);
     known.chain(&cx.facts.pools).find(|host| {
@@ -72,13 +72,14 @@ fn missing_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
 static MISSING_WINDOWS_TOLERATION: Rule = Rule {
     id: "TSM701",
     name: "missing-windows-toleration",
-    severity: Severity::Warning,
+    severities: "warning; error for a DaemonSet if every node and declared pool that it selects has the taint",
     class: Class::BestPractice,
     summary: "the cluster's Windows nodes have a taint that the pod does not tolerate",
     docs: "Windows nodes are tainted to keep Linux pods off them: os=windows:NoSchedule, \
            node.kubernetes.io/os=windows:NoSchedule and so on. A Windows pod that does not tolerate the taint stays \
            Pending. The rule checks the taints that the known Windows nodes have. Placement adds the toleration to \
-           pods; the template of a DaemonSet must have it itself.",
+           pods; the template of a DaemonSet must have it itself. If every node and every declared pool that a \
+           DaemonSet selects has the taint, none of its pods could run, so the finding is an error.",
     remedy: "add the toleration",
     see: &[GUIDE],
     bad: &[
@@ -103,7 +104,13 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
             ""
         };
         for taint in missing_tolerations(cx) {
+            let runs_nowhere = cx.subject.kind.is_daemon_set() && reach::is_everywhere(cx, taint);
             out.report(cx.at(&["tolerations"]))
+                .severity(if runs_nowhere {
+                    Severity::Error
+                } else {
+                    Severity::Warning
+                })
                 .message(format!(
                     "Windows nodes have the taint {taint}, which the pod does not tolerate"
                 ))
@@ -421,6 +428,7 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {runtimeClassName: w, containers: [{name: app, image: app}]}}}}",
         // Another label: a warning.
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, nodeSelector: {eks.amazonaws.com/nodegroup: win-ng}, containers: [{name: app, image: app}]}}}}",
+        "# --os windows\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {containers: [{name: app, image: app}]}}}}",
     ],
     good: &[
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}}}",
@@ -437,9 +445,12 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
         let guessed = cx.inference.evidence.iter().all(|sign| {
             let microsoft =
                 ImageRef::parse(&sign.value).is_ok_and(|image| image.is_windows_only_repository());
-            !(sign.kind.is_strong() || sign.kind == EvidenceKind::Image && microsoft)
+            !(sign.kind.is_strong()
+                || sign.kind == EvidenceKind::Stated
+                || sign.kind == EvidenceKind::Image && microsoft)
         });
         let finding = out.report(cx.at(&["nodeSelector"]));
+        finding.edit = stated_selector(cx);
         if by_class {
             finding
                 .severity(Severity::Warning)

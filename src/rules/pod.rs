@@ -7,8 +7,9 @@ mod injection;
 mod limits;
 mod version_gates;
 
-use super::rule::{Check, Rule};
+use super::rule::{Check, Required, Rule};
 use crate::model::field_set::FieldSet;
+use crate::model::pod::PodSpec;
 use crate::model::severity::{Class, Severity};
 
 /// Rules TSM401 and up.
@@ -38,6 +39,8 @@ pub static RULES: &[&Rule] = &[
     &limits::EPHEMERAL_STORAGE_ABOVE_SCRATCH,
     &limits::SERVICE_LINKS_ENVIRONMENT,
     &limits::TOLERATION_COMPARISON,
+    &limits::MEMORY_BELOW_MEBIBYTE,
+    &version_gates::API_VERSION_NOT_SERVED,
 ];
 
 const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";
@@ -98,6 +101,22 @@ static HOST_IPC: Rule = Rule {
     ..FORBIDDEN
 };
 
+/// Whether the API server, or Pod Security's restricted or baseline profile, may reject a pod without `hostUsers: false`: in a
+/// user namespace a process may be root there and see all of /proc.
+///
+/// Source: kubernetes, pod-security-admission/policy: `check_runAsNonRoot.go`, `check_runAsUser.go`,
+/// `check_procMount_baseline.go`; pkg/apis/core/validation, `validateHostUsers`.
+fn relies_on_user_namespace(pod: &PodSpec<'_>) -> bool {
+    let of_pod = pod.security_context.as_ref();
+    let mut containers = pod.visit_containers();
+    of_pod.is_some_and(|context| context.run_as_user.0 || context.run_as_non_root == Some(false))
+        || containers.any(|(_, _, container)| {
+            let own = container.security_context.as_ref();
+            let has_user = own.is_some_and(|context| context.run_as_user.0 || context.proc_mount.0);
+            has_user || pod.run_as_non_root(container) != Some(true)
+        })
+}
+
 static HOST_USERS: Rule = Rule {
     id: "TSM403",
     name: "host-users",
@@ -115,8 +134,11 @@ static HOST_USERS: Rule = Rule {
     good: &["hostUsers: null", "# --kubernetes-version 1.24\nhostUsers: false"],
     needs: FieldSet::HOST_USERS,
     check: Check::Pod(|cx, out| {
-        if cx.spec.host_users.0 {
-            out.report(cx.at(&["hostUsers"])).removable();
+        if cx.spec.host_users.is_some() {
+            let finding = out.report(cx.at(&["hostUsers"])).removable();
+            if cx.spec.host_users == Some(false) && relies_on_user_namespace(cx.spec) {
+                finding.required(Required::ByOthers);
+            }
         }
     }),
     ..FORBIDDEN

@@ -53,6 +53,8 @@ pub struct Rule {
     pub since: RulesVersion,
     /// Whether Windows ignores the field, so that Transom may remove it from pods.
     pub removable: bool,
+    /// Whether Pod Security's restricted profile requires the field of pods without `spec.os.name: windows`.
+    pub required_by_restricted: bool,
     /// Whether the field requests access to the node, which Windows does not grant: an error even if ignored fields are
     /// not errors.
     pub asks_for_node: bool,
@@ -117,6 +119,7 @@ impl Rule {
         stored_only: false,
         since: RulesVersion::FIRST,
         removable: false,
+        required_by_restricted: false,
         asks_for_node: false,
         is_first: false,
         summary: "",
@@ -379,6 +382,20 @@ pub enum Resolver {
     Removal,
 }
 
+/// When Pod Security's restricted profile accepts a pod only with an ignored field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Required {
+    /// It does not require the field.
+    Never,
+    /// Unless the pod has `spec.os.name: windows`.
+    UnlessWindows {
+        /// Whether it has.
+        is_windows: bool,
+    },
+    /// The field exempts the pod from other requirements that it does not meet.
+    ByOthers,
+}
+
 /// One rule that fires at one path of one object.
 #[derive(Clone, Debug)]
 pub struct Finding {
@@ -396,6 +413,8 @@ pub struct Finding {
     pub remedy: Cow<'static, str>,
     /// An edit that resolves the finding, if one is safe.
     pub edit: Option<Edit>,
+    /// When Pod Security may require the field, so that it is not removed.
+    pub required: Required,
     /// The kind of edit that resolves this finding in admission, if any.
     pub resolved_by: Option<Resolver>,
     /// What the finding does: the engine sets it from the policy; `Off` until then.
@@ -418,6 +437,7 @@ impl Finding {
             message: Cow::Borrowed(rule.summary),
             remedy: Cow::Borrowed(rule.remedy),
             edit: None,
+            required: Required::Never,
             resolved_by: None,
             action: Action::Disabled,
             enforced_action: Action::Disabled,
@@ -452,6 +472,12 @@ impl Finding {
     /// Attaches the edit that removes the field.
     pub fn removable(&mut self) -> &mut Self {
         self.edit = Some(Edit::Remove(self.path.clone()));
+        self
+    }
+
+    /// Sets when Pod Security requires the field.
+    pub fn required(&mut self, required: Required) -> &mut Self {
+        self.required = required;
         self
     }
 

@@ -1,8 +1,8 @@
-//! What keeps a pod off a node: its nodeSelector, its RuntimeClass, its required node affinity, the node's taints. This
-//! module does not compare resources, topology spread, volumes and pod affinity.
+//! What keeps a pod off a node: its nodeSelector, its RuntimeClass, its required node affinity, its extended resources, the
+//! node's taints. This module does not compare free CPU and memory, topology spread, volumes and pod affinity.
 
 use crate::model::facts::{Facts, RuntimeClassFacts};
-use crate::model::node::Taint;
+use crate::model::node::{PRIVATE_IPV4_RESOURCE, Taint};
 use crate::model::node_affinity::{self, KnownNodeLabels, Match};
 use crate::model::pod::{PodSpec, Toleration};
 use crate::model::policy::Policy;
@@ -12,13 +12,41 @@ use crate::model::policy::Policy;
 pub struct Constraints<'c> {
     spec: &'c PodSpec<'c>,
     class: Option<&'c RuntimeClassFacts>,
+    /// Whether the pod requests extended resources: most do not, and are not read for each node.
+    requests_extended: bool,
+    /// See [`Constraints::without_address`].
+    ignores_address: bool,
 }
 
 impl<'c> Constraints<'c> {
-    /// The constraints of a pod. `class`: the RuntimeClass that the API server merges into it; `None` for the template
-    /// of a DaemonSet, whose controller does not use the class.
+    /// The constraints of a pod. `class`: the RuntimeClass that the API server merges into it.
     pub fn new(spec: &'c PodSpec<'c>, class: Option<&'c RuntimeClassFacts>) -> Self {
-        Constraints { spec, class }
+        Constraints {
+            spec,
+            class,
+            requests_extended: !spec.extended_requests().is_empty(),
+            ignores_address: false,
+        }
+    }
+
+    /// Without the request for an address of the VPC. Placement adds that request itself, according to the nodes that the
+    /// pod reaches, so that it must not decide which nodes those are.
+    #[must_use]
+    pub fn without_address(self) -> Self {
+        Constraints {
+            ignores_address: true,
+            ..self
+        }
+    }
+
+    /// The constraints of the template of a DaemonSet: its controller uses neither the RuntimeClass nor resources.
+    pub fn of_daemon_set(spec: &'c PodSpec<'c>) -> Self {
+        Constraints {
+            spec,
+            class: None,
+            requests_extended: false,
+            ignores_address: false,
+        }
     }
 
     /// Whether the pod requires anything of its node.
@@ -43,13 +71,35 @@ impl<'c> Constraints<'c> {
             })
     }
 
-    /// Whether a node satisfies the nodeSelector, the RuntimeClass and the required node affinity.
+    /// Whether a node satisfies the nodeSelector, the RuntimeClass and the required node affinity, and offers the extended
+    /// resources.
     pub fn matches(&self, node: &impl KnownNodeLabels) -> Match {
         let own = node_affinity::matches(self.spec, node);
         let of_class = self.class.iter().flat_map(|class| &class.node_selector);
-        of_class.fold(own, |least, (key, value)| {
+        let selected = of_class.fold(own, |least, (key, value)| {
             least.min(node_affinity::matches_label(key, value, node))
-        })
+        });
+        // What a node does not report yet does not keep a pod off it.
+        let lacks = || matches!(self.lacking_resource(node), Some((_, Match::No)));
+        if selected != Match::No && lacks() {
+            return Match::No;
+        }
+        selected
+    }
+
+    /// The extended resource that the pod requests and a node does not offer, or, if there is none, one of which that is
+    /// unknown.
+    pub fn lacking_resource(&self, node: &impl KnownNodeLabels) -> Option<(&'c str, Match)> {
+        if !self.requests_extended {
+            return None;
+        }
+        let spec: &'c PodSpec<'c> = self.spec;
+        let requests = spec.extended_requests().into_iter();
+        let counted = requests.filter(|(name, _)| !self.ignores_address || *name != PRIVATE_IPV4_RESOURCE);
+        let offers = counted.map(|(name, amount)| (name, node.offers(name, amount)));
+        offers
+            .filter(|(_, offers)| *offers != Match::Yes)
+            .min_by_key(|(_, offers)| *offers)
     }
 
     /// Whether the pod tolerates a taint.

@@ -1,11 +1,12 @@
 //! Linux security context fields: those that the API server forbids on Windows pods and those that Windows ignores.
 
 use super::context::{ContainerAt, PodCx};
-use super::rule::{Check, Reporter, Rule};
+use super::rule::{Check, Reporter, Required, Rule};
 use crate::model::facts::SCC_ANNOTATION;
 use crate::model::field_set::FieldSet;
 use crate::model::json_types::IsPresent;
 use crate::model::os::Os;
+use crate::model::path::Path;
 use crate::model::pod::{PodSecurityContext, SecurityContext};
 use crate::model::severity::{Class, Severity};
 
@@ -61,7 +62,7 @@ fn of_pod(
         .as_ref()
         .is_some_and(|context| get(context).0)
     {
-        out.report(cx.at(&["securityContext", field])).removable();
+        report(cx, out, cx.at(&["securityContext", field]));
     }
 }
 
@@ -78,8 +79,16 @@ fn of_containers(
             .as_ref()
             .is_some_and(|context| get(context).0)
         {
-            out.report(container.at(&["securityContext", field])).removable();
+            report(cx, out, container.at(&["securityContext", field]));
         }
+    }
+}
+
+fn report(cx: &PodCx<'_>, out: &mut Reporter<'_>, path: Path) {
+    let finding = out.report(path).removable();
+    if finding.rule.required_by_restricted {
+        let is_windows = cx.spec.os_name() == Some(Os::Windows.label());
+        finding.required(Required::UnlessWindows { is_windows });
     }
 }
 
@@ -129,6 +138,7 @@ static SELINUX_OPTIONS: Rule = Rule {
 static SECCOMP_PROFILE: Rule = Rule {
     id: "TSM203",
     name: "seccomp-profile",
+    required_by_restricted: true,
     summary: "Windows has no seccomp",
     docs: "Seccomp filters Linux system calls. The restricted Pod Security profile requires it, but exempts pods with \
            `spec.os.name: windows`. On those pods the API server rejects it.",
@@ -382,6 +392,7 @@ static SYSCTLS: Rule = Rule {
 static CAPABILITIES: Rule = Rule {
     id: "TSM212",
     name: "capabilities",
+    required_by_restricted: true,
     summary: "Windows has no POSIX capabilities",
     docs: "Capabilities split the privileges of root on Linux. Windows ignores them. With `spec.os.name: windows`, the \
            API server rejects even an empty object. The restricted Pod Security profile exempts such pods.",
@@ -451,6 +462,7 @@ static PRIVILEGED: Rule = Rule {
 static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     id: "TSM215",
     name: "allow-privilege-escalation",
+    required_by_restricted: true,
     summary: "Windows has no setuid programs, so there is no such privilege escalation",
     docs: "The field sets no_new_privs on Linux and has no effect on Windows. `allowPrivilegeEscalation: false` from \
            the defaults of a Helm chart is the most common reason why the API server rejects a Windows pod. The \

@@ -223,7 +223,8 @@ static SERVICE_TOO_MANY_BACKENDS: Rule = Rule {
 
 /// Whether kube-proxy on Windows has Direct Server Return: by default since 1.33, by its feature gate since 1.14.
 fn has_dsr(cx: &Cx<'_>) -> bool {
-    cx.facts.kubernetes >= 33 || (cx.facts.kubernetes >= 14 && cx.facts.feature_gates.contains("WinDSR"))
+    let minor = cx.facts.kubernetes;
+    minor >= 14 && cx.facts.feature_gates.is_on("WinDSR", minor)
 }
 
 static SERVICE_EXTERNAL_TRAFFIC_LOCAL: Rule = Rule {

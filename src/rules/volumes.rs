@@ -8,6 +8,7 @@ mod sources;
 
 use super::context::{ContainerAt, Cx, PodCx};
 use super::rule::Rule;
+use crate::model::json_types::Map;
 use crate::model::object::Body;
 use crate::model::os::Os;
 use crate::model::os_selectors::os_of_terms;
@@ -71,7 +72,11 @@ pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c PersistentVolume<'c>
         .as_ref()
         .and_then(|affinity| affinity.required.as_ref());
     let selects = required.is_some_and(|selector| {
-        let os = os_of_terms(&selector.node_selector_terms, &cx.facts.pool_labels);
+        let os = os_of_terms(
+            &selector.node_selector_terms,
+            &Map::default(),
+            &cx.facts.pool_labels,
+        );
         os.is_some_and(|(os, ..)| os == Os::Windows)
     });
     let claim = volume.spec.claim_ref.as_ref();

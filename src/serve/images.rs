@@ -12,7 +12,7 @@ use crate::model::pod_images::PodImages;
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::registry::service::{
-    CredentialSource, ImageService, KnownImages, NoCredentials, ServiceLimits, UnreachableRegistry,
+    CredentialSource, ImageService, KnownImages, NoCredentials, UnreachableRegistry,
 };
 use crate::registry::{RegistryClient, RegistryConfig};
 
@@ -82,8 +82,7 @@ impl ImageLookups {
             ..RegistryConfig::default()
         };
         let client = RegistryClient::new(config)?;
-        let limits = ServiceLimits::default();
-        let service = ImageService::new(client, registries.clone(), credentials, limits, metrics);
+        let service = ImageService::new(client, registries.clone(), credentials, metrics);
         tasks.spawn("look-ups of images", service.clone().run());
         Ok(ImageLookups { service })
     }
@@ -109,9 +108,9 @@ impl ImageLookups {
         known
     }
 
-    /// A review denied an object with what is known of its images; see [`ImageService::doubt`].
-    pub fn doubt(&self, images: &ReviewImages) {
-        self.service.doubt(&images.pod);
+    /// Looks the tags of a denied object up again; see [`ImageService::refresh_tags`].
+    pub fn refresh_tags(&self, images: &ReviewImages) {
+        self.service.refresh_tags(&images.pod);
     }
 
     /// Records facts as if they had been looked up now.

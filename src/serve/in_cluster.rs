@@ -46,9 +46,9 @@ pub struct InClusterArgs {
     /// The name of this replica in the leader election; default: the name of the pod, else of the machine
     #[arg(long, env = "TRANSOM_IDENTITY", value_name = "NAME")]
     identity: Option<String>,
-    /// Namespaces that the webhooks exclude, in addition to kube-system, kube-node-lease, kube-public and Transom's
-    /// own: pods get no toleration there, so Transom does not set a taint before their Windows pods tolerate it; an
-    /// empty value excludes none
+    /// Namespaces that the webhooks exclude, instead of the default ones; an empty value excludes none. kube-system,
+    /// kube-node-lease, kube-public and Transom's own are always excluded. Pods get no toleration there, so Transom does
+    /// not set a taint before their Windows pods tolerate it
     #[arg(
         long,
         env = "TRANSOM_EXCLUDE_NAMESPACE",

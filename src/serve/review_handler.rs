@@ -102,7 +102,7 @@ impl Reviewer {
         let is_denied =
             (response.record.as_ref()).is_some_and(|it| it.labels.decision == Decision::Deny.as_str());
         if let (true, Some(lookups), Some(images)) = (is_denied, &self.images, images) {
-            lookups.doubt(&images.wanted);
+            lookups.refresh_tags(&images.wanted);
         }
         response
     }

@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -216,12 +217,14 @@ impl Server {
         // A separate stage: `/readyz` and `/metrics` answer until the last review is done.
         let health_stage = StopOnDrop(watch::channel(ServerStage::Serving).0);
         let connections = Arc::new(Semaphore::new(permits(max_connections)));
+        let probes = ProbeThread::start()?;
         let mut tasks = self.start(
             reviewer,
             &connections,
+            &probes,
             stage.0.subscribe(),
             health_stage.0.subscribe(),
-        );
+        )?;
         tracing::info!(webhook = %address, health = %health_address, "listening");
 
         tokio::select! {
@@ -258,9 +261,10 @@ impl Server {
         self,
         reviewer: Arc<dyn ReviewHandler>,
         connections: &Arc<Semaphore>,
+        probes: &ProbeThread,
         stages: watch::Receiver<ServerStage>,
         health_stages: watch::Receiver<ServerStage>,
-    ) -> Tasks {
+    ) -> Result<Tasks, ServerError> {
         let Self {
             webhook,
             health: plain,
@@ -286,7 +290,8 @@ impl Server {
             open: Gauge::default(),
             evicted: Counter::default(),
         };
-        tasks.spawn("health listener", accept(plain, listener, health_stages));
+        let plain = plain.into_std().map_err(ServerError::Probes)?;
+        tasks.spawn_reporting("health listener", probes.accept(plain, listener, health_stages));
         tasks.spawn(
             "certificate expiry",
             cert_resolver::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
@@ -317,7 +322,57 @@ impl Server {
             connections: Arc::clone(connections),
         };
         tasks.spawn("webhook listener", accept(webhook, listener, stages));
-        tasks
+        Ok(tasks)
+    }
+}
+
+/// The thread that answers probes and scrapes: reviews, however many and however large, keep only the others busy.
+struct ProbeThread(Option<Runtime>);
+
+impl ProbeThread {
+    fn start() -> Result<Self, ServerError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("probes")
+            .enable_all()
+            .build();
+        runtime.map(Some).map(ProbeThread).map_err(ServerError::Probes)
+    }
+
+    /// Accepts connections on the thread; returns why it stopped.
+    fn accept(
+        &self,
+        plain: std::net::TcpListener,
+        listener: Listener,
+        stages: watch::Receiver<ServerStage>,
+    ) -> impl Future<Output = String> + Send + use<> {
+        let accepted = self.0.as_ref().map(|runtime| {
+            runtime.spawn(async move {
+                // Registered here: the other threads may be too busy to see that a connection arrives.
+                let plain = TcpListener::from_std(plain)?;
+                accept(plain, listener, stages).await;
+                Ok::<(), std::io::Error>(())
+            })
+        });
+        async move {
+            match accepted {
+                None => "there is no thread".to_owned(),
+                Some(accepted) => match accepted.await {
+                    Ok(Ok(())) => "it stopped accepting".to_owned(),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(error) => error.to_string(),
+                },
+            }
+        }
+    }
+}
+
+impl Drop for ProbeThread {
+    fn drop(&mut self) {
+        // A runtime must not wait for its threads where others run.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -111,7 +111,7 @@ pub fn matrix() -> Vec<Value> {
         json!({"commonLabels": {"team": "platform"}, "commonAnnotations": {"note": "all"}, "podLabels": {"x": "y"}, "podAnnotations": {"p": "q"}, "nameOverride": "guard"}),
         json!({"fullnameOverride": "windows-guard", "serviceAccount": {"name": "someone", "annotations": {"eks.amazonaws.com/role-arn": "x"}}}),
         json!({"serviceAccount": {"create": false, "name": "existing"}, "rbac": {"create": false}}),
-        json!({"proxy": {"https": "http://proxy.example.com:3128", "noProxy": "10.0.0.0/8,.corp"}, "log": {"format": "text", "filter": "info,audit=warn"}, "cluster": {"featureGates": ["A", "B"]},
+        json!({"proxy": {"https": "http://proxy.example.com:3128", "noProxy": "10.0.0.0/8,.corp"}, "log": {"format": "text", "filter": "info,audit=warn"}, "cluster": {"featureGates": ["WinDSR=false", "ContainerStopSignals=true"]},
                "extraArgs": ["--tls-poll=1s"], "extraEnv": [{"name": "A", "value": "b"}], "extraVolumes": [{"name": "v", "emptyDir": {}}], "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}]}),
         json!({"tracing": {"endpoint": "http://collector:4318", "ratio": 1}, "admissionPolicies": {"enabled": false},
                "rbac": {"nodePolicies": true, "runtimeClasses": true}}),

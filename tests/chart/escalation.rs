@@ -272,7 +272,7 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
             "v1",
             "ConfigMap",
             "transom-node-pools",
-            json!({"metadata": {"labels": labelled}, "data": {"pools.json": "[]"}}),
+            json!({"metadata": {"labels": labelled}, "data": {"agentpool.win": "{\"label\":\"agentpool=win\",\"builds\":[]}"}}),
         );
         merge(&mut map, more);
         map
@@ -351,11 +351,11 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         ),
         (
             seen(json!({"data": {"dashboard.json": "{}"}})),
-            Some("a key of the ConfigMap other than"),
+            Some("a value of the ConfigMap other than"),
         ),
         (
             seen(json!({"binaryData": {"x": "eA=="}})),
-            Some("a key of the ConfigMap other than"),
+            Some("a value of the ConfigMap other than"),
         ),
         (
             seen(json!({"metadata": {"name": "kube-root-ca.crt"}})),
@@ -632,8 +632,8 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
     }
     // What others have put on an object does not keep Transom from writing its own part of it.
     let seen = ["configmap", "transom-node-pools", "-n", NAMESPACE];
-    let forgotten = json!({"metadata": {"annotations": {"note": "theirs"}, "labels": {"team": "a"}},
-                           "data": {"pools.json": "[]"}});
+    let forgotten =
+        json!({"metadata": {"annotations": {"note": "theirs"}, "labels": {"team": "a"}}, "data": null});
     let forgotten = forgotten.to_string();
     let patch = ["--type=merge", "-p", &forgotten];
     cluster
@@ -645,6 +645,330 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
     assert!(
         !log.contains("ValidatingAdmissionPolicy") && !log.contains("is forbidden"),
         "{log}"
+    );
+}
+
+/// A taint as its part of the annotation `transom.dev/owned`.
+fn named(taint: &Value) -> String {
+    let text = |field: &str| taint[field].as_str().unwrap_or_default();
+    format!(
+        r#"{{"key":"{}","value":"{}","effect":"{}"}}"#,
+        text("key"),
+        text("value"),
+        text("effect")
+    )
+}
+
+fn owned(taints: &[&Value]) -> String {
+    let taints: Vec<String> = taints.iter().map(|taint| named(taint)).collect();
+    format!(r#"{{"policy":"default","taints":[{}]}}"#, taints.join(","))
+}
+
+fn taint(key: &str, value: &str, effect: &str) -> Value {
+    json!({"key": key, "value": value, "effect": effect})
+}
+
+/// Node, attack, taints, annotation, refusal.
+type NodeAttack<'c> = (&'c str, &'c str, Vec<&'c Value>, Option<String>, Option<&'c str>);
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
+fn the_account_removes_and_marks_no_node_of_others() {
+    let Some(attack) = Attack::start("what the account may do with nodes", &json!({})) else {
+        return;
+    };
+    let ours = taint("os", "windows", "NoSchedule");
+    let more = taint("sku", "windows", "NoSchedule");
+    let tenant =
+        json!({"key": "tenant", "value": "gold", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"});
+    let control_plane = json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"});
+    let evicting = taint("os", "windows", "NoExecute");
+    let node = |name: &str, os: &str, taints: &[&Value], owned: Option<String>| {
+        json!({
+            "apiVersion": "v1", "kind": "Node", "spec": {"taints": taints},
+            "metadata": {"name": name, "labels": {"kubernetes.io/os": os}, "annotations": owned.map(|owned| json!({"transom.dev/owned": owned}))},
+        })
+    };
+    let win = [&ours, &tenant];
+    for object in [
+        node("win-1", "windows", &win, Some(owned(&[&ours]))),
+        node("lin-1", "linux", &[&control_plane, &tenant], None),
+    ] {
+        let create = ["create", "-f", "-"];
+        attack
+            .cluster
+            .kubectl_with(&create, &object.to_string())
+            .succeeded();
+    }
+    // The API server puts one on every new node.
+    let not_ready = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let patch = |account: &str, node: &str, taints: &[&Value], owned: Option<&str>| {
+        let taints: Vec<&Value> = taints.iter().copied().chain([&not_ready]).collect();
+        let mut patch = json!({"spec": {"taints": taints}});
+        if let Some(owned) = owned {
+            let owned = (!owned.is_empty()).then_some(owned);
+            patch["metadata"] = json!({"annotations": {"transom.dev/owned": owned}});
+        }
+        let account = format!("system:serviceaccount:{NAMESPACE}:{account}");
+        attack.cluster.kubectl(&[
+            "patch",
+            "node",
+            node,
+            "--type=merge",
+            "--dry-run=server",
+            "--as",
+            &account,
+            "-p",
+            &patch.to_string(),
+        ])
+    };
+    let accounts = ["transom", "transom-pre-delete"];
+    for account in accounts {
+        let is_held = || {
+            patch(account, "lin-1", &[], None)
+                .err
+                .contains("ValidatingAdmissionPolicy")
+        };
+        assert!(
+            wait(Duration::from_secs(60), is_held),
+            "{account} may remove taints"
+        );
+    }
+
+    let disowned = "a taint that it did not set";
+    let protected = "a taint of Kubernetes, of a cloud or of an autoscaler";
+    let forged = "must not name a taint in transom.dev/owned";
+    let of_both = owned(&[&ours, &tenant]);
+    let of_more = owned(&[&ours, &more]);
+    let mut later = tenant.clone();
+    later["timeAdded"] = json!("2027-01-01T00:00:00Z");
+    let silver = taint("tenant", "silver", "NoExecute");
+    let twice = owned(&[&ours, &ours]);
+    let hidden = format!(r#"{{"policy":"default","taints":[],"more":{}}}"#, named(&tenant));
+    let reordered = r#"{"policy":"default","taints":[{"effect":"NoExecute","key":"tenant","value":"gold"}]}"#;
+    let marks = [
+        taint("ToBeDeletedByClusterAutoscaler", "1767225600", "NoSchedule"),
+        taint(
+            "DeletionCandidateOfClusterAutoscaler",
+            "1767225600",
+            "PreferNoSchedule",
+        ),
+        taint("karpenter.sh/disrupted", "", "NoSchedule"),
+        taint("karpenter.sh/disruption", "disrupting", "NoSchedule"),
+        taint("node.kubernetes.io/unreachable", "", "NoExecute"),
+        taint("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"),
+        taint("node-role.kubernetes.io/control-plane", "", "NoSchedule"),
+    ];
+    let mut cases: Vec<NodeAttack<'_>> = vec![
+        (
+            "lin-1",
+            "remove the taint of the control plane",
+            vec![&tenant],
+            None,
+            Some(protected),
+        ),
+        (
+            "lin-1",
+            "remove the taint of a tenant",
+            vec![&control_plane],
+            None,
+            Some(disowned),
+        ),
+        (
+            "lin-1",
+            "name the taint of a tenant",
+            vec![&control_plane, &tenant],
+            Some(owned(&[&tenant])),
+            Some(forged),
+        ),
+        (
+            "lin-1",
+            "name and remove it",
+            vec![&control_plane],
+            Some(owned(&[&tenant])),
+            Some(disowned),
+        ),
+        (
+            "lin-1",
+            "set a taint",
+            vec![&control_plane, &tenant, &ours],
+            Some(owned(&[&ours])),
+            Some("not a Windows node"),
+        ),
+        ("win-1", "remove all taints", vec![], None, Some(disowned)),
+        (
+            "win-1",
+            "remove the taint of a tenant",
+            vec![&ours],
+            None,
+            Some(disowned),
+        ),
+        (
+            "win-1",
+            "change its value",
+            vec![&ours, &silver],
+            None,
+            Some(disowned),
+        ),
+        (
+            "win-1",
+            "change its time",
+            vec![&ours, &later],
+            None,
+            Some("the time of a taint"),
+        ),
+        (
+            "win-1",
+            "name it",
+            win.to_vec(),
+            Some(of_both.clone()),
+            Some(forged),
+        ),
+        (
+            "win-1",
+            "name and remove it",
+            vec![&ours],
+            Some(of_both),
+            Some(disowned),
+        ),
+        (
+            "win-1",
+            "name it in another field",
+            win.to_vec(),
+            Some(hidden),
+            Some(forged),
+        ),
+        (
+            "win-1",
+            "name it in another order",
+            win.to_vec(),
+            Some(reordered.to_owned()),
+            Some(forged),
+        ),
+        ("win-1", "name one twice", win.to_vec(), Some(twice), Some(forged)),
+        (
+            "win-1",
+            "name one that a node may get",
+            win.to_vec(),
+            Some(of_more.clone()),
+            Some(forged),
+        ),
+        (
+            "win-1",
+            "set a taint without its name",
+            vec![&ours, &tenant, &more],
+            None,
+            Some("does not name"),
+        ),
+        (
+            "win-1",
+            "evict pods",
+            vec![&ours, &tenant, &evicting],
+            Some(owned(&[&ours, &evicting])),
+            Some("admissionPolicies.noExecuteTaints"),
+        ),
+        // What the program does.
+        (
+            "win-1",
+            "set a taint",
+            vec![&ours, &tenant, &more],
+            Some(of_more),
+            None,
+        ),
+        (
+            "win-1",
+            "remove its own taint",
+            vec![&tenant],
+            Some(String::new()),
+            None,
+        ),
+        (
+            "win-1",
+            "disown its own taint",
+            win.to_vec(),
+            Some(String::new()),
+            None,
+        ),
+    ];
+    for mark in &marks {
+        let names = owned(&[&ours, mark]);
+        cases.push((
+            "win-1",
+            "set a mark",
+            vec![&ours, &tenant, mark],
+            Some(names),
+            Some(protected),
+        ));
+    }
+    for account in accounts {
+        for (node, attempt, taints, owned, words) in &cases {
+            let printed = patch(account, node, taints, owned.as_deref());
+            match words {
+                None => assert!(printed.ok, "{account}: {attempt} of {node}: {}", printed.err),
+                Some(words) => assert!(
+                    !printed.ok && printed.err.contains(words),
+                    "{account}: {attempt} of {node}: {words}: {printed:?}"
+                ),
+            }
+        }
+    }
+
+    // A value of the chart allows the effect.
+    let Some(engine) = engine() else { return };
+    attack.install(
+        engine,
+        &json!({"nodePolicy": {"spec": {"taints": {"noExecute": "Allowed"}}}}),
+    );
+    let evicts = || {
+        let taints = [&ours, &tenant, &evicting];
+        patch("transom", "win-1", &taints, Some(&owned(&[&ours, &evicting]))).ok
+    };
+    assert!(wait(Duration::from_secs(60), evicts));
+}
+
+#[test]
+fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
+    let Some(attack) = Attack::start("a refused taint in a status", &json!({})) else {
+        return;
+    };
+    let cluster = &attack.cluster;
+    apply(cluster, &printed(&["generate", "crds"]));
+    let policy = json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "default"},
+        "spec": {"taints": {"mode": "Apply", "noExecute": "Allowed", "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]}},
+    });
+    apply(cluster, &policy.to_string());
+    let create = ["create", "-f", "-"];
+    cluster
+        .kubectl_with(&create, &untainted().to_string())
+        .succeeded();
+    let [port, health] = free_ports();
+    let kubeconfig = kubeconfig_of(cluster, NAMESPACE, "transom").display().to_string();
+    install::register(cluster, port, &[]);
+    let arguments = [
+        "serve".to_owned(),
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--transom-namespace={NAMESPACE}"),
+        "--identity=one".to_owned(),
+        format!("--webhook-url=https://127.0.0.1:{port}"),
+        format!("--listen=127.0.0.1:{port}"),
+        format!("--health-listen=127.0.0.1:{health}"),
+    ];
+    cluster.run_program("transom", &program(), &arguments);
+    let status = || {
+        cluster
+            .kubectl(&["get", "windowsnodepolicy", "default", "-o", "jsonpath={.status}"])
+            .out
+    };
+    let reported = || {
+        let status = status();
+        status.contains("WriteFailed") && status.contains("admissionPolicies.noExecuteTaints of the chart")
+    };
+    assert!(
+        wait(Duration::from_secs(60), reported),
+        "{}\n{}",
+        status(),
+        cluster.end_of_log("transom")
     );
 }
 

@@ -118,7 +118,7 @@ fn images(without: &[Value; 3], with: &[Value; 3]) -> Value {
         let [mutating, ..] = configurations(&[], &[], registry);
         expressions(&[mutating]).pop().unwrap()
     });
-    let (_, of_hub) = hub.split_once("'index.docker.io:443'] || ").unwrap();
+    let (_, of_hub) = hub.split_once("'registry-1.docker.io:443'] || ").unwrap();
     let of_hub = &of_hub[..of_hub.find("'localhost'").unwrap() + "'localhost'".len()];
     for part in &parts {
         assert!(part.contains(&test), "{part}");

@@ -37,6 +37,7 @@ use generated::{chart, is_up_to_date};
 use serde_json::{Value, json};
 use support::command::printed;
 use transom::controller::node_policies::nodes::labels::LABELS;
+use transom::model::node::Taint;
 
 fn read(file: &str) -> String {
     fs::read_to_string(chart().join(file)).unwrap_or_else(|error| panic!("cannot read {file}: {error}"))
@@ -80,6 +81,18 @@ fn the_admission_policies_allow_every_label_that_nodes_get() {
             label.key
         );
     }
+}
+
+#[test]
+fn the_admission_policies_protect_the_taints_that_the_program_protects() {
+    let template = read("templates/admissionpolicies.yaml");
+    let list = |name: &str| -> Vec<String> {
+        let line = template.split_once(&format!("${name} := list ")).unwrap().1;
+        let line = line.lines().next().unwrap();
+        line.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    assert_eq!(list("protectedPrefixes"), Taint::PROTECTED_PREFIXES);
+    assert_eq!(list("protectedKeys"), Taint::PROTECTED_KEYS);
 }
 
 #[test]
@@ -177,14 +190,14 @@ fn the_webhook_configurations_are_those_of_the_program() {
         (
             json!({
                 "images": {"caConfigMap": {"name": "roots"}, "registries": [
-                    "MCR.microsoft.com:443", "*.azurecr.io", "index.docker.io", "docker.io", "docker.io:5000", "Registry.corp:5000",
+                    "MCR.microsoft.com:443", "*.azurecr.io", "index.docker.io", "registry-1.docker.io", "docker.io", "docker.io:5000", "Registry.corp:5000",
                     "a.*.dkr.*.corp:5000", "10.0.0.5", "localhost:5000", "[fd00::5]:5000", "[FD00::5]", "mcr.microsoft.com",
                 ]},
                 "webhooks": {"failurePolicy": "Fail", "linuxPods": {"enabled": true}, "defaultOS": {"enabled": true}},
             }),
             &[
                 "--image-registry",
-                "MCR.microsoft.com:443,*.azurecr.io,index.docker.io,docker.io,docker.io:5000,Registry.corp:5000",
+                "MCR.microsoft.com:443,*.azurecr.io,index.docker.io,registry-1.docker.io,docker.io,docker.io:5000,Registry.corp:5000",
                 "--image-registry",
                 "a.*.dkr.*.corp:5000,10.0.0.5,localhost:5000,[fd00::5]:5000,[FD00::5],mcr.microsoft.com",
                 "--validate-failure-policy",

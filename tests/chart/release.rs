@@ -185,7 +185,8 @@ pub fn windows_pod(name: &str) -> Value {
 pub fn node() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "win-1", "labels": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64"}},
+        "metadata": {"name": "win-1",
+            "labels": {"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "agentpool": "win"}},
         "spec": {"taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]},
         "status": {"nodeInfo": {
             "operatingSystem": "windows", "architecture": "amd64", "kernelVersion": "10.0.20348.2402",

@@ -182,7 +182,11 @@ pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
             None,
         ),
         (vec!["annotate", "node", "win-1", "transom.dev/owned-"], None),
-        (vec!["taint", "node", "win-1", "more=windows:NoSchedule"], None),
+        // It sets and removes only what its annotation names.
+        (
+            vec!["taint", "node", "win-1", "more=windows:NoSchedule"],
+            Some("transom.dev/owned does not name"),
+        ),
         // That of GKE says what the node is, and not how.
         (
             vec![
@@ -191,7 +195,7 @@ pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
                 "win-1",
                 "node.kubernetes.io/os=windows:NoSchedule",
             ],
-            None,
+            Some("transom.dev/owned does not name"),
         ),
         (label.to_vec(), Some("a label of the node")),
         (
@@ -221,11 +225,11 @@ pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
                 "win-1",
                 "node.kubernetes.io/unreachable:NoExecute",
             ],
-            Some("a taint that Kubernetes sets"),
+            Some("a taint of Kubernetes"),
         ),
         (
             vec!["taint", "node", "lin-1", "node.kubernetes.io/not-ready-"],
-            Some("a taint that Kubernetes sets"),
+            Some("a taint of Kubernetes"),
         ),
         (
             json_patch(mutating, &rules),

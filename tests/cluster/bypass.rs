@@ -3,6 +3,7 @@
 //! these tests say so and prove nothing.
 #![cfg(unix)]
 
+mod clients;
 mod deletion;
 mod metadata;
 mod place;

@@ -277,7 +277,7 @@ fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_giv
     let exemptions: Vec<Value> = (0..256)
         .map(|i| {
             json!({"name": format!("exemption-{i}"), "owner": "a", "reason": "b", "expires": "2027-03-31",
-                        "rules": ["host-pid"], "namespaces": ["web"]})
+                        "rules": ["host-pid"], "images": [format!("{i:032}")], "groups": [format!("{i:032}")]})
         })
         .collect();
     let spec = json!({
@@ -285,6 +285,27 @@ fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_giv
         "namespaceSelector": {"matchExpressions": expressions}, "exemptions": exemptions,
     });
     create(cluster, &policy("WindowsPodPolicy", "great", &spec)).succeeded();
+    for (field, words) in [
+        (
+            "namespaces",
+            "the exemptions name more than 512 namespaces, images, users and groups together",
+        ),
+        ("images", "have more than 16384 characters together"),
+    ] {
+        let mut spec = spec.clone();
+        let exemption = &mut spec["exemptions"][0];
+        if field == "images" {
+            exemption[field][0] = json!("i".repeat(33));
+        } else {
+            exemption[field] = json!(["w"]);
+        }
+        let refused = create(cluster, &policy("WindowsPodPolicy", "greater", &spec));
+        assert!(
+            !refused.ok && refused.err.contains(words),
+            "{words}: {}",
+            refused.err
+        );
+    }
     let taints: Vec<Value> = (0..16)
         .map(|i| json!({"key": label(i), "effect": "NoSchedule"}))
         .collect();

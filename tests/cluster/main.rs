@@ -17,6 +17,7 @@ mod match_conditions;
 mod nodes;
 mod placement;
 mod plan;
+mod pod_security;
 mod pod_template_kinds;
 mod prediction_accuracy;
 mod preflight;

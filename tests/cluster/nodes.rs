@@ -220,7 +220,7 @@ async fn nothing_of_another_writer_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_then_set_and_taken_back() {
     let world = world!();
-    let foreign = json!([{"key": "team", "value": "blue", "effect": "NoSchedule"}]);
+    let foreign = json!([{"key": "team", "value": "blue", "effect": "PreferNoSchedule"}]);
     for (name, labels) in [
         ("w1", [(BUILD_LABEL, "10.0.20348")]),
         ("w2", [(BUILD_LABEL, "10.0.17763")]),
@@ -248,7 +248,7 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
         what,
         "it lacks the taint os=windows:NoSchedule (taints.mode is Report)"
     );
-    assert_eq!(taints(&world.node("w1").await), ["team=blue:NoSchedule"]);
+    assert_eq!(taints(&world.node("w1").await), ["team=blue:PreferNoSchedule"]);
 
     let web = world::deployment("web", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
     world.create(&web).await;
@@ -275,14 +275,17 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
          TaintsBlocked gives the reasons and the remedies"
     );
     world.event_until("windows", "Deployment default/web").await;
-    assert_eq!(taints(&world.node("w1").await), ["team=blue:NoSchedule"]);
+    assert_eq!(taints(&world.node("w1").await), ["team=blue:PreferNoSchedule"]);
 
     let toleration = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
     let patch = json!({"spec": {"template": {"spec": {"tolerations": toleration}}}});
     world.kubectl(&["patch", "deployment", "web", "-p", &patch.to_string()]);
     for name in ["w1", "w2"] {
         let node = world.node_until(name, |node| taints(node).len() == 2).await;
-        assert_eq!(taints(&node), ["team=blue:NoSchedule", "os=windows:NoSchedule"]);
+        assert_eq!(
+            taints(&node),
+            ["team=blue:PreferNoSchedule", "os=windows:NoSchedule"]
+        );
         assert!(owned(&node).unwrap().contains(r#""policy":"windows""#));
     }
     world

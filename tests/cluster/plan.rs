@@ -79,6 +79,89 @@ fn what_a_registry_reports_makes_a_workload_of_a_cluster_a_windows_workload() {
     assert_eq!(planned(&["--registry"]), ["billing"]);
 }
 
+/// The objects of a cluster, read by the command and printed by kubectl: policies, pools that are remembered, mirror pods.
+#[test]
+fn the_same_objects_give_the_same_plan_from_a_cluster_and_from_standard_input() {
+    let Some(cluster) = ControlPlane::start_or_skip("a plan from standard input") else {
+        return;
+    };
+    let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");
+    cluster.kubectl(&["create", "-f", crds]).succeeded();
+    cluster
+        .kubectl(&["wait", "--for=condition=established", "crd", "--all"])
+        .succeeded();
+    join_with(
+        &cluster,
+        "win-2019",
+        "10.0.17763",
+        &[("agentpool", "old"), ("ring", "stable")],
+    );
+    cluster
+        .kubectl(&["taint", "node", "win-2019", "os=windows:NoSchedule"])
+        .succeeded();
+    cluster
+        .kubectl(&["create", "namespace", "transom-system"])
+        .succeeded();
+    let pool = |name: &str, build: &str| {
+        json!({"label": format!("agentpool={name}"), "builds": [{"build": build, "lastSeen": "2999-01-01",
+            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}]})
+        .to_string()
+    };
+    let deployment = |name: &str, namespace: &str, selector: &Value| {
+        let labels = json!({"app": name});
+        let mut selector = selector.clone();
+        selector["kubernetes.io/os"] = "windows".into();
+        let spec = json!({"nodeSelector": selector, "containers": [{"name": "app",
+            "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
+    };
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "transom-node-pools", "namespace": "transom-system"},
+            "data": {"agentpool.new": pool("new", "10.0.26100")}},
+        {"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "shop"},
+            "spec": {"mode": "Enforce", "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}},
+        {"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "windows"},
+            "spec": {"pools": [{"name": "gpu", "build": "10.0.26100", "labels": {"gpu": "yes"}}]}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
+        deployment("placed", "shop", &json!({"agentpool": "new"})),
+        deployment("not-placed", "default", &json!({"agentpool": "new"})),
+        deployment("relabelled", "shop", &json!({"agentpool": "new", "kubernetes.io/hostname": "win-2019"})),
+        deployment("gpu", "shop", &json!({"gpu": "yes"})),
+        deployment("unknown", "shop", &json!({"agentpool": "gone"})),
+    ]});
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &objects.to_string())
+        .succeeded();
+    let kinds = "nodes,namespaces,runtimeclasses,configmaps,controllerrevisions,windowspodpolicies,windowsnodepolicies,\
+                 deployments,replicasets,pods";
+    let dump = cluster
+        .kubectl(&["get", kinds, "-A", "-o", "yaml"])
+        .succeeded()
+        .out
+        .clone();
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let (_, of_cluster, errors) = transom(&plan_of_cluster(&kubeconfig), "");
+    assert_eq!(errors, "");
+    let (_, of_input, errors) = transom(&["plan", "--to", "ltsc2025", "-o", "json", "-"], &dump);
+    assert_eq!(errors, "");
+    let (of_cluster, of_input): (Value, Value) = (
+        serde_json::from_str(&of_cluster).unwrap(),
+        serde_json::from_str(&of_input).unwrap(),
+    );
+    assert_eq!(of_cluster, of_input);
+    let moves = |name: &str| {
+        let mut workloads = of_input["workloads"].as_array().unwrap().iter();
+        workloads.find(|it| it["name"] == name).unwrap()["canMove"].clone()
+    };
+    let names = ["placed", "not-placed", "relabelled", "gpu", "unknown"];
+    assert_eq!(
+        names.map(moves),
+        [true, false, false, true, false],
+        "{of_input:#}"
+    );
+}
+
 #[test]
 fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
     let node = "{apiVersion: v1, kind: Node, metadata: {name: b-1, labels: {kubernetes.io/os: windows, agentpool: win22}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}";
@@ -99,7 +182,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         "[process isolation: 10.0.20348 image on 10.0.26100 host]",
         "1. win22",
         "1 of 1 on the drained pools can move",
-        "assumed placement: Apply in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies",
+        "assumed placement: DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }

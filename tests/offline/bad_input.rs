@@ -1,7 +1,7 @@
 //! Bad input: bytes that are no review and no manifest, reviews of something else, and objects of absurd size.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::civil::date;
 use serde_json::{Value, json};
@@ -72,6 +72,12 @@ fn compact_review() -> Vec<u8> {
         .unwrap()
         .remove("managedFields");
     review.to_string().into_bytes()
+}
+
+/// The processor time that this thread has used: work of others on the machine is not included.
+fn processor_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap())
 }
 
 #[test]
@@ -356,7 +362,7 @@ fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
         )
     };
     for phase in PHASES {
-        let started = Instant::now();
+        let started = processor_time();
         let response = respond_by(phase, &body, &by(IgnoredFields::Deny)).unwrap();
         assert_eq!(
             (&response["uid"], &response["allowed"]),
@@ -371,9 +377,9 @@ fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
         assert_bounded(&response);
         // Twenty times what it takes: this is about quadratic work, not about the machine.
         assert!(
-            started.elapsed() < Duration::from_secs(20),
+            processor_time().saturating_sub(started) < Duration::from_secs(20),
             "{:?}",
-            started.elapsed()
+            processor_time().saturating_sub(started)
         );
     }
     let removed = respond_by(Phase::Mutate, &body, &by(IgnoredFields::Remove)).unwrap();
@@ -394,12 +400,12 @@ fn a_body_of_seven_mebibytes_is_answered() {
     let body = asking_for_pod(&pod);
     assert!(body.len() > 7_000_000);
     for phase in PHASES {
-        let started = Instant::now();
+        let started = processor_time();
         assert_bounded(&respond(phase, &body).unwrap());
         assert!(
-            started.elapsed() < Duration::from_secs(30),
+            processor_time().saturating_sub(started) < Duration::from_secs(30),
             "{:?}",
-            started.elapsed()
+            processor_time().saturating_sub(started)
         );
     }
 }
@@ -464,14 +470,14 @@ fn check(bytes: &[u8]) -> (usize, Vec<UnreadableInput>) {
     let mut facts = facts();
     manifests.learn(&mut facts, &policies);
     let mut findings = 0;
-    let started = Instant::now();
+    let started = processor_time();
     let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
         let mut places = checked.places();
         for finding in &checked.evaluation.findings {
             assert!(places.of(&finding.path).line >= 1);
             findings += 1;
             assert!(
-                started.elapsed() < Duration::from_secs(20),
+                processor_time().saturating_sub(started) < Duration::from_secs(20),
                 "only {findings} findings were located in 20 s"
             );
         }
@@ -678,13 +684,13 @@ fn aliases_cannot_blow_a_manifest_up() {
             vec![format!("*a{}", i - 1); 9].join(", ")
         );
     }
-    let started = Instant::now();
+    let started = processor_time();
     let (_, errors) = check(text.as_bytes());
     assert!(!errors.is_empty());
     assert!(
-        started.elapsed() < Duration::from_secs(20),
+        processor_time().saturating_sub(started) < Duration::from_secs(20),
         "{:?}",
-        started.elapsed()
+        processor_time().saturating_sub(started)
     );
 }
 

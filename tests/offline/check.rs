@@ -733,3 +733,229 @@ fn reports_for_ci_systems_name_files_from_the_root_of_the_repository() {
         );
     }
 }
+
+/// A Deployment whose author forgot the nodeSelector.
+fn unknown(name: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  template:\n    spec:\n      \
+         hostPID: true\n      containers:\n      - name: a\n        image: corp.example/a:1\n---\n"
+    )
+}
+
+#[test]
+fn a_forgotten_selector_is_counted_and_found_with_the_operating_system() {
+    let run = check_text(&[], &unknown("web"));
+    assert_eq!(run.status, 0, "{}", run.out);
+    for line in [
+        "1 object checked, 0 for Windows, 1 of unknown operating system: nothing found; 0 would be denied\n",
+        "\nunknown: if these pods are for Windows, add nodeSelector kubernetes.io/os: windows; check them with --os windows\n",
+    ] {
+        assert!(run.out.contains(line), "{}", run.out);
+    }
+    let linux = "apiVersion: v1\nkind: Pod\nmetadata: {name: l}\nspec: {nodeSelector: {kubernetes.io/os: linux}, \
+                 containers: [{name: a, image: a}]}\n";
+    let run = check_text(&["--os", "windows"], &format!("{}{linux}", unknown("web")));
+    assert_eq!(run.status, 1, "{}", run.out);
+    for part in [
+        "error[TSM103 missing-os-selector] (Deny): nothing in the pod says that it is for Windows",
+        "error[TSM401 host-pid] (Deny)",
+        "warning[TSM109 other-os-selected] (Warn): the nodeSelector (linux) is for linux, but --os says windows",
+        "\n2 objects checked, 1 for Windows: ",
+    ] {
+        assert!(run.out.contains(part), "{part}\n{}", run.out);
+    }
+    assert!(
+        !run.out.contains("fixed") && !run.out.contains("unknown"),
+        "{}",
+        run.out
+    );
+    let run = check_text(&["--os", "linux"], &unknown("web"));
+    assert_eq!(run.status, 0, "{}", run.out);
+    assert!(
+        run.out
+            .contains("warning[TSM109 other-os-selected] (Warn): nothing keeps this Linux pod"),
+        "{}",
+        run.out
+    );
+    let run = check_text(&["--os", "win"], "");
+    assert_eq!(run.status, 2);
+    assert!(
+        run.err.contains("[possible values: windows, linux]"),
+        "{}",
+        run.err
+    );
+}
+
+#[test]
+fn the_configuration_states_the_operating_system_by_path() {
+    let folder = folder(&[
+        (".transom.yaml", "os: {\"*\": linux, apps/win: windows}\n"),
+        ("apps/win/a.yaml", &unknown("a")),
+        ("apps/b.yaml", &unknown("b")),
+    ]);
+    let rules_of = |arguments: &[&str]| {
+        let run = check(folder.path(), &[arguments, &["-o", "json", "."]].concat(), "");
+        let report: Value = serde_json::from_str(&run.out).unwrap();
+        let objects = report["objects"].as_array().unwrap().clone();
+        let rules = |object: &Value| {
+            let findings = object["findings"].as_array().unwrap().iter();
+            let has = |id: &str| findings.clone().any(|finding| finding["id"] == id);
+            (
+                object["verdict"].as_str().unwrap().to_owned(),
+                has("TSM103"),
+                has("TSM109"),
+            )
+        };
+        objects.iter().map(rules).collect::<Vec<_>>()
+    };
+    let (windows, linux) = (
+        ("Windows".to_owned(), true, false),
+        ("Linux".to_owned(), false, true),
+    );
+    assert_eq!(rules_of(&[]), [linux.clone(), windows]);
+    assert_eq!(rules_of(&["--os", "linux"]), [linux.clone(), linux]);
+    // The author's statement is what `fix` needs to write the selector.
+    let fixed = transom_with(folder.path(), &["fix", "apps/win"], "");
+    assert!(
+        fixed
+            .out
+            .contains("+      nodeSelector:\n+        kubernetes.io/os: windows\n")
+            && fixed.out.contains("-      hostPID: true\n"),
+        "{}\n{}",
+        fixed.out,
+        fixed.err
+    );
+}
+
+#[test]
+fn the_same_finding_in_several_containers_is_one_with_a_count() {
+    let containers: String = ["a", "b", "c", "d"]
+        .map(|name| format!("  - {{name: {name}, image: app, securityContext: {{runAsUser: 1000}}}}\n"))
+        .concat();
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  os: {{name: windows}}\n  nodeSelector: \
+         {{kubernetes.io/os: windows}}\n  containers:\n{containers}"
+    );
+    let run = check_text(&[], &pod);
+    assert_eq!(run.out.matches("[TSM204 run-as-user]").count(), 1, "{}", run.out);
+    let field = "= field: spec.containers[0].securityContext.runAsUser, and in 3 more containers: b, c, d\n";
+    assert!(run.out.contains(field), "{}", run.out);
+    // The totals and the formats for machines have each of them.
+    assert!(
+        run.out.contains(" checked, 1 for Windows: 4 errors, "),
+        "{}",
+        run.out
+    );
+}
+
+#[test]
+fn three_hundred_objects_are_readable() {
+    let objects: Vec<String> = (0..300)
+        .map(|n| bad(&format!("name: web-{n}, namespace: shop")))
+        .collect();
+    let objects = format!("{}---\n", objects.join("---\n"));
+    let run = check_text(&["--no-advice"], &objects);
+    assert_eq!(run.status, 1);
+    // Three findings in full, one line for each of the others, and one for each object.
+    let lines = run.out.lines().count();
+    assert!(lines < 1100, "{lines}\n{}", run.out);
+    assert!(
+        run.out
+            .contains("\n300 objects checked, 300 for Windows: 300 errors"),
+        "{}",
+        run.out
+    );
+    assert!(run.out.contains("\n  and 250 more\n"), "{}", run.out);
+    assert!(
+        run.out.contains("-:")
+            && run
+                .out
+                .contains(" (Pod shop/web-299) spec.containers[0].securityContext.runAsUser: ")
+    );
+}
+
+#[test]
+fn rules_are_selected_ignored_and_counted() {
+    let text = bad("name: a").replace("spec:\n", "spec:\n  hostPID: true\n");
+    let found = |arguments: &[&str]| {
+        let run = check_text(&[arguments, &["-o", "json"]].concat(), &text);
+        let report: Value = serde_json::from_str(&run.out).unwrap();
+        let findings = report["objects"][0]["findings"].as_array().unwrap();
+        let ids: Vec<String> = findings
+            .iter()
+            .map(|it| it["id"].as_str().unwrap().to_owned())
+            .collect();
+        (run.status, ids)
+    };
+    assert_eq!(
+        found(&["--select", "run-as-user"]),
+        (1, vec!["TSM204".to_owned()])
+    );
+    assert_eq!(found(&["--select", "TSM4", "--ignore", "host-pid"]).0, 0);
+    assert_eq!(found(&["--ignore", "TSM204,TSM401"]).0, 0);
+    assert!(found(&["--ignore", "TSM204"]).1.contains(&"TSM401".to_owned()));
+    let run = check_text(&["--select", "run-as-usr"], &text);
+    assert_eq!(run.status, 2);
+    assert!(run.err.contains("did you mean run-as-user?"), "{}", run.err);
+    let run = check_text(
+        &["--statistics", "--select", "TSM204,TSM401"],
+        &format!("{text}---\n{text}"),
+    );
+    assert!(
+        run.out.starts_with("     2 error   TSM204 run-as-user (in 2 objects)\n     2 error   TSM401 host-pid (in 2 objects)\n\n2 objects"),
+        "{}",
+        run.out
+    );
+}
+
+#[test]
+fn a_newer_kubernetes_is_evaluated_as_the_newest_known_or_refused() {
+    let run = check_text(&["--kubernetes-version", "1.40"], &bad("name: a"));
+    assert_eq!(run.status, 1);
+    assert!(
+        run.err
+            .contains("note: Kubernetes 1.40 is newer than this Transom knows; it is evaluated as 1.37"),
+        "{}",
+        run.err
+    );
+    let run = check_text(&["--kubernetes-version", "1.41"], &bad("name: a"));
+    assert_eq!(run.status, 2);
+    assert!(run.err.contains("knows Kubernetes up to 1.37"), "{}", run.err);
+    for (gate, problem) in [
+        ("WinDRS=true", "did you mean WinDSR?"),
+        ("WinDSR", "write WinDSR=true or WinDSR=false"),
+    ] {
+        let run = check_text(&["--feature-gate", gate], &bad("name: a"));
+        assert_eq!(run.status, 2);
+        assert!(run.err.contains(problem), "{}", run.err);
+    }
+    assert_eq!(
+        check_text(&["--feature-gate", "WinDSR=false"], &bad("name: a")).status,
+        1
+    );
+}
+
+#[test]
+fn reports_link_to_the_documentation_only_if_it_is_published() {
+    let text = bad("name: a");
+    let run = check_text(&[], &text);
+    assert!(
+        run.out
+            .contains("\nto read why, with examples: transom explain TSM"),
+        "{}",
+        run.out
+    );
+    assert!(!run.out.contains("docs/"), "{}", run.out);
+    let sarif = |arguments: &[&str]| check_text(&[arguments, &["-o", "sarif"]].concat(), &text).out;
+    let without = sarif(&[]);
+    assert!(
+        !without.contains("helpUri") && !without.contains("docs/reference"),
+        "{without}"
+    );
+    let with = sarif(&["--documentation-url", "https://git.example.com/docs"]);
+    assert!(
+        with.contains("\"helpUri\": \"https://git.example.com/docs/reference/rules.md#tsm204\""),
+        "{with}"
+    );
+    assert_eq!(check_text(&["--documentation-url", "docs"], &text).status, 2);
+}

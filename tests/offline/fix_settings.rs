@@ -51,7 +51,7 @@ fn the_configuration_file_of_check_applies_to_fix_too() {
         ("app/game.yaml", server),
         ("vendor/web.yaml", &pod("name: vendored")),
     ]);
-    let run = transom(folder.path(), &["fix", "--for", "windows"]);
+    let run = transom(folder.path(), &["fix", "--os", "windows"]);
     assert!(!run.out.contains("-    runAsUser"), "{}", run.out);
     assert!(
         run.err.contains("GameServer game (app/game.yaml:1)"),
@@ -95,7 +95,7 @@ fn a_function_config_has_the_settings_of_fix() {
         "{head}spec: {{placement: true, rules: [os-name-missing]}}\n"
     ));
     assert!(only.out.contains("runAsUser:"), "{}", only.out);
-    let linux = function(&format!("{head}spec: {{for: [linux]}}\n"));
+    let linux = function(&format!("{head}spec: {{os: linux}}\n"));
     assert!(linux.out.contains("runAsUser:"), "{}", linux.out);
     let disabled = function(&format!(
         "{head}spec: {{config: {{rules: {{run-as-user: Disabled}}}}}}\n"

@@ -21,7 +21,7 @@ use self::browser::{Browser, chromium};
 fn written(report: &ScanReport, with_plan: bool) -> String {
     let plan = sample::plan();
     let mut out = Vec::new();
-    page(report, with_plan.then_some(&plan), &mut out).unwrap();
+    page(report, with_plan.then_some(&plan), None, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -517,7 +517,7 @@ fn pictures(browser: &mut Browser, file: &std::path::Path) {
 #[test]
 fn the_sarif_of_a_scan_is_valid() {
     let mut log = Vec::new();
-    scan_sarif(&sample::report(40), &mut log).unwrap();
+    scan_sarif(&sample::report(40), None, &mut log).unwrap();
     let log: Value = serde_json::from_slice(&log).unwrap();
     assert!(!log["runs"][0]["results"].as_array().unwrap().is_empty());
     assert_valid_sarif(&log);

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 
 use jiff::civil::date;
 use serde_json::Value;
-use transom::check::{CheckInput, Manifests};
+use transom::check::{CheckInput, Manifests, Scope, StatedSystems};
 use transom::engine::policy_set::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
 use transom::model::field_set::FieldSet;
 use transom::model::object::{Object, ReviewStage};
+use transom::model::os::Os;
 use transom::model::policy::{LinuxPods, Policy};
 use transom::model::severity::Severity;
 use transom::rules::{Rule, catalogue, examples};
@@ -21,6 +22,7 @@ struct Case {
     facts: Facts,
     policy: Policy,
     stage: ReviewStage,
+    os: Option<Os>,
 }
 
 /// An example as a case: options from its first line, a piece of a spec laid over the base pod.
@@ -30,6 +32,7 @@ fn case(example: &str) -> Case {
         facts: Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
         policy: Policy::standalone(),
         stage: ReviewStage::Written,
+        os: None,
     };
     case.facts.images = registry_images(example);
     if let Some(options) = example
@@ -50,12 +53,13 @@ fn case(example: &str) -> Case {
                     case.facts.runtime = Runtime::Docker;
                 }
                 "--feature-gate" => {
-                    case.facts.feature_gates.insert(words.next().unwrap().to_owned());
+                    case.facts.feature_gates.set(words.next().unwrap()).unwrap();
                 }
                 "--linux-pods" => {
                     assert_eq!(words.next(), Some("Warn"));
                     case.policy.linux_pods = LinuxPods::Warn;
                 }
+                "--os" => case.os = Os::parse_lenient(words.next().unwrap()),
                 "--stored" => case.stage = ReviewStage::Stored,
                 other => panic!("unknown option {other} in example: {example}"),
             }
@@ -82,6 +86,22 @@ fn case(example: &str) -> Case {
     case
 }
 
+fn manifests(text: String, os: Option<Os>) -> Manifests {
+    let systems = StatedSystems {
+        all: os,
+        ..StatedSystems::default()
+    };
+    let mut manifests = Manifests::new(false).within(Scope {
+        systems,
+        ..Scope::default()
+    });
+    manifests.add(CheckInput {
+        source: "example".into(),
+        bytes: text.into_bytes(),
+    });
+    manifests
+}
+
 /// Every object of an example, with the facts and the policy by which it is judged.
 fn each_object(example: &str, mut each: impl FnMut(&Object<'_>, &Facts, &Policy)) {
     let Case {
@@ -89,16 +109,16 @@ fn each_object(example: &str, mut each: impl FnMut(&Object<'_>, &Facts, &Policy)
         mut facts,
         policy,
         stage,
+        os,
     } = case(example);
     let policies = PolicySet::new(Vec::new(), policy.clone());
-    let manifests = Manifests::parse(vec![CheckInput {
-        source: "example".into(),
-        bytes: text.into_bytes(),
-    }]);
+    let manifests = manifests(text, os);
     manifests.learn(&mut facts, &policies);
     let errors = manifests.check(&facts, &policies, stage, |checked| {
-        let subject = Object::parse(checked.kind, checked.document.json(), stage);
-        each(&subject.expect("it was read before"), &facts, &policy);
+        let mut subject =
+            Object::parse(checked.kind, checked.document.json(), stage).expect("it was read before");
+        subject.stated_os = checked.stated_os;
+        each(&subject, &facts, &policy);
     });
     assert!(errors.is_empty(), "{example}: {errors:?}");
 }
@@ -110,10 +130,7 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
         case.text = text;
     }
     let policies = PolicySet::new(Vec::new(), case.policy);
-    let manifests = Manifests::parse(vec![CheckInput {
-        source: "example".into(),
-        bytes: case.text.into_bytes(),
-    }]);
+    let manifests = manifests(case.text, case.os);
     let mut facts = case.facts;
     manifests.learn(&mut facts, &policies);
     let mut fired = Vec::new();

@@ -53,7 +53,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
         .unwrap();
     let client = runtime.block_on(cluster.client_with(|config| config.default_retry = false));
     cluster.create_namespace("shop", &[]);
-    install::prepare(&cluster, install::POLICIES);
+    install::prepare(&cluster, &attacks::policies());
     service::make(&cluster);
     let endpoints = Endpoints::follow(runtime.handle().clone(), client.clone());
     for number in 0..REPLICAS {

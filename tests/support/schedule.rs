@@ -14,6 +14,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 use transom::engine::scheduling::Constraints;
 use transom::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
+use transom::model::extended_resources::OfferedResources;
 use transom::model::facts::{Facts, RuntimeClassFacts};
 use transom::model::image::{ImageRef, build_hint};
 use transom::model::image_facts::{ImageFacts, ImageVariant};
@@ -67,13 +68,17 @@ fn nodes(groups: impl Into<SizeRange>, most: usize) -> impl Strategy<Value = Vec
         taints(),
         weighted(0.8, select(vec!["a", "b", "c"])),
         weighted(0.5, select(vec!["nvme", "ssd"])),
-        // Whether it reports addresses, and how long it has been Ready.
-        (weighted(0.2, Just(())), select(vec!["11:00", "11:58"])),
+        // Whether it reports addresses, how many GPUs, and how long it has been Ready.
+        (
+            weighted(0.2, Just(())),
+            weighted(0.3, select(vec!["0", "1", "2"])),
+            select(vec!["11:00", "11:58"]),
+        ),
         1..=2_usize,
     );
     (vec(windows, groups), taints(), weighted(0.9, select(vec!["a", "b", "c"]))).prop_map(move |(pools, of_linux, zone)| {
         let mut nodes = Vec::new();
-        for (build, label, taints, zone, disk, (offers, since), count) in pools {
+        for (build, label, taints, zone, disk, (offers, gpus, since), count) in pools {
             for _ in 0..count {
                 let name = format!("node-{}", nodes.len());
                 let mut labels = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64",
@@ -92,6 +97,9 @@ fn nodes(groups: impl Into<SizeRange>, most: usize) -> impl Strategy<Value = Vec
                 let mut allocatable = json!({"cpu": "8", "memory": "32Gi", "pods": "110"});
                 if offers.is_some() {
                     allocatable[PRIVATE_IPV4_RESOURCE] = "40".into();
+                }
+                if let Some(gpus) = gpus {
+                    allocatable[GPU] = gpus.into();
                 }
                 nodes.push(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
                     "spec": {"taints": taints},
@@ -164,7 +172,7 @@ fn pool() -> impl Strategy<Value = Host> {
                 .map(|disk| ("disk".to_owned(), disk.to_owned()))
                 .into_iter()
                 .collect(),
-            offers_private_ipv4: offers,
+            offered: OfferedResources::of_pool(offers.then_some(PRIVATE_IPV4_RESOURCE)),
             may_be_at_zero: true,
             ..Host::default()
         })
@@ -209,6 +217,9 @@ fn cluster_of(groups: impl Into<SizeRange>, most: usize) -> impl Strategy<Value 
             }
         })
 }
+
+/// An extended resource of Windows nodes.
+const GPU: &str = "microsoft.com/directx";
 
 /// The images of the pods.
 const IMAGES: [&str; 6] = [
@@ -335,12 +346,15 @@ pub fn any_pod() -> impl Strategy<Value = Value> {
         weighted(0.3, spread()),
         weighted(0.2, Just("class")),
         weighted(0.1, Just(())),
-        weighted(0.5, Just(())),
+        (weighted(0.5, Just(())), weighted(0.1, select(vec!["1", "2"]))),
     )
         .prop_map(
-            |((image, second), selector, tolerations, terms, spread, class, host_process, os)| {
+            |((image, second), selector, tolerations, terms, spread, class, host_process, (os, gpus))| {
                 let mut containers = vec![json!({"name": "c", "image": image})];
                 containers.extend(second.map(|image| json!({"name": "d", "image": image})));
+                if let (Some(gpus), Some(first)) = (gpus, containers.first_mut()) {
+                    first["resources"] = json!({"limits": {GPU: gpus}, "requests": {GPU: gpus}});
+                }
                 let mut spec = json!({"containers": containers});
                 if selector != json!({}) {
                     spec["nodeSelector"] = selector;
@@ -408,18 +422,14 @@ impl Cluster {
         for (text, value) in &read {
             let node: Node<'_> = serde_json::from_str(text).expect("a node");
             let taints = node.taints();
-            let matches = constraints.matches(&node) == Match::Yes;
+            // For the scheduler, a resource that is not there yet is not there.
+            let offers = constraints.lacking_resource(&node).is_none();
+            let matches = offers && constraints.matches(&node) == Match::Yes;
             let tolerated = constraints.untolerated(&taints).next().is_none();
             all.push((node.name().to_owned(), value, matches, tolerated));
         }
-        let asks = pod["spec"]["containers"][0]["resources"]["requests"]
-            .get(PRIVATE_IPV4_RESOURCE)
-            .is_some();
         (all.iter())
-            .filter(|(_, node, matches, tolerated)| {
-                let offers = node["status"]["allocatable"].get(PRIVATE_IPV4_RESOURCE).is_some();
-                *matches && *tolerated && (!asks || offers)
-            })
+            .filter(|(_, _, matches, tolerated)| *matches && *tolerated)
             .filter(|(name, ..)| spreads(&pod["spec"], &all, name, replicas))
             .map(|(name, ..)| name.clone())
             .collect()

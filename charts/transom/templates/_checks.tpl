@@ -61,6 +61,9 @@
 {{- fail "nodePolicy.spec.taints.required: NoExecute evicts running pods; to allow that, set nodePolicy.spec.taints.noExecute=Allowed" -}}
 {{- end -}}
 {{- end -}}
+{{- if and (eq "Allowed" (default "" $taints.noExecute)) (eq (toString .Values.admissionPolicies.noExecuteTaints) "false") -}}
+{{- fail "admissionPolicies.noExecuteTaints: false refuses the taints that nodePolicy.spec.taints.noExecute=Allowed allows; change one of them" -}}
+{{- end -}}
 {{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" (include "transom.nodePolicySpec" . | fromYaml)) -}}
 {{- end -}}
 {{- end -}}

@@ -256,6 +256,28 @@ cannot be recognized: the rights stay, because Transom needs them to revert what
 {{- end -}}
 {{- end -}}
 
+{{/* Whether Transom may set taints with effect NoExecute: "true" or "false". */}}
+{{- define "transom.setsNoExecute" -}}
+{{- if kindIs "bool" .Values.admissionPolicies.noExecuteTaints -}}
+{{- .Values.admissionPolicies.noExecuteTaints -}}
+{{- else -}}
+{{- $sets := and .Values.nodePolicy.create (eq "Allowed" (dig "taints" "noExecute" "" (default (dict) .Values.nodePolicy.spec))) -}}
+{{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
+{{- $sets = or $sets (eq "Allowed" (dig "spec" "taints" "noExecute" "" .)) -}}
+{{- end -}}
+{{- $sets -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of the account of the uninstall Job; empty if there is no such Job. */}}
+{{- define "transom.uninstallAccount" -}}
+{{- $hook := dict "helm" "pre-delete" "argocd" "post-delete" -}}
+{{- if hasKey $hook .Values.hooks.runner -}}
+{{- $own := printf "%s-%s" (include "transom.fullname" .) (get $hook .Values.hooks.runner) -}}
+{{- default (.Values.serviceAccount.create | ternary $own (include "transom.serviceAccount" .)) .Values.hooks.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Whether Transom may write RuntimeClasses. It must be able to find and delete those that it created. */}}
 {{- define "transom.writesRuntimeClasses" -}}
 {{- $nodes := eq "true" (include "transom.writesNodes" .) -}}

@@ -64,7 +64,7 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- range .root.Values.images.registries -}}
 {{- $port := lower . | regexFind ":[0-9]+$" -}}
 {{- $host := lower . | trimSuffix $port -}}
-{{- if eq $host "index.docker.io" -}}
+{{- if has $host (list "index.docker.io" "registry-1.docker.io") -}}
 {{- $host = "docker.io" -}}
 {{- end -}}
 {{- $ports := ternary (list "" ":443") (list $port) (has $port (list "" ":443")) -}}
@@ -79,7 +79,7 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- else -}}
 {{- $isHub := and (eq $host "docker.io") (has "" $ports) -}}
 {{- $names := list -}}
-{{- range $name := ternary (list $host "index.docker.io") (list $host) $isHub -}}
+{{- range $name := ternary (list $host "index.docker.io" "registry-1.docker.io") (list $host) $isHub -}}
 {{- range $ports -}}
 {{- $names = append $names (include "transom.celString" (print $name .)) -}}
 {{- end -}}

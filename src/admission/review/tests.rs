@@ -817,15 +817,24 @@ fn a_look_up_that_ends_between_the_phases_denies_no_pod_that_the_first_one_would
 
 /// The answer to an update of an object.
 fn update(phase: Phase, sub_resource: &str, old: &Value, new: &Value) -> AnswerSummary {
+    update_by("alice", phase, sub_resource, old, new)
+}
+
+/// The answer to a user's update of an object.
+fn update_by(user: &str, phase: Phase, sub_resource: &str, old: &Value, new: &Value) -> AnswerSummary {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let version = new["apiVersion"].as_str().unwrap();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "kind": {"group": group, "version": version, "kind": new["kind"]}, "namespace": "default",
-        "userInfo": {"username": "alice"}, "operation": "UPDATE", "subResource": sub_resource,
+        "userInfo": {"username": user}, "operation": "UPDATE", "subResource": sub_resource,
         "object": new, "oldObject": old,
     }});
-    answer_to(&facts, phase, &review, Policy::standalone())
+    let policy = Policy {
+        controllers: vec!["platform:queue".to_owned()],
+        ..Policy::standalone()
+    };
+    answer_to(&facts, phase, &review, policy)
 }
 
 /// A pod that does not say what it is for, with fields that Windows ignores.
@@ -839,20 +848,30 @@ fn without_a_sign(over: &Value) -> Value {
     pod
 }
 
+/// The account of Kueue.
+const KUEUE: &str = "system:serviceaccount:kueue-system:kueue-controller-manager";
+
+#[expect(clippy::needless_pass_by_value, reason = "the calls are easier to read")]
+fn pod_of(spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0"}, "spec": spec})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the calls are easier to read")]
+fn workload_of(kind: Kind, spec: Value) -> Value {
+    let version = format!("{}/v1", kind.group());
+    json!({"apiVersion": version, "kind": kind.as_str(), "metadata": {"name": "web"}, "spec": {"template": {"spec": spec}}})
+}
+
+/// A container that `kubectl debug` adds.
+fn debug_container(context: &Value) -> Value {
+    json!({"ephemeralContainers": [{"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022",
+        "securityContext": context}]})
+}
+
 #[test]
-fn an_update_that_shows_what_a_pod_is_for_is_not_denied_for_what_the_pod_already_had() {
-    let pod =
-        |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0"}, "spec": spec});
-    let job = |spec: Value| {
-        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "web"},
-            "spec": {"template": {"spec": spec}}})
-    };
-    let running = pod(without_a_sign(&json!({})));
-    let debugged = |context: Value| {
-        let debugger = json!({"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022",
-            "securityContext": context});
-        pod(without_a_sign(&json!({"ephemeralContainers": [debugger]})))
-    };
+fn a_debug_container_that_shows_what_a_pod_is_for_is_not_denied_for_what_the_pod_already_had() {
+    let running = pod_of(without_a_sign(&json!({})));
+    let debugged = |context: Value| pod_of(without_a_sign(&debug_container(&context)));
     for phase in [Phase::Mutate, Phase::Validate] {
         let answer = update(phase, "ephemeralcontainers", &running, &debugged(json!({})));
         assert_eq!(answer.denial, None, "{answer:?}");
@@ -861,28 +880,84 @@ fn an_update_that_shows_what_a_pod_is_for_is_not_denied_for_what_the_pod_already
     let worse = debugged(json!({"privileged": true}));
     let answer = update(Phase::Validate, "ephemeralcontainers", &running, &worse);
     assert_eq!(answer.denied_by.as_deref(), Some("privileged"), "{answer:?}");
+}
 
-    // What Kueue does with a pod that has a gate, and with a suspended Job.
-    let selected = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
-    let gated = without_a_sign(&json!({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}));
-    for (old, new) in [
-        (pod(gated), pod(without_a_sign(&selected))),
-        (job(without_a_sign(&json!({}))), job(without_a_sign(&selected))),
-    ] {
-        let answer = update(Phase::Validate, "", &old, &new);
-        assert_eq!(answer.denial, None, "{answer:?}");
-        assert!(decide(Phase::Validate, &new).denial.is_some(), "{new}");
-    }
-    // The author of a Deployment can change the fields.
-    let deployment = |spec: Value| {
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
-            "spec": {"template": {"spec": spec}}})
+#[test]
+fn what_an_update_turns_into_a_finding_by_adding_the_evidence_is_new() {
+    let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
+    let affinity = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]}]}}}});
+    let image = json!({"containers": [{"name": "web", "image": "mcr.microsoft.com/windows/servercore:ltsc2022",
+        "securityContext": {"allowPrivilegeEscalation": false}}]});
+    let gate = json!({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]});
+    let with = |one: &Value, other: &Value| {
+        let mut both = one.clone();
+        json_patch::merge(&mut both, other);
+        without_a_sign(&both)
     };
-    let (old, new) = (
-        deployment(without_a_sign(&json!({}))),
-        deployment(without_a_sign(&selected)),
-    );
-    assert!(update(Phase::Validate, "", &old, &new).denial.is_some());
+    let nothing = json!({});
+    let debugger = debug_container(&nothing);
+    for (kind, before, after) in [
+        (Kind::Pod, with(&gate, &nothing), with(&windows, &nothing)),
+        (Kind::Pod, with(&gate, &nothing), with(&gate, &affinity)),
+        (Kind::Job, with(&nothing, &nothing), with(&windows, &nothing)),
+        (Kind::Job, with(&linux, &nothing), with(&windows, &nothing)),
+        (Kind::Job, with(&nothing, &nothing), with(&affinity, &nothing)),
+        (
+            Kind::Deployment,
+            with(&nothing, &nothing),
+            with(&windows, &nothing),
+        ),
+        // The image of a running pod is one of the few fields that can change.
+        (Kind::Pod, with(&nothing, &nothing), with(&image, &nothing)),
+        // A debug container in between makes nothing known.
+        (Kind::Pod, with(&gate, &debugger), with(&windows, &debugger)),
+    ] {
+        let object = |spec: &Value| match kind {
+            Kind::Pod => pod_of(spec.clone()),
+            _ => workload_of(kind, spec.clone()),
+        };
+        let (before, after) = (object(&before), object(&after));
+        let answer = update(Phase::Validate, "", &before, &after);
+        assert!(answer.denial.is_some(), "{before}\n{after}");
+        // Kueue, and whom the policy lists, must not be stuck with what others wrote: the owner's report has it.
+        for user in [KUEUE, "platform:queue"] {
+            let answer = update_by(user, Phase::Validate, "", &before, &after);
+            assert_eq!(
+                answer.denial.is_some(),
+                kind == Kind::Deployment,
+                "{user}: {answer:?}"
+            );
+        }
+        let other = "system:serviceaccount:kueue-system:default";
+        assert!(
+            update_by(other, Phase::Validate, "", &before, &after)
+                .denial
+                .is_some()
+        );
+    }
+}
+
+#[test]
+fn an_update_that_adds_no_evidence_breaks_no_running_windows_pod() {
+    let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    let edit = json!({"tolerations": [{"key": "spot", "operator": "Exists"}], "activeDeadlineSeconds": 60});
+    let image = json!({"containers": [{"name": "web", "image": "mcr.microsoft.com/windows/servercore:ltsc2022",
+        "securityContext": {"allowPrivilegeEscalation": false}}]});
+    let nothing = json!({});
+    for before in [&windows, &image, &debug_container(&nothing), &nothing] {
+        let mut after = before.clone();
+        json_patch::merge(&mut after, &edit);
+        let (before, after) = (pod_of(without_a_sign(before)), pod_of(without_a_sign(&after)));
+        let answer = update(Phase::Validate, "", &before, &after);
+        assert_eq!(answer.denial, None, "{answer:?}");
+    }
+    // More evidence for the same system is no reason either: the findings were there before.
+    let mut both = image.clone();
+    json_patch::merge(&mut both, &windows);
+    let (before, after) = (pod_of(without_a_sign(&image)), pod_of(without_a_sign(&both)));
+    assert_eq!(update(Phase::Validate, "", &before, &after).denial, None);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
+use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 
@@ -69,7 +70,8 @@ fn version() -> Reply {
     )
 }
 
-/// An API server with one pod policy, whose watches send nothing and end when the permission to watch is revoked.
+/// An API server with one pod policy, whose watches send nothing, as on a quiet server with etcd 3.4. They end when the client
+/// asked for it, and when the permission to watch is revoked.
 fn api_server(rights: watch::Receiver<bool>) -> Client {
     serving(move |_, uri, _, _| {
         let mut rights = rights.clone();
@@ -87,7 +89,12 @@ fn api_server(rights: watch::Receiver<bool>) -> Client {
             return Reply::Json(403, refusal);
         }
         if uri.query().is_some_and(|query| query.contains("watch=true")) {
-            let lost = async move { drop(rights.wait_for(|has| !has).await) };
+            let query = uri.query().unwrap_or_default();
+            let seconds = query
+                .split('&')
+                .find_map(|part| part.strip_prefix("timeoutSeconds="));
+            let end = Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap());
+            let lost = async move { drop(tokio::time::timeout(end, rights.wait_for(|has| !has)).await) };
             let silent = lost.into_stream().filter_map(|()| async { None });
             return Reply::Stream(silent.boxed());
         }
@@ -128,6 +135,20 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_report
     let watches = PARTS.into_iter().filter(|part| *part != VERSION);
     assert!(watches.clone().all(|resource| age(resource) < 60.0));
 
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_secs(36)).await;
+        assert!(watches.clone().all(|resource| age(resource) < 150.0));
+    }
+    assert_eq!(
+        logged(),
+        0,
+        "an hour without a change is no reason: {}",
+        log.text()
+    );
+
+    while !watches.clone().all(|resource| age(resource) < 5.0) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
     rights.send_replace(false);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert!(watches.clone().all(|resource| age(resource) >= 100.0));
@@ -170,6 +191,59 @@ async fn an_object_that_does_not_exist_is_received_as_such_and_a_broken_watch_is
 
     watching.abort();
     assert_eq!(receive.next().await, None, "the watch has ended");
+}
+
+/// After a CustomResourceDefinition is created again: its kind is missing, then the version of the watch is too old, and then
+/// the version of the first list too, because the cache of the API server is newer.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_comes_back_is_read_within_seconds() {
+    // Whether the kind is back, and how many lists and watches were answered.
+    let state = Arc::new(Mutex::new((false, 0, 0)));
+    let served = Arc::clone(&state);
+    let status = |code: u16, reason: &str| {
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+            "reason": reason, "message": reason})
+    };
+    let client = serving(move |_, uri, _, _| {
+        let mut served = served.lock().unwrap();
+        let (is_back, lists, watches) = &mut *served;
+        if *lists > 0 && !*is_back {
+            return Reply::Json(404, status(404, "NotFound"));
+        }
+        if !uri.query().is_some_and(|query| query.contains("watch=true")) {
+            *lists += 1;
+            let metadata = json!({"resourceVersion": "1"});
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": []});
+            return Reply::Json(200, list);
+        }
+        *watches += 1;
+        if *watches <= 2 {
+            // The API server sends this as an event.
+            let event = json!({"type": "ERROR", "object": status(410, "Expired")});
+            let events = [Bytes::from(format!("{event}\n"))];
+            return Reply::Stream(futures::stream::iter(events).boxed());
+        }
+        Reply::Stream(futures::stream::pending().boxed())
+    });
+    let (send, mut receive) = object::object_channel::<Secret>();
+    let api = Api::namespaced(client, "own");
+    let watching = tokio::spawn(async move {
+        object::watch_object(api, "tls", "secrets", |secret| send.send(secret)).await;
+    });
+    assert_eq!(receive.next().await, Some(None));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    state.lock().unwrap().0 = true;
+    let start = tokio::time::Instant::now();
+    while state.lock().unwrap().2 < 3 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(
+        state.lock().unwrap().1,
+        3,
+        "one list before, and one for each expired version"
+    );
+    watching.abort();
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,6 @@ use kube::core::DynamicObject;
 use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::cache::{CachedNamespace, LabelAuthor, PoolHistoryObject, UNREADABLE_ANNOTATION};
 use crate::cluster::node::{NodeView, WatchedNode};
-use crate::cluster::pool_history::SEEN_KEY;
 use crate::model::facts::enables_injection;
 use crate::registration;
 
@@ -101,7 +100,7 @@ pub(in crate::cluster) fn node_policy(mut policy: DynamicObject) -> Option<Windo
 pub(in crate::cluster) fn seen(map: ConfigMap) -> Option<PoolHistoryObject> {
     Some(PoolHistoryObject {
         resource_version: map.metadata.resource_version.unwrap_or_default(),
-        pools: map.data.unwrap_or_default().remove(SEEN_KEY).unwrap_or_default(),
+        pools: map.data.unwrap_or_default(),
     })
 }
 

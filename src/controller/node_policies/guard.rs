@@ -4,6 +4,7 @@
 mod affected;
 pub mod cache;
 mod impact;
+mod peers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ pub use self::impact::Impact;
 
 use self::impact::{AffectedWorkload, Remedy};
 use crate::cluster::snapshot::NamespacePolicy;
-use crate::engine::{AdmissionStage, infer_os, untolerated};
+use crate::engine::scheduling::constraints;
+use crate::engine::{AdmissionStage, TaintChange, infer_os};
 use crate::model::facts::Facts;
 use crate::model::json::at;
 use crate::model::node::Taint;
@@ -41,40 +43,79 @@ pub enum GuardResult {
 /// Namespace, kind and name of an object.
 type ObjectKey = (String, String, String);
 
+/// The nodes of one policy that get their taints together, by number.
+pub type GuardGroup = usize;
+
+/// What the guard knows of the nodes: their taints before and after, and which of them get some.
+pub struct GuardedNodes<'g> {
+    /// The cluster with the taints before and after.
+    pub change: &'g TaintChange,
+    /// The nodes that get taints: their group, and the taints.
+    pub gains: BTreeMap<&'g str, (GuardGroup, Vec<Taint>)>,
+    /// The groups of nodes that join others which carry the taints already: only what runs is considered there, and
+    /// what no webhook reviews.
+    pub joining: BTreeSet<GuardGroup>,
+}
+
 /// Evaluates objects one by one, and collects the workloads that would be affected.
 pub struct Guard<'g> {
-    taints: &'g [Taint],
+    nodes: GuardedNodes<'g>,
     /// The policy that applies in a namespace.
     policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     /// Results of `policy_of`, by namespace.
     met: BTreeMap<String, Arc<NamespacePolicy>>,
-    windows_nodes: BTreeSet<&'g str>,
-    facts: &'g Facts,
     /// The owners of ReplicaSets and Jobs, so that the top-level owner of a pod can be named.
     owners: BTreeMap<ObjectKey, ObjectKey>,
-    affected_workloads: BTreeMap<ObjectKey, (String, Option<Remedy>)>,
+    affected_workloads: BTreeMap<ObjectKey, TaintEffects>,
     /// The generations of the affected workloads whose own object was read.
     generations: BTreeMap<ObjectKey, i64>,
 }
 
+/// How a workload would be affected.
+struct TaintEffects {
+    why: String,
+    remedy: Option<Remedy>,
+    /// The groups whose taints affect it.
+    groups: BTreeSet<GuardGroup>,
+}
+
+/// The taints that affect an object, and the groups of the nodes that get them.
+#[derive(Default)]
+struct AffectingTaints {
+    taints: BTreeSet<Taint>,
+    groups: BTreeSet<GuardGroup>,
+}
+
+impl AffectingTaints {
+    fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+}
+
 impl<'g> Guard<'g> {
-    /// A guard for these taints, on these nodes.
+    /// A guard for these nodes.
     pub fn new(
-        taints: &'g [Taint],
-        nodes: impl IntoIterator<Item = &'g str>,
-        facts: &'g Facts,
+        nodes: GuardedNodes<'g>,
         policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     ) -> Self {
         Guard {
-            taints,
+            nodes,
             policy_of,
             met: BTreeMap::new(),
-            windows_nodes: nodes.into_iter().collect(),
-            facts,
             owners: BTreeMap::new(),
             affected_workloads: BTreeMap::new(),
             generations: BTreeMap::new(),
         }
+    }
+
+    /// The cluster as it is now.
+    fn facts(&self) -> &'g Facts {
+        self.nodes.change.before()
+    }
+
+    /// Every group that gets taints.
+    fn groups(&self) -> BTreeSet<GuardGroup> {
+        self.nodes.gains.values().map(|(group, _)| *group).collect()
     }
 
     /// Evaluates one object.
@@ -84,8 +125,12 @@ impl<'g> Guard<'g> {
             Err(error) => {
                 // The object is stored, so pods may be created from it.
                 let place = (String::new(), kind.to_string(), "one of them".to_owned());
-                self.affected_workloads
-                    .insert(place, (format!("cannot be read: {error}"), None));
+                let affected = TaintEffects {
+                    why: format!("cannot be read: {error}"),
+                    remedy: None,
+                    groups: self.groups(),
+                };
+                self.affected_workloads.insert(place, affected);
                 return;
             }
         };
@@ -113,26 +158,68 @@ impl<'g> Guard<'g> {
 
     fn visit_template(&mut self, subject: &Object<'_>, json: &str, place: ObjectKey) {
         let counts = self.counts(&subject.namespace);
-        let inference = infer_os(subject, self.facts, &counts.policy);
+        let inference = infer_os(subject, self.facts(), &counts.policy);
         if inference.verdict != Verdict::Windows {
             return;
         }
+        let admission = AdmissionStage::of_template(subject, counts.places);
         // A DaemonSet's controller reads the template, so placement of its pods is too late.
-        let in_template = subject.kind == Kind::DaemonSet;
-        let admission = if in_template {
-            AdmissionStage::AsWritten
-        } else {
-            AdmissionStage::Placed
+        let in_template = admission == AdmissionStage::AsWritten;
+        let runs = || {
+            let ready: Option<i64> =
+                at(json, &["status", "numberReady"]).and_then(|ready| ready.parse().ok());
+            in_template && ready.is_some_and(|ready| ready > 0)
         };
-        let lacking = self.lacking(subject, &counts, admission);
-        if !lacking.is_empty() {
-            let remedy = remedy(&inference, in_template);
-            let generation = at(json, &["metadata", "generation"]);
-            let generation: Option<i64> = generation.and_then(|generation| generation.parse().ok());
-            self.generations
-                .extend(generation.map(|generation| (place.clone(), generation)));
-            self.add(place, &lacking, "its template does not tolerate", remedy);
+        let is_strict = !counts.is_reviewed || runs();
+        let lost = self.lost(subject, &inference, &counts, admission, is_strict);
+        if lost.is_empty() {
+            return;
         }
+        let why = if admission == AdmissionStage::Placed {
+            "placement would not give its pods, which could run there now, a toleration of"
+        } else {
+            "its template does not tolerate"
+        };
+        let generation = at(json, &["metadata", "generation"]);
+        let generation: Option<i64> = generation.and_then(|generation| generation.parse().ok());
+        self.generations
+            .extend(generation.map(|generation| (place.clone(), generation)));
+        self.add(place, lost, why, remedy(&inference, in_template));
+    }
+
+    /// What takes nodes from the pods of an object. `is_strict`: nodes that join others with the taint count too.
+    fn lost(
+        &self,
+        subject: &Object<'_>,
+        inference: &Inference,
+        counts: &NamespacePolicy,
+        admission: AdmissionStage,
+        is_strict: bool,
+    ) -> AffectingTaints {
+        let mut found = AffectingTaints::default();
+        let change = self.nodes.change;
+        for node in change.lost(subject, inference, &counts.policy, admission) {
+            let Some((group, gained)) = self.nodes.gains.get(node.name.as_str()) else {
+                // A change of other nodes takes it from the pods.
+                found.groups.extend(self.groups());
+                found.taints.extend(change.gained().iter().cloned());
+                continue;
+            };
+            if !is_strict && self.nodes.joining.contains(group) {
+                continue;
+            }
+            found.groups.insert(*group);
+            let gained: Vec<&Taint> = node
+                .taints
+                .iter()
+                .filter(|taint| gained.contains(taint))
+                .collect();
+            if gained.is_empty() {
+                found.taints.extend(change.gained().iter().cloned());
+            }
+            found.taints.extend(gained.into_iter().cloned());
+        }
+        found
     }
 
     fn visit_pod(
@@ -142,18 +229,18 @@ impl<'g> Guard<'g> {
         place: ObjectKey,
         owner: Option<(ObjectKey, Option<Kind>)>,
     ) {
-        if self.facts.is_stored_mirror(subject) {
+        if self.facts().is_stored_mirror(subject) {
             return;
         }
         let counts = self.counts(&subject.namespace);
-        let inference = infer_os(subject, self.facts, &counts.policy);
+        let inference = infer_os(subject, self.facts(), &counts.policy);
         let kind = owner.as_ref().and_then(|(_, kind)| *kind);
         if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
             let known = |owner: ObjectKey| self.owners.get(&owner).cloned().unwrap_or(owner);
             let named = owner.map_or(place, |(owner, _)| known(owner));
             self.add(
                 named,
-                &lacking,
+                lacking,
                 why,
                 remedy(&inference, kind == Some(Kind::DaemonSet)),
             );
@@ -168,35 +255,45 @@ impl<'g> Guard<'g> {
         counts: &NamespacePolicy,
         inference: &Inference,
         owner: Option<Kind>,
-    ) -> Option<(Vec<&'g Taint>, &'static str)> {
+    ) -> Option<(AffectingTaints, &'static str)> {
         let pod = subject.pod()?;
-        let on_windows = (self.windows_nodes).contains(pod.node_name.as_deref().unwrap_or_default());
-        let merged = self.lacking(subject, counts, AdmissionStage::Merged);
-        let evicting = merged.iter().filter(|taint| taint.effect == "NoExecute");
-        let evicting: Vec<&Taint> = evicting.copied().collect();
-        if on_windows && !evicting.is_empty() {
+        let on_windows = self.nodes.gains.get(pod.node_name.as_deref().unwrap_or_default());
+        let untolerated = |is_of_interest: &dyn Fn(&Taint) -> bool| {
+            let (group, gained) = on_windows?;
+            let constraints = constraints(subject, self.facts(), AdmissionStage::Merged)?;
+            let lacking = constraints
+                .untolerated(gained)
+                .filter(|taint| is_of_interest(taint));
+            let taints: BTreeSet<Taint> = lacking.cloned().collect();
+            (!taints.is_empty()).then(|| AffectingTaints {
+                taints,
+                groups: [*group].into(),
+            })
+        };
+        if let Some(evicting) = untolerated(&|taint| taint.effect == "NoExecute") {
             return Some((evicting, "its pods would be evicted, as they do not tolerate"));
         }
+        let lost = |admission| self.lost(subject, inference, counts, admission, !counts.is_reviewed);
         let (lacking, why) = match inference.verdict {
             // The template of the DaemonSet is evaluated instead; its pods are created again from it.
-            Verdict::Windows if owner == Some(Kind::DaemonSet) => return None,
+            Verdict::Windows if owner.is_some_and(Kind::is_daemon_set) => return None,
             Verdict::Windows if pod.is_bound() && owner.is_some() => return None,
             // Placement applies when this bare pod is created again.
             Verdict::Windows if pod.is_bound() => (
-                self.lacking(subject, counts, AdmissionStage::Placed),
+                lost(AdmissionStage::of_template(subject, counts.places)),
                 "it does not tolerate",
             ),
             // It was admitted already: neither placement nor a changed template affects it any longer.
             Verdict::Windows if owner.is_some() => (
-                merged,
+                lost(AdmissionStage::Merged),
                 "its pods wait for a node and were created before they were given a toleration: delete them, so that \
                  it creates new ones; they do not tolerate",
             ),
-            Verdict::Windows => (merged, "it does not tolerate"),
+            Verdict::Windows => (lost(AdmissionStage::Merged), "it does not tolerate"),
             Verdict::Linux if selects(inference, false) => return None,
             // Placement adds nothing to a pod that is not known to be for Windows.
-            _ if on_windows && ObjectStatus::of(json).is_true("Ready") => (
-                merged,
+            _ if ObjectStatus::of(json).is_true("Ready") => (
+                untolerated(&|_| true)?,
                 "it selects no operating system, runs on a Windows node, and does not tolerate",
             ),
             _ => return None,
@@ -214,48 +311,57 @@ impl<'g> Guard<'g> {
         counts
     }
 
-    /// The taints that would keep the object's pods away. Placement only helps if the webhooks are called.
-    fn lacking(
-        &self,
-        subject: &Object<'_>,
-        counts: &NamespacePolicy,
-        admission: AdmissionStage,
-    ) -> Vec<&'g Taint> {
-        let admission = match admission {
-            AdmissionStage::Placed if !counts.places => AdmissionStage::Merged,
-            other => other,
-        };
-        untolerated(subject, self.taints, self.facts, &counts.policy, admission)
-    }
-
-    fn add(&mut self, place: ObjectKey, lacking: &[&Taint], why: &str, remedy: Remedy) {
-        let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
-        self.affected_workloads
+    fn add(&mut self, place: ObjectKey, lacking: AffectingTaints, why: &str, remedy: Remedy) {
+        let taints: Vec<String> = lacking.taints.iter().map(ToString::to_string).collect();
+        let affected = self
+            .affected_workloads
             .entry(place)
-            .or_insert_with(|| (format!("{why} {}", taints.join(", ")), Some(remedy)));
+            .or_insert_with(|| TaintEffects {
+                why: format!("{why} {}", taints.join(", ")),
+                remedy: Some(remedy),
+                groups: BTreeSet::new(),
+            });
+        affected.groups.extend(lacking.groups);
     }
 
-    /// The workloads that would be affected, with the generations of those whose own object was read.
-    fn affected(&self) -> BTreeMap<ObjectKey, Option<i64>> {
-        let places = self.affected_workloads.keys();
-        places
-            .map(|place| (place.clone(), self.generations.get(place).copied()))
+    /// The groups whose taints would affect a workload.
+    fn affecting_groups(&self) -> BTreeSet<GuardGroup> {
+        let workloads = self.affected_workloads.values();
+        workloads.flat_map(|workload| &workload.groups).copied().collect()
+    }
+
+    /// The workloads that the taints of these groups would affect, with the generations of those whose own object was
+    /// read.
+    fn affected(&self, groups: &BTreeSet<GuardGroup>) -> BTreeMap<ObjectKey, Option<i64>> {
+        let workloads = self.affected_by(groups);
+        workloads
+            .map(|(place, _)| (place.clone(), self.generations.get(place).copied()))
             .collect()
     }
 
-    /// The workloads that would be affected.
-    pub fn impact(self) -> Impact {
-        let workloads =
-            self.affected_workloads
-                .into_iter()
-                .map(|((namespace, kind, name), (why, remedy))| {
-                    let name = if namespace.is_empty() {
-                        format!("{kind} {name}")
-                    } else {
-                        format!("{kind} {namespace}/{name}")
-                    };
-                    AffectedWorkload { name, why, remedy }
-                });
+    fn affected_by<'a>(
+        &'a self,
+        groups: &'a BTreeSet<GuardGroup>,
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a TaintEffects)> {
+        let workloads = self.affected_workloads.iter();
+        workloads.filter(|(_, affected)| !affected.groups.is_disjoint(groups))
+    }
+
+    /// The workloads that the taints of these groups would affect.
+    pub fn impact(&self, groups: &BTreeSet<GuardGroup>) -> Impact {
+        let workloads = self.affected_by(groups);
+        let workloads = workloads.map(|((namespace, kind, name), affected)| {
+            let name = if namespace.is_empty() {
+                format!("{kind} {name}")
+            } else {
+                format!("{kind} {namespace}/{name}")
+            };
+            AffectedWorkload {
+                name,
+                why: affected.why.clone(),
+                remedy: affected.remedy,
+            }
+        });
         Impact(workloads.collect())
     }
 }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use super::nodes::ownership::NodeOwnership;
 use super::nodes::plan::DesiredNode;
-use crate::api::{
-    DeclaredPools, NoExecute, TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector,
-};
+use crate::api::{DeclaredPools, TaintMode, WindowsNodePolicy, in_one_line, node_selector};
 use crate::cluster::cache::UNREADABLE_ANNOTATION;
 use crate::cluster::node::NodeView;
 use crate::model::label_selector::LabelSelector;
@@ -55,32 +53,7 @@ impl NodePolicy {
                 Some(in_one_line(&wrong, LONGEST_PROBLEM)),
             ),
         };
-        let spec = &stored.spec.taints;
-        let mut left_out = Vec::new();
-        let mut taints: Vec<Taint> = Vec::new();
-        for taint in &spec.required {
-            let required = Taint {
-                key: taint.key.clone(),
-                value: taint.value.clone(),
-                effect: taint.effect.as_str().to_owned(),
-            };
-            // The API server rejects both; a policy may have been stored before its schema did.
-            if taint.effect == TaintEffect::NoExecute && spec.no_execute == NoExecute::Forbidden {
-                left_out.push(format!(
-                    "spec.taints.required: {required} is ignored, because NoExecute evicts running pods: set \
-                     spec.taints.noExecute: Allowed if that is what you want"
-                ));
-            } else if taints
-                .iter()
-                .any(|t| t.key == required.key && t.effect == required.effect)
-            {
-                left_out.push(format!(
-                    "spec.taints.required: {required} is ignored, because a node can carry only one taint of each key and effect"
-                ));
-            } else {
-                taints.push(required);
-            }
-        }
+        let (taints, mut left_out) = stored.spec.taints.usable();
         let pools = DeclaredPools::of(&stored.spec).problems.into_iter();
         left_out.extend(pools.map(|problem| problem.message));
         Some(NodePolicy {

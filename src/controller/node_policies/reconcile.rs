@@ -1,6 +1,6 @@
 //! One reconcile pass: writes what is due, and reports the result in the status of the policies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -23,6 +23,7 @@ use crate::cluster::cache::ClusterCache;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::node::NodeView;
+use crate::cluster::pool_history::undeclared;
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
 
@@ -89,11 +90,12 @@ impl NodeController {
             }
         }
         let (by_policy, _) = assess(&nodes, &resolver, view.kubernetes);
+        alarms.extend(
+            self.guard_cache
+                .update(&resolver, &by_policy, &nodes, snapshot)
+                .await,
+        );
         for policy in resolver.policies.iter() {
-            let Some(waiting) = by_policy.get(&policy.name) else {
-                continue;
-            };
-            alarms.extend(self.guard_cache.update(policy, waiting, &nodes, snapshot).await);
             if let Some(cleared) = self.guard_cache.cleared(&policy.name) {
                 resolver.cleared.insert(policy.name.clone(), cleared.clone());
             }
@@ -105,6 +107,7 @@ impl NodeController {
         let nodes = self.nodes_now(view);
         let (by_policy, _) = assess(&nodes, &resolver, view.kubernetes);
         let gone = resolver.others_are_gone;
+        let undeclared = undeclared(&view.nodes, &snapshot.facts);
         alarms.extend(
             self.classes
                 .pass(snapshot, &resolver.policies, gone, &nodes)
@@ -112,7 +115,15 @@ impl NodeController {
         );
         for policy in resolver.policies.iter() {
             let of_policy = by_policy.get(&policy.name).cloned().unwrap_or_default();
-            let known = self.known(policy, &of_policy);
+            let selects = |node: &&String| {
+                view.nodes
+                    .get(*node)
+                    .is_some_and(|node| policy.selects(&node.labels))
+            };
+            let known = PolicyFacts {
+                undeclared: undeclared.iter().filter(selects).cloned().collect(),
+                ..self.known(policy, &of_policy)
+            };
             alarms.extend(self.statuses.write(policy, &of_policy, &known).await);
         }
         alarms.extend(self.assumed.until());
@@ -246,6 +257,7 @@ impl NodeController {
                 .filter(|node| self.back_off.is_restless(node) && !self.failures.contains_key(*node))
                 .cloned()
                 .collect(),
+            undeclared: BTreeSet::new(),
             classes: self.classes.of_policy(&policy.name),
         }
     }

@@ -89,7 +89,9 @@ pub struct ClassesOfPolicy {
     pub names: Vec<String>,
     /// Notes that are not problems.
     pub notes: Vec<String>,
-    /// Problems.
+    /// Classes that another policy has under the same name with another handler.
+    pub conflicts: Vec<String>,
+    /// Other problems.
     pub problems: Vec<String>,
 }
 
@@ -121,6 +123,7 @@ pub fn plan(
         .filter(|(_, class)| OwnedClass::of(class).is_some_and(|owned| held.contains(&*owned.policy)))
         .map(|(name, _)| name.clone())
         .collect();
+    let mut wanted = Vec::new();
     for policy in policies.iter().filter(|policy| is_managing(policy)) {
         let mut state = ClassesOfPolicy::default();
         if held.contains(&*policy.name) {
@@ -141,7 +144,12 @@ pub fn plan(
             )
             .map(AsRef::as_ref)
             .collect();
-        for desired in desired(policy, &of_policy, absent, existing, &mut state) {
+        let desired = desired(policy, &of_policy, absent, existing, &mut state);
+        wanted.push((policy, desired, state));
+    }
+    separate(&mut wanted);
+    for (policy, desired, mut state) in wanted {
+        for desired in desired {
             if !taken.insert(desired.name.clone()) {
                 continue;
             }
@@ -160,6 +168,51 @@ pub fn plan(
     plan.changes
         .extend(undesired_classes(existing, policies, &taken, others_are_gone));
     plan
+}
+
+/// What the policies want, in order: of two with the same name, the first policy has the class.
+type WantedClasses<'p> = Vec<(&'p NodePolicy, Vec<DesiredClass>, ClassesOfPolicy)>;
+
+/// Keeps one class of each name. If the policies want different handlers, the class selects only nodes of the policy that
+/// has it, because the other nodes lack its handler.
+fn separate(wanted: &mut WantedClasses<'_>) {
+    for at in 1..wanted.len() {
+        let (firsts, rest) = wanted.split_at_mut(at);
+        let Some((_, classes, state)) = rest.first_mut() else {
+            return;
+        };
+        classes.retain(|class| {
+            let of_name = |first: &&mut (&NodePolicy, Vec<DesiredClass>, ClassesOfPolicy)| {
+                first.1.iter().any(|other| other.name == class.name)
+            };
+            let Some((policy, others, of_first)) = firsts.iter_mut().find(of_name) else {
+                return true;
+            };
+            let Some(other) = others.iter_mut().find(|other| other.name == class.name) else {
+                return true;
+            };
+            if other.handler == class.handler {
+                state.notes.push(format!("{} is the class of the policy {}", class.name, policy.name));
+                return false;
+            }
+            state.conflicts.push(format!(
+                "{} is the class of the policy {}, with the handler {} instead of {}: choose another \
+                 spec.runtimeClasses.namePattern, or the same handler",
+                class.name, policy.name, other.handler, class.handler
+            ));
+            let labels = policy.stored.spec.node_selector.match_labels.iter().flatten();
+            let before = other.node_selector.len();
+            other.node_selector.extend(labels.map(|(key, value)| (key.clone(), value.clone())));
+            if other.node_selector.len() == before && policy.stored.spec.node_selector.match_labels.is_none() {
+                of_first.problems.push(format!(
+                    "{}: it also selects nodes of another policy that wants another handler: give this policy \
+                     spec.nodeSelector.matchLabels",
+                    class.name
+                ));
+            }
+            false
+        });
+    }
 }
 
 fn is_managing(policy: &NodePolicy) -> bool {

@@ -9,9 +9,9 @@ use super::guard::GuardResult;
 use super::node_state::{FaultyNodes, NodesOfPolicy};
 use super::policies::NodePolicy;
 use super::runtime_classes::ClassesOfPolicy;
-use crate::api::{BuildCount, DriftedNode, TaintMode, WindowsNodePolicyStatus};
+use crate::api::{BuildCount, DriftedNode, TAINTS_BLOCKED, TaintMode, WindowsNodePolicyStatus};
 use crate::controller::conditions::{ConditionUpdate, EventPolicy, conditions};
-use crate::model::text::{cut, list};
+use crate::model::text::{count, cut, list};
 
 pub mod write;
 
@@ -31,6 +31,8 @@ pub struct PolicyFacts {
     pub failures: Vec<String>,
     /// Nodes whose labels or taints another writer changes again and again.
     pub restless: Vec<String>,
+    /// Its nodes that an autoscaler may remove, and whose pool nothing names.
+    pub undeclared: BTreeSet<String>,
     /// The state of its RuntimeClasses; `None` if it manages none.
     pub classes: Option<ClassesOfPolicy>,
 }
@@ -106,6 +108,7 @@ fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> V
         overlapping(policy, nodes),
         unsupported(nodes),
         faulty(nodes),
+        undeclared(known),
     ];
     updates.extend(known.classes.as_ref().map(classes));
     updates
@@ -237,7 +240,7 @@ fn blocked(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> C
         _ => (Vec::new(), "WorkloadsAffected"),
     };
     let quiet = "no taint is withheld";
-    let mut update = where_any("TaintsBlocked", &parts, reason, "NoWorkloadsAffected", quiet);
+    let mut update = where_any(TAINTS_BLOCKED, &parts, reason, "NoWorkloadsAffected", quiet);
     if let (GuardResult::Refused { brief, .. }, true) = (&known.guarded, update.is_bad) {
         update.brief = cut(brief, LONGEST_BRIEF).into_owned();
     }
@@ -310,6 +313,25 @@ fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
     update.with_events(EventPolicy::Turns)
 }
 
+/// The condition for nodes that are forgotten when they are gone. Nothing is wrong while they are there, so it does not affect
+/// `Ready`.
+fn undeclared(known: &PolicyFacts) -> ConditionUpdate {
+    let nodes = &known.undeclared;
+    let part = format!(
+        "{} ({}) have no pool label, and something may remove them all: with the last one, Transom forgets what it knows of \
+         their pool; declare a pool in spec.pools, or name one of their labels in spec.poolLabels",
+        count(nodes.len(), "Windows node"),
+        list(nodes, NAMED)
+    );
+    let parts: Vec<String> = (!nodes.is_empty()).then_some(part).into_iter().collect();
+    let quiet = "every node that may be removed has a pool label or a declared pool";
+    let update = where_any("UndeclaredPools", &parts, "NoPoolLabel", "PoolsKnown", quiet);
+    ConditionUpdate {
+        is_bad: false,
+        ..update
+    }
+}
+
 fn fault_parts(faults: &FaultyNodes) -> Vec<String> {
     let parts = faults.iter().map(|((message, remedy), nodes)| {
         let names = list(nodes, NAMED);
@@ -319,16 +341,28 @@ fn fault_parts(faults: &FaultyNodes) -> Vec<String> {
 }
 
 fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {
+    let problems: Vec<String> = classes
+        .conflicts
+        .iter()
+        .chain(&classes.problems)
+        .cloned()
+        .collect();
     let mut message = match classes.names.as_slice() {
+        [] if !classes.conflicts.is_empty() => "it has no class".to_owned(),
         [] => "there is no Windows node, and no class, yet".to_owned(),
         names => names.join(", "),
     };
-    for more in classes.problems.iter().chain(&classes.notes) {
+    for more in problems.iter().chain(&classes.notes) {
         message.push_str("; ");
         message.push_str(more);
     }
-    let brief = in_brief(&classes.problems, &message);
-    let unmet = (!classes.problems.is_empty()).then(|| ("ReconcileFailed", message.clone()));
+    let brief = in_brief(&problems, &message);
+    let reason = if classes.conflicts.is_empty() {
+        "ReconcileFailed"
+    } else {
+        "Conflicted"
+    };
+    let unmet = (!problems.is_empty()).then(|| (reason, message.clone()));
     ConditionUpdate {
         brief,
         ..ConditionUpdate::expect_true(CLASSES_READY, unmet, ("Reconciled", &message))

@@ -84,7 +84,7 @@ impl StoredImages {
         Some(KnownFacts { images, facts })
     }
 
-    /// An owner was evaluated with this. What is not known is looked up, at a lower priority than for reviews, and the
+    /// Records that an owner was evaluated with these facts. Images that are not known are looked up, and the
     /// owner is evaluated again when something else becomes known.
     pub fn used(&self, known: KnownFacts) {
         if let Some(state) = &self.0 {

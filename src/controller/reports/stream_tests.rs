@@ -27,7 +27,7 @@ use crate::model::policy::ImageEvidence;
 use crate::model::policy::Policy;
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::process::metrics::{Metrics, Reconciles};
-use crate::registry::service::{ImageService, NoCredentials, ServiceLimits};
+use crate::registry::service::{ImageService, NoCredentials};
 use crate::registry::{RegistryClient, RegistryConfig};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
@@ -603,13 +603,7 @@ fn image_service(registry: &str) -> ImageService {
     let registries = RegistryPatterns::parse([registry]).unwrap();
     let client = RegistryClient::new(RegistryConfig::default()).unwrap();
     let metrics = Metrics::new("0", None);
-    ImageService::new(
-        client,
-        registries,
-        NoCredentials,
-        ServiceLimits::default(),
-        &metrics,
-    )
+    ImageService::new(client, registries, NoCredentials, &metrics)
 }
 
 /// The rules of the last written report on an owner.

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::model::build::Build;
+use crate::model::facts::NamespaceFacts;
 use crate::model::node::{Host, OS_LABEL, Taint};
 use crate::model::object::ReviewStage;
-use crate::model::policy::{IgnoredFields, PlacementMode};
+use crate::model::policy::{IgnoredFields, PlacementMode, PlacementParts};
 use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 use crate::rules::{MOST_OF_A_RULE, Resolver};
@@ -104,7 +105,14 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
                 assert_eq!((decision, open), (passes, reported), "{case} {let_be}");
             }
             let (decision, open, removed) = evaluated(kind, &over, &with(IgnoredFields::Remove));
-            assert_eq!((decision, open, removed), (passes, vec![], vec![rule]), "{case}");
+            // The controller of a DaemonSet reads os.name from the template: without it Pod Security may require the field.
+            let stays = kind == Kind::DaemonSet && ["capabilities", "seccomp-profile"].contains(&rule);
+            let (left, gone) = if stays {
+                (vec![rule], vec![])
+            } else {
+                (vec![], vec![rule])
+            };
+            assert_eq!((decision, open, removed), (passes, left, gone), "{case}");
         }
     }
 }
@@ -695,4 +703,244 @@ fn removal_leaves_no_finding_behind_that_was_too_many_to_keep() {
         .collect();
     let [open] = open[..] else { panic!("{open:?}") };
     assert_eq!(open.beyond.len(), MOST_OF_A_RULE);
+}
+
+/// Removes the fields of a pod that the restricted profile requires of Linux pods, in a namespace with these labels. Returns
+/// the removed fields, whether the pod says Windows afterwards, and the rules that warn or deny.
+fn of_restricted(
+    kind: Kind,
+    over: &Value,
+    labels: &[(&str, &str)],
+    policy: &Policy,
+) -> (Vec<String>, bool, Vec<(&'static str, Action)>) {
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let labels = labels
+        .iter()
+        .map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), (*value).to_owned()));
+    let namespace = NamespaceFacts {
+        labels: labels.collect(),
+        ..NamespaceFacts::default()
+    };
+    std::sync::Arc::make_mut(&mut facts.namespaces).insert("shop".to_owned(), namespace);
+    let mut all = spec(&json!({
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, "fsGroup": 1, "runAsNonRoot": true},
+        "containers": [{"name": "web", "image": "registry.example.com/web:1", "securityContext": {
+            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}));
+    json_patch::merge(&mut all, over.get("spec").unwrap_or(&json!({})));
+    let mut json: Value = serde_json::from_str(&object(kind, &all)).unwrap();
+    json["metadata"] = over["metadata"].clone();
+    json["metadata"]["namespace"] = "shop".into();
+    let json = json.to_string();
+    let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
+    let evaluation = evaluate(&subject, &facts, policy);
+    let removed = evaluation
+        .removed
+        .iter()
+        .filter_map(|path| Some(path.to_string().rsplit_once('.')?.1.to_owned()));
+    let says_windows = evaluation
+        .edits
+        .iter()
+        .any(|edit| edit.path().to_string().ends_with("spec.os"));
+    let open = evaluation.open().filter(|finding| finding.action >= Action::Warn);
+    (
+        removed.collect(),
+        says_windows,
+        open.map(|finding| (finding.rule.name, finding.action)).collect(),
+    )
+}
+
+/// Source: kubernetes, pod-security-admission: the restricted profile requires three fields, except with
+/// `spec.os.name: windows`, and of that since 1.25.
+#[test]
+#[allow(clippy::too_many_lines)] // one table of cases
+fn what_pod_security_may_require_stays_in_a_pod_that_does_not_say_windows() {
+    let three = ["allowPrivilegeEscalation", "capabilities", "seccompProfile"];
+    let (none, profile) = (json!({}), |profile| vec![("enforce", profile)]);
+    let of_daemon_set = json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]}});
+    let sysctls = json!({"spec": {"securityContext": {"sysctls": [{"name": "a", "value": "1"}]}}});
+    let old = vec![("enforce", "restricted"), ("enforce-version", "v1.24")];
+    let new = vec![("enforce", "restricted"), ("enforce-version", "v1.25")];
+    let without_os_name = PlacementParts {
+        os_field: false,
+        ..PlacementParts::ALL
+    };
+    let withheld = with(IgnoredFields::Remove);
+    let no_os_name = Policy {
+        parts: without_os_name,
+        ..withheld.clone()
+    };
+    let unplaced = Policy {
+        placement: PlacementMode::Disabled,
+        ..withheld.clone()
+    };
+    let dry = Policy {
+        placement: PlacementMode::DryRun,
+        ..withheld.clone()
+    };
+    for (case, kind, over, labels, policy, says_windows, stays) in [
+        (
+            "placed",
+            Kind::Pod,
+            &none,
+            profile("restricted"),
+            &withheld,
+            true,
+            false,
+        ),
+        ("placed, 1.25", Kind::Pod, &none, new, &withheld, true, false),
+        ("placed, 1.24", Kind::Pod, &none, old, &withheld, false, true),
+        (
+            "placed by its pods",
+            Kind::Deployment,
+            &none,
+            profile("restricted"),
+            &withheld,
+            false,
+            false,
+        ),
+        (
+            "of a DaemonSet",
+            Kind::Pod,
+            &of_daemon_set,
+            profile("restricted"),
+            &withheld,
+            false,
+            true,
+        ),
+        (
+            "of a DaemonSet, default profile",
+            Kind::Pod,
+            &of_daemon_set,
+            vec![],
+            &withheld,
+            false,
+            true,
+        ),
+        (
+            "of a DaemonSet, unknown value",
+            Kind::Pod,
+            &of_daemon_set,
+            profile("Baseline"),
+            &withheld,
+            false,
+            true,
+        ),
+        (
+            "of a DaemonSet, baseline",
+            Kind::Pod,
+            &of_daemon_set,
+            profile("baseline"),
+            &withheld,
+            false,
+            false,
+        ),
+        (
+            "of a DaemonSet, privileged",
+            Kind::Pod,
+            &of_daemon_set,
+            profile("privileged"),
+            &withheld,
+            false,
+            false,
+        ),
+        (
+            "DaemonSet",
+            Kind::DaemonSet,
+            &none,
+            profile("restricted"),
+            &withheld,
+            false,
+            true,
+        ),
+        (
+            "no OSName",
+            Kind::Pod,
+            &none,
+            profile("restricted"),
+            &no_os_name,
+            false,
+            true,
+        ),
+        (
+            "no OSName",
+            Kind::Deployment,
+            &none,
+            profile("restricted"),
+            &no_os_name,
+            false,
+            true,
+        ),
+        (
+            "withheld",
+            Kind::Pod,
+            &sysctls,
+            profile("restricted"),
+            &withheld,
+            false,
+            true,
+        ),
+        (
+            "no placement",
+            Kind::Pod,
+            &none,
+            profile("restricted"),
+            &unplaced,
+            false,
+            true,
+        ),
+        (
+            "dry placement",
+            Kind::Pod,
+            &none,
+            profile("restricted"),
+            &dry,
+            false,
+            true,
+        ),
+    ] {
+        let case = format!("{case}: {kind}");
+        let (mut removed, says, open) = of_restricted(kind, over, &labels, policy);
+        removed.sort();
+        assert_eq!(says, says_windows, "{case}");
+        assert!(removed.contains(&"fsGroup".to_owned()), "{case}: {removed:?}");
+        let found: Vec<&str> = removed
+            .iter()
+            .map(String::as_str)
+            .filter(|field| three.contains(field))
+            .collect();
+        assert_eq!(found, if stays { &[][..] } else { &three[..] }, "{case}");
+        // What stays is ignored by Windows: the pod is not denied for it.
+        let of_three = open.into_iter().filter(|(rule, _)| {
+            ["allow-privilege-escalation", "capabilities", "seccomp-profile"].contains(rule)
+        });
+        let of_three: Vec<Action> = of_three.map(|(_, action)| action).collect();
+        assert_eq!(
+            of_three,
+            if stays { vec![Action::Warn; 3] } else { vec![] },
+            "{case}"
+        );
+    }
+}
+
+/// In a user namespace the restricted profile accepts root.
+#[test]
+fn a_user_namespace_that_pod_security_relies_on_stays() {
+    let restricted = [("enforce", "restricted")];
+    let removed = |over: Value| {
+        let over = json!({ "spec": over });
+        of_restricted(Kind::Pod, &over, &restricted, &with(IgnoredFields::Remove))
+            .0
+            .contains(&"hostUsers".to_owned())
+    };
+    assert!(removed(
+        json!({"hostUsers": true, "securityContext": {"runAsNonRoot": null}})
+    ));
+    assert!(removed(json!({"hostUsers": false})));
+    assert!(!removed(
+        json!({"hostUsers": false, "securityContext": {"runAsNonRoot": null}})
+    ));
+    assert!(!removed(
+        json!({"hostUsers": false, "securityContext": {"runAsUser": 0}})
+    ));
 }

@@ -6,10 +6,12 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::{AdmissionStage, evaluate, untolerated};
+use crate::engine::{AdmissionStage, evaluate, infer_os, untolerated};
 use crate::model::edit::to_json_patch;
+use crate::model::extended_resources::OfferedResources;
 use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
 use crate::model::image_facts::{ImageFacts, ImageVariant};
+use crate::model::json_types::Quantity;
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
 use crate::model::object::{Editable, Object, ReviewStage};
 use crate::model::pod::Toleration;
@@ -106,7 +108,9 @@ fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
                 let text = pod.to_string();
                 let mut subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
                 subject.editable = Editable::Pod;
-                let message = untolerated(&subject, &all, &facts, policy, AdmissionStage::Placed);
+                let inference = infer_os(&subject, &facts, policy);
+                let placed = AdmissionStage::Placed;
+                let message = untolerated(&subject, &inference, &all, &facts, policy, placed);
                 let edits = evaluate(&subject, &facts, policy).edits;
                 assert_eq!(
                     message,
@@ -438,7 +442,7 @@ const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 #[test]
 fn an_address_is_requested_only_when_every_settled_node_that_the_pod_reaches_offers_one() {
     let offering = |mut host: Host| {
-        host.offers_private_ipv4 = true;
+        host.offered = OfferedResources::of_pool([PRIVATE_IPV4_RESOURCE]);
         host
     };
     let new = |mut host: Host| {
@@ -487,6 +491,52 @@ fn an_address_is_requested_only_when_every_settled_node_that_the_pod_reaches_off
             requests,
             "{hosts:?} {spec}: {edits}"
         );
+    }
+}
+
+/// A GPU pool of one build beside plain nodes of another: the pod's selectors match both, the GPU decides.
+#[test]
+fn an_extended_resource_decides_which_nodes_a_pod_reaches() {
+    const DIRECTX: &str = "microsoft.com/directx";
+    let amount = |amount: &'static str| {
+        let allocatable = [("cpu", "4"), (DIRECTX, amount)].map(|(name, n)| (name, Quantity(n.into())));
+        OfferedResources::of_node(
+            allocatable
+                .into_iter()
+                .filter(|(name, n)| *name == "cpu" || !n.0.is_empty()),
+        )
+    };
+    let node = |name: &str, build, offered: &'static str| Host {
+        offered: amount(offered),
+        ..windows(name, build, &[], &[])
+    };
+    let gpu = |mut spec: Value| {
+        spec["containers"][0]["resources"] = json!({"limits": {DIRECTX: "1"}});
+        spec
+    };
+    let policy = Policy::standalone();
+    let needs_build = |hosts: &[Host], spec: &Value| {
+        edits_beside(hosts, &[], &policy, None, spec).contains("windows-build")
+    };
+    let plain = node("w19", 17763, "");
+    let both = [plain.clone(), node("g22", 20348, "1")];
+    assert!(needs_build(&both, &image(LTSC2022)));
+    assert!(
+        !needs_build(&both, &gpu(image(LTSC2022))),
+        "only the right node has one"
+    );
+    // A device plugin that restarts, and a node that is new, may offer it soon.
+    for hosts in [
+        [node("w19", 17763, "0"), both[1].clone()],
+        [
+            Host {
+                is_settled: false,
+                ..plain
+            },
+            both[1].clone(),
+        ],
+    ] {
+        assert!(needs_build(&hosts, &gpu(image(LTSC2022))), "{hosts:?}");
     }
 }
 
@@ -736,5 +786,42 @@ fn a_runtime_class_is_set_for_the_only_build_that_a_registry_lists() {
     ] {
         let edits = edits_by_registry(&policy, Some(class.clone()), versions);
         assert_eq!(edits.contains("runtimeClassName"), given, "{versions:?}: {edits}");
+    }
+}
+
+#[test]
+fn host_process_pods_get_the_toleration_of_every_build() {
+    let tainted = [Taint::no_schedule("os", "windows")];
+    let hosts = [
+        windows("w19", 17763, &[], &[]),
+        windows("w22", 20348, &[], &tainted),
+    ];
+    let spec = json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true,
+        "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
+    let edits = edits(&hosts, &Policy::standalone(), None, &spec);
+    assert!(edits.contains("tolerations"), "{edits}");
+}
+
+#[test]
+fn pods_that_are_created_while_a_taint_is_rolled_out_tolerate_it() {
+    let taint = [Taint::no_schedule("os", "windows")];
+    let expected = |mut host: Host| {
+        host.expected_taints = taint.to_vec();
+        host
+    };
+    let (w19, w22) = (windows("w19", 17763, &[], &[]), windows("w22", 20348, &[], &[]));
+    let has_it = windows("w19", 17763, &[], &taint);
+    let spread = json!({"topologySpreadConstraints": [{"topologyKey": "kubernetes.io/hostname", "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor"}]});
+    for (hosts, tolerates) in [
+        (vec![expected(w19.clone()), expected(w22.clone())], true),
+        (vec![has_it, expected(w22.clone())], true),
+        // Another client contests it on one pool, so an untested build stays open.
+        (vec![w19, expected(w22)], false),
+    ] {
+        for spec in [json!({}), spread.clone()] {
+            let edits = edits(&hosts, &Policy::standalone(), None, &spec);
+            assert_eq!(edits.contains("tolerations"), tolerates, "{hosts:?}: {edits}");
+        }
     }
 }

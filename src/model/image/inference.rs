@@ -2,7 +2,7 @@
 
 use jiff::civil::Date;
 
-use super::{ImageRef, linux};
+use super::{ImageRef, linux, windows};
 use crate::model::build::{Build, Release};
 
 /// What the text of a reference shows about the operating system. It is weak evidence: authors choose tags freely.
@@ -77,6 +77,10 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
         {
             return OsHint::None;
         }
+        // `linux-amd64` is the variant for Linux.
+        (None, Some(token)) if linux::has_windows_variants(image) && !token.eq_ignore_ascii_case("linux") => {
+            return OsHint::None;
+        }
         (None, Some(token)) => return OsHint::LinuxTag(token),
         (None, None) => {}
     }
@@ -90,6 +94,10 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
 fn windows_token<'a>(image: &ImageRef<'a>) -> Option<&'a str> {
     let by_any_author = tokens(image.tag).find(|(before, token)| is_windows_token(before, token));
     if let Some((_, token)) = by_any_author {
+        return Some(token);
+    }
+    let of_publisher = || tokens(image.tag).find(|(_, token)| windows::is_tag_word(image, token));
+    if let Some((_, token)) = of_publisher() {
         return Some(token);
     }
     // Microsoft publishes no cross compilers: in its tags the word itself is evidence (`ciprod:win-3.1.25`), and so is
@@ -128,7 +136,7 @@ pub fn is_certainly_linux(image: &ImageRef<'_>) -> bool {
 /// `windows-ltsc-2022` and `windows-amd64-1809`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) are used only if
 /// Microsoft publishes the image and its repository or another word of the tag shows that it is a Windows image; an
 /// author's own `1809` may be the version of the application. All of them are whole dash-separated tokens (`v1809` is
-/// not). A tag with two builds has none, and so does one that also indicates Linux.
+/// not). A year of a product such as SQL Server is none. A tag with two builds has none, and so does one that also indicates Linux.
 pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
     if image.tag.is_some_and(|tag| linux_token(tag).is_some()) {
         return None;
@@ -152,8 +160,12 @@ pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
 fn build_tokens<'a>(image: &ImageRef<'a>) -> impl Iterator<Item = (&'a str, &'a str, Option<Build>)> {
     let words = || image.tag.into_iter().flat_map(|tag| tag.split('-'));
     let bare = image.is_microsoft() && (image.is_windows_only_repository() || words().any(is_windows_word));
+    let has_years = windows::is_product_with_years(image);
     tokens(image.tag).map(move |(before, token)| {
-        let build = if let Some((_, build)) = glued(token) {
+        let is_year = || VENDORS_NAMES.iter().any(|(name, _)| token.ends_with(name));
+        let build = if has_years && !is_ltsc(token) && is_year() {
+            None
+        } else if let Some((_, build)) = glued(token) {
             Some(build)
         } else if is_ltsc(token) {
             build_of(token)
@@ -399,7 +411,7 @@ mod tests {
             corp.example/app:1-nanoserver-21h2 => 20348 21h2 ?
             corp.example/app:windows-2022-amd64 => 20348 2022 ?
             corp.example/app:1-windows-arm64-2025 => 26100 2025 ?
-            corp.example/mssql:windows-2016 => 14393 2016 ?
+            corp.example/mssql:windows-2016 => -
             corp.example/app:v1-windows-1809-amd64 => 17763 1809 ?
             corp.example/app:v1-windows2019 => 17763 windows2019 ?
             corp.example/app:1.0-winltsc2022 => 20348 winltsc2022 ?
@@ -451,6 +463,11 @@ mod tests {
             corp.example/app:windows-2022-servercore-2019 => -
             mcr.microsoft.com/mssql/server:2022-latest => -
             corp.example/app:ltsc2019-ltsc2022 => -
+            corp.example/sqlserver:windows-2019 => -
+            corp.example/sqlserver:windows2019 => -
+            corp.example/mssql-server:2019-windows-2019 => -
+            corp.example/sqlserver:2019-ltsc2022 => 20348 ltsc2022 ?
+            corp.example/sqlserver:2019-windowsservercore-1809 => 17763 1809 ?
             corp.example/app-ltsc2022:1.0 => -
             docker.io/library/microsoft:1809 => -
             ltsc2022 => -";
@@ -578,6 +595,21 @@ mod tests {
             mcr.microsoft.com/dotnet/aspnet:8.0-jammy-chiseled => LinuxTag jammy
             mcr.microsoft.com/dotnet/sdk:9.0-azurelinux3.0 => LinuxTag azurelinux3.0
             mcr.microsoft.com/dotnet/runtime:6.0-focal => LinuxTag focal
+            # Words that mean Windows in some repositories.
+            gcr.io/datadoghq/agent:7-servercore => WindowsTagToken servercore
+            datadog/agent:latest-servercore => WindowsTagToken servercore
+            public.ecr.aws/datadog/agent:7-servercore-jmx => WindowsTagToken servercore
+            datadog/agent:7 => None
+            corp.example/agent:7-servercore => None
+            grafana/agent:v0.44.2-windows => WindowsTagToken windows
+            grafana/agent:v0.44.2-linux-windows => None
+            corp.example/agent:v0.44.2-windows => None
+            quay.io/signalfx/splunk-otel-collector-windows:0.138.0 => WindowsOnlyRepository
+            corp.example/sqlserver:windows-2019 => WindowsTagToken 2019
+            # The same tag is for both systems.
+            k8sprow.azurecr.io/kubernetes-e2e-test-images/nginx:1.14-alpine => None
+            registry.k8s.io/e2e-test-images/nginx:1.14-alpine => None
+            registry.k8s.io/e2e-test-images/agnhost:2.40-linux-amd64 => LinuxTag linux
             mcr.microsoft.com/dotnet/aspnet:8.0 => DotnetLinuxOnly
             mcr.microsoft.com/dotnet/runtime:8.0.4-amd64 => DotnetLinuxOnly
             mcr.microsoft.com/dotnet/sdk:10.0 => DotnetLinuxOnly

@@ -177,6 +177,27 @@ pub(super) fn is_linux_only(image: &ImageRef<'_>) -> bool {
     })
 }
 
+/// Repositories with Windows variants under tags that name a Linux distribution (`nginx:1.14-alpine`): the registries that
+/// serve them, the path before the names, and the source of the claim.
+static WITH_WINDOWS_VARIANTS: &[(&[&str], &str)] = &[
+    // kubernetes/kubernetes test/images/*/BASEIMAGE lists windows/amd64 for each; test/images/busybox/Dockerfile_windows
+    // installs the tools that test/images/agnhost inherits.
+    (&["registry.k8s.io", "k8s.gcr.io"], "e2e-test-images/"),
+    (&["gcr.io"], "k8s-staging-e2e-test-images/"),
+    (&["gcr.io"], "kubernetes-e2e-test-images/"),
+    // kubernetes-sigs/windows-testing gce/prepull-*.yaml: the images of DaemonSets that select Windows nodes.
+    (&["k8sprow.azurecr.io"], "kubernetes-e2e-test-images/"),
+    (&["docker.io"], "e2eteam/"),
+];
+
+/// Whether a tag of this repository that names a Linux distribution may also be for Windows.
+pub(super) fn has_windows_variants(image: &ImageRef<'_>) -> bool {
+    WITH_WINDOWS_VARIANTS.iter().any(|(registries, path)| {
+        image.repository.starts_with(path)
+            && registries.iter().any(|registry| is_on(image.registry, registry))
+    })
+}
+
 /// Whether a token of a tag indicates Linux, optionally with a version appended: `alpine3.20`, `ubi9`, `azurelinux3.0`.
 pub(super) fn is_linux_token(token: &str) -> bool {
     let word = token.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');

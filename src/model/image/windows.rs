@@ -1,4 +1,5 @@
-//! Repositories that contain Windows images only, by name. The module `inference` has the words of tags.
+//! Repositories that contain Windows images, by name: only such images, under a word of the tag, or versions of a product
+//! that are not releases of Windows. The module `inference` has the words of tags.
 
 use super::{ImageRef, is_on};
 
@@ -21,13 +22,71 @@ static REPOSITORIES: &[(&[&str], &str)] = &[
         &["mcr.microsoft.com"],
         "oss/kubernetes/windows-host-process-containers-base-image",
     ),
+    // signalfx/splunk-otel-collector-chart docs/advanced-configuration.md: "all windows images are available in a separate
+    // repository".
+    (&["quay.io"], "signalfx/splunk-otel-collector-windows"),
+    // rancher/windows_exporter-package, in the chart rancher-windows-exporter of rancher/charts.
+    (&["docker.io"], "rancher/windows_exporter-package"),
     // MicrosoftDocs/azure-aks-docs articles/aks/use-windows-gpu.md.
     (&["mcr.microsoft.com"], "aks/aks-windows-gpu-device-plugin"),
 ];
 
-/// Whether the repository is listed here.
+/// Repositories with Windows images under a word of the tag that proves nothing in other repositories: the registries, the
+/// path, the word, and the source of the claim.
+static TAG_WORDS: &[(&[&str], &str, &str)] = &[
+    // DataDog/helm-charts charts/datadog/values.yaml, agents.image: `7.x.y-servercore`; `latest-servercore` too.
+    (
+        &["gcr.io", "eu.gcr.io", "asia.gcr.io"],
+        "datadoghq/agent",
+        "servercore",
+    ),
+    (&["docker.io", "public.ecr.aws"], "datadog/agent", "servercore"),
+    (
+        &["datadoghq.azurecr.io", "registry.datadoghq.com"],
+        "agent",
+        "servercore",
+    ),
+    // grafana/agent docs/sources/flow/get-started/install/docker.md: `latest-windows`, `v0.x.y-windows`.
+    (&["docker.io"], "grafana/agent", "windows"),
+];
+
+/// Products whose versions are years as well: the last part of the path, in any registry. In a tag like `windows-2019` the
+/// year can be that of the product. Source: the names of images that mcr.microsoft.com, Docker Hub and their docs use.
+static PRODUCTS_WITH_YEARS: &[&str] = &[
+    "buildtools",
+    "exchange",
+    "mssql",
+    "mssql-server",
+    "mssql-server-windows",
+    "mssql-server-windows-developer",
+    "mssql-server-windows-express",
+    "sharepoint",
+    "sql-server",
+    "sqlserver",
+    "sqlserver-developer",
+    "sqlserver-express",
+    "visualstudio",
+    "vs-buildtools",
+    "vsbuildtools",
+];
+
+/// Whether the repository contains Windows images only.
 pub(super) fn is_windows_only(image: &ImageRef<'_>) -> bool {
-    REPOSITORIES.iter().any(|(registries, path)| {
-        image.repository == *path && registries.iter().any(|registry| is_on(image.registry, registry))
-    })
+    (REPOSITORIES.iter()).any(|(registries, path)| is_at(image, registries, path))
+}
+
+/// Whether a word of the tag means Windows in this repository.
+pub(super) fn is_tag_word(image: &ImageRef<'_>, token: &str) -> bool {
+    (TAG_WORDS.iter())
+        .any(|(registries, path, word)| word.eq_ignore_ascii_case(token) && is_at(image, registries, path))
+}
+
+/// Whether a year in the tag can be the version of the product.
+pub(super) fn is_product_with_years(image: &ImageRef<'_>) -> bool {
+    let name = image.repository.rsplit('/').next().unwrap_or_default();
+    PRODUCTS_WITH_YEARS.contains(&name)
+}
+
+fn is_at(image: &ImageRef<'_>, registries: &[&str], path: &str) -> bool {
+    image.repository == path && registries.iter().any(|registry| is_on(image.registry, registry))
 }

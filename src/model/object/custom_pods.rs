@@ -104,8 +104,12 @@ pub(super) fn read(
 ) -> Result<(Vec<CustomPod>, Vec<NamedClaimTemplate<'static>>), ObjectError> {
     let mut object: Value =
         strict_json::from_str(json).map_err(|error| ObjectError::of(".".to_owned(), &error))?;
+    let mut shared = None;
     match layout {
-        PodLayout::Workflow(_) => without_parameters(&mut object, "{{"),
+        PodLayout::Workflow(path) => {
+            shared = Some(SharedTemplates::taken_from(&mut object, path));
+            without_parameters(&mut object, "{{");
+        }
         PodLayout::Task(_) | PodLayout::TaskRun | PodLayout::Pipeline(_) | PodLayout::PipelineRun => {
             without_parameters(&mut object, "$(");
         }
@@ -114,7 +118,12 @@ pub(super) fn read(
     let drafts = match layout {
         PodLayout::Template(path) => template(&object, path).into_iter().collect(),
         PodLayout::Configured(path) => vec![configured(kind, &object, path)?],
-        PodLayout::Workflow(path) => workflow(&object, path),
+        PodLayout::Workflow(path) => {
+            let shared = shared.iter();
+            shared
+                .flat_map(|shared| workflow(&object, path, shared))
+                .collect()
+        }
         PodLayout::Task(path) => task(&object, Path::of(path), &[]).into_iter().collect(),
         PodLayout::TaskRun => {
             let pod_template = Path::of(&["spec", "podTemplate"]);
@@ -328,79 +337,261 @@ fn configured(kind: Kind, object: &Value, path: &'static [&'static str]) -> Resu
     }
 }
 
-/// The pods of an Argo Workflow without parameters: one for each template with containers.
-fn workflow(object: &Value, path: &'static [&'static str]) -> Vec<PodDraft> {
+/// The pods of an Argo Workflow without parameters: one for each template with containers. `shared`: its templates and their
+/// defaults, with parameters.
+fn workflow(object: &Value, path: &'static [&'static str], shared: &SharedTemplates) -> Vec<PodDraft> {
     let workflow = Path::of(path);
     let templates = workflow.clone().field("templates");
-    let pods = items(object, &templates).filter_map(|(index, template)| {
-        workflow_pod(object, &workflow, item_at(&templates, index, template))
+    let list = shared.templates.as_array().into_iter().flatten().enumerate();
+    let pods = list.filter_map(|(index, template)| {
+        let mut merged = MergedTemplate::of(template, &shared.defaults);
+        // After the merge: a default does not replace a parameter.
+        without_parameters(&mut merged.template, "{{");
+        workflow_pod(object, &workflow, &item_at(&templates, index, template), &merged)
     });
     bounded(pods)
 }
 
-/// The pod of one template of a Workflow; `None` if it has none, or if a patch changes it.
-fn workflow_pod(object: &Value, workflow: &Path, template: Path) -> Option<PodDraft> {
-    let defaults = workflow.clone().field("templateDefaults");
-    let own = [template.clone(), defaults];
-    let all = [own[0].clone(), own[1].clone(), workflow.clone()];
-    let is_set = |name: &'static str, from: &[Path]| {
-        let mut from = from.iter();
-        from.any(|path| {
-            path.clone()
-                .field(name)
-                .get(object)
-                .is_some_and(|value| !is_empty(value))
-        })
+/// The templates of a Workflow, and their defaults.
+struct SharedTemplates {
+    templates: Value,
+    defaults: Value,
+}
+
+impl SharedTemplates {
+    /// Takes them out of an object.
+    fn taken_from(object: &mut Value, path: &[&str]) -> Self {
+        let spec = path.iter().try_fold(object, |value, field| value.get_mut(*field));
+        let mut spec = spec.and_then(Value::as_object_mut);
+        let mut take = |name| {
+            spec.as_mut()
+                .and_then(|spec| spec.remove(name))
+                .unwrap_or_default()
+        };
+        SharedTemplates {
+            templates: take("templates"),
+            defaults: take("templateDefaults"),
+        }
+    }
+}
+
+/// A template as Argo's controller merges the defaults into it: a strategic merge patch of the template on the defaults, in
+/// which only the type of the template remains.
+///
+/// Source: `workflow/controller/operator.go`, `mergedTemplateDefaultsInto`; `Template.SetType`.
+struct MergedTemplate {
+    template: Value,
+    /// What comes from the defaults: the path in the template, and that in the defaults.
+    of_defaults: Vec<(Path, Path)>,
+}
+
+impl MergedTemplate {
+    fn of(template: &Value, defaults: &Value) -> Self {
+        const TYPES: [&str; 10] = [
+            "steps",
+            "dag",
+            "container",
+            "script",
+            "containerSet",
+            "resource",
+            "data",
+            "suspend",
+            "http",
+            "plugin",
+        ];
+        let mut merged = MergedTemplate {
+            template: template.clone(),
+            of_defaults: Vec::new(),
+        };
+        let mut own = TYPES.into_iter().filter(|name| template.get(name).is_some());
+        let own_type = own.next();
+        for (name, default) in defaults.as_object().into_iter().flatten() {
+            let is_other_type = TYPES.contains(&name.as_str()) && own_type.is_some_and(|own| own != name);
+            if is_other_type || name == "name" || !merged.template.is_object() {
+                continue;
+            }
+            let at = step(&Path::ROOT, name);
+            let value = merged.template.get_mut(name.as_str()).map(Value::take);
+            let value = merge(value, default, (&at, &at), name, &mut merged.of_defaults);
+            if let Some(fields) = merged.template.as_object_mut() {
+                fields.insert(name.clone(), value);
+            }
+        }
+        merged
+    }
+
+    /// Replaces the places of fields that come from the defaults.
+    fn place(&self, draft: &mut PodDraft, template: &Path, defaults: &Path) {
+        let mut more = Vec::new();
+        for (at, place) in &mut draft.places.fields {
+            let Some(below) = place.below(template).map(|below| Path::ROOT.join(below)) else {
+                continue;
+            };
+            for (own, default) in &self.of_defaults {
+                if let Some(rest) = below.below(own) {
+                    *place = defaults.clone().join(default.segments()).join(rest);
+                    break;
+                }
+                if let Some(rest) = own.below(&below) {
+                    more.push((at.clone().join(rest), defaults.clone().join(default.segments())));
+                }
+            }
+        }
+        draft.places.fields.append(&mut more);
+    }
+}
+
+/// The key by which a strategic merge patch finds equal items of a list; `None` for lists that are replaced as a whole.
+fn merge_key(list: &str) -> Option<&'static str> {
+    match list {
+        "volumes" | "initContainers" | "sidecars" | "env" | "imagePullSecrets" => Some("name"),
+        "tolerations" => Some("key"),
+        "ports" => Some("containerPort"),
+        "volumeMounts" => Some("mountPath"),
+        "volumeDevices" => Some("devicePath"),
+        "hostAliases" => Some("ip"),
+        _ => None,
+    }
+}
+
+/// The path of a field of a template, or of a key of a map in it.
+fn step(path: &Path, name: &str) -> Path {
+    const FIELDS: [&str; 26] = [
+        "affinity",
+        "allowPrivilegeEscalation",
+        "capabilities",
+        "container",
+        "containerSet",
+        "containers",
+        "env",
+        "image",
+        "initContainers",
+        "metadata",
+        "nodeSelector",
+        "ports",
+        "privileged",
+        "resources",
+        "runAsGroup",
+        "runAsNonRoot",
+        "runAsUser",
+        "script",
+        "seLinuxOptions",
+        "seccompProfile",
+        "securityContext",
+        "sidecars",
+        "tolerations",
+        "volumeMounts",
+        "volumes",
+        "windowsOptions",
+    ];
+    let field = FIELDS.into_iter().find(|field| *field == name);
+    let path = path.clone();
+    field.map_or_else(|| path.clone().key(name), |field| path.clone().field(field))
+}
+
+/// A value merged over its default. Fields that are empty are not set: Go omits them. `at`: their paths. `name`: that of the
+/// field.
+fn merge(
+    value: Option<Value>,
+    default: &Value,
+    (at, of): (&Path, &Path),
+    name: &str,
+    of_defaults: &mut Vec<(Path, Path)>,
+) -> Value {
+    let Some(value) = value.filter(|value| !is_empty(value)) else {
+        of_defaults.push((at.clone(), of.clone()));
+        return default.clone();
     };
-    if is_set("podSpecPatch", &all) {
+    match (value, default) {
+        (Value::Object(mut fields), Value::Object(defaults)) => {
+            for (key, default) in defaults {
+                let paths = (&step(at, key), &step(of, key));
+                let merged = merge(fields.remove(key), default, paths, key, of_defaults);
+                fields.insert(key.clone(), merged);
+            }
+            Value::Object(fields)
+        }
+        (Value::Array(mut items), Value::Array(defaults)) => {
+            let Some(merge_key) = merge_key(name) else {
+                return Value::Array(items);
+            };
+            let written = items.len();
+            for (index, default) in defaults.iter().enumerate().take(MOST_CONTAINERS) {
+                let of = of.clone().item(index);
+                let same = |item: &Value| item.get(merge_key) == default.get(merge_key);
+                let found = items.iter().take(written).position(same);
+                if let Some((found, item)) = found.and_then(|found| Some((found, items.get_mut(found)?))) {
+                    let at = at.clone().item(found);
+                    *item = merge(Some(item.take()), default, (&at, &of), "", of_defaults);
+                } else {
+                    of_defaults.push((at.clone().item(items.len()), of));
+                    items.push(default.clone());
+                }
+            }
+            Value::Array(items)
+        }
+        (value, _) => value,
+    }
+}
+
+/// The pod of one template of a Workflow; `None` if it has none, or if a patch changes it.
+fn workflow_pod(
+    object: &Value,
+    workflow: &Path,
+    template: &Path,
+    merged: &MergedTemplate,
+) -> Option<PodDraft> {
+    let is_set = |value: Option<&Value>| value.is_some_and(|value| !is_empty(value));
+    let own = |name: &str| merged.template.get(name);
+    let patch_of_workflow = workflow.clone().field("podSpecPatch");
+    if is_set(own("podSpecPatch")) || is_set(patch_of_workflow.get(object)) {
         return None;
     }
     let mut draft = PodDraft::new(workflow.clone(), template.clone().field("metadata"));
     for name in ["container", "script"] {
-        if let Some(place) = own
-            .iter()
-            .map(|path| path.clone().field(name))
-            .find(|path| path.get(object).is_some())
-        {
-            let mut container = place.get(object).cloned().unwrap_or_default();
+        if let Some(container) = own(name) {
+            let mut container = container.clone();
             if let Some(container) = container.as_object_mut() {
                 container.insert("name".to_owned(), "main".into());
             }
-            draft.append("containers", container, place);
+            draft.append("containers", container, template.clone().field(name));
         }
     }
-    draft.append_all(
-        "containers",
-        object,
-        &template.clone().fields(&["containerSet", "containers"]),
-    );
+    // Of the template, as merged.
+    let append_own = |draft: &mut PodDraft, list: &'static str, from: &'static [&'static str]| {
+        let items = Path::of(from);
+        let place = template.clone().fields(from);
+        for (index, item) in self::items(&merged.template, &items).take(MOST_CONTAINERS) {
+            draft.append(list, item.clone(), item_at(&place, index, item));
+        }
+    };
+    append_own(&mut draft, "containers", &["containerSet", "containers"]);
     if !draft.spec.contains_key("containers") {
         return None;
     }
-    draft.append_all("containers", object, &template.clone().field("sidecars"));
-    draft.append_all(
-        "initContainers",
-        object,
-        &template.clone().field("initContainers"),
-    );
+    append_own(&mut draft, "containers", &["sidecars"]);
+    append_own(&mut draft, "initContainers", &["initContainers"]);
     for name in ["nodeSelector", "affinity", "tolerations", "securityContext"] {
-        draft.take(object, name, &all);
+        if let Some(value) = own(name).filter(|value| !is_empty(value)) {
+            draft.spec.insert(name.to_owned(), value.clone());
+            let place = template.clone().field(name);
+            draft.places.fields.push((Path::of(&[name]), place));
+        } else {
+            draft.take(object, name, std::slice::from_ref(workflow));
+        }
     }
     for name in ["hostNetwork", "dnsPolicy", "dnsConfig"] {
         draft.take(object, name, std::slice::from_ref(workflow));
     }
-    draft.append_all("volumes", object, &template.clone().field("volumes"));
+    append_own(&mut draft, "volumes", &["volumes"]);
     draft.append_all("volumes", object, &workflow.clone().field("volumes"));
     let claims = workflow.clone().field("volumeClaimTemplates");
     for (index, claim) in items(object, &claims) {
         let volume = json!({"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": ""}});
         draft.append("volumes", volume, claims.clone().item(index));
     }
-    draft.metadata = template
-        .field("metadata")
-        .get(object)
-        .cloned()
-        .unwrap_or_default();
+    draft.metadata = own("metadata").cloned().unwrap_or_default();
+    merged.place(&mut draft, template, &workflow.clone().field("templateDefaults"));
     Some(draft)
 }
 
@@ -535,6 +726,81 @@ mod tests {
             !pods.is_empty() && volumes <= MOST_VALUES + 4_000,
             "{} {volumes}",
             pods.len()
+        );
+    }
+
+    #[test]
+    fn the_defaults_of_templates_are_merged_as_argo_merges_them() {
+        let object = json!({"spec": {
+            "nodeSelector": {"of": "workflow"},
+            "templateDefaults": {
+                "nodeSelector": {"kubernetes.io/os": "windows", "disk": "hdd"},
+                "tolerations": [{"key": "os", "value": "windows"}, {"key": "team", "value": "a"}],
+                "container": {"image": "default", "env": [{"name": "A", "value": "1"}],
+                    "securityContext": {"runAsUser": 1}},
+                "sidecars": [{"name": "log", "image": "log"}],
+            },
+            "templates": [
+                {"name": "main", "nodeSelector": {"disk": "ssd"}, "tolerations": [{"key": "team", "value": "b"}],
+                    "container": {"image": "own", "env": [{"name": "B"}]}},
+                {"name": "script", "script": {"image": "own"}},
+                {"name": "steps", "steps": [[{"name": "a", "template": "main"}]]},
+                {"name": "by-parameter", "nodeSelector": {"kubernetes.io/os": "{{inputs.parameters.os}}"},
+                    "container": {"image": "own"}},
+            ],
+        }});
+        let pods = pods(Kind::Workflow, &object);
+        let [main, script, by_parameter] = pods.as_slice() else {
+            panic!("the template of steps has no pod: {}", pods.len());
+        };
+        let spec = &main.template.spec;
+        let labels = spec.node_selector.to_owned_map();
+        let labels: Vec<(&str, &str)> = (labels.iter())
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(labels, [("disk", "ssd"), ("kubernetes.io/os", "windows")]);
+        let tolerations = spec.tolerations.iter();
+        let tolerations = tolerations.map(|it| it.value.as_deref().unwrap().to_owned());
+        assert_eq!(tolerations.collect::<Vec<_>>(), ["b", "windows"]);
+        let container = &spec.containers[0];
+        assert_eq!(container.image.as_deref(), Some("own"));
+        let env: Vec<&str> = container.env.iter().map(|variable| &*variable.name).collect();
+        assert_eq!(env, ["B", "A"]);
+        assert_eq!(spec.containers.len(), 2);
+        let at = |fields: &[&'static str]| Path::of(TEMPLATE).field("spec").fields(fields);
+        let first = at(&["containers"]).item(0);
+        for (path, place) in [
+            (first.clone().field("image"), "spec.templates[0].container.image"),
+            (
+                first.fields(&["securityContext", "runAsUser"]),
+                "spec.templateDefaults.container.securityContext.runAsUser",
+            ),
+            (
+                at(&["nodeSelector"]).key("disk"),
+                "spec.templates[0].nodeSelector[disk]",
+            ),
+            (
+                at(&["nodeSelector"]).key("kubernetes.io/os"),
+                "spec.templateDefaults.nodeSelector[kubernetes.io/os]",
+            ),
+            (
+                at(&["containers"]).item(1).field("image"),
+                "spec.templateDefaults.sidecars[0].image",
+            ),
+        ] {
+            assert_eq!(main.place(&path).to_string(), place, "{path}");
+        }
+        // Only the type of the template remains.
+        let images = script
+            .template
+            .spec
+            .containers
+            .iter()
+            .map(|it| it.image.as_deref().unwrap());
+        assert_eq!(images.collect::<Vec<_>>(), ["own", "log"]);
+        assert_eq!(
+            by_parameter.template.spec.node_selector.get("kubernetes.io/os"),
+            None
         );
     }
 

@@ -4,7 +4,7 @@
 //! compares what is before the first and after the last one, because the cost of `contains` grows with both texts.
 
 use super::{CONTAINERS, IMAGE, containers, quoted};
-use crate::model::registry_patterns::{DOCKER_HUB, RegistryPattern, RegistryPatterns};
+use crate::model::registry_patterns::{DOCKER_HUB, DOCKER_HUB_ALIASES, RegistryPattern, RegistryPatterns};
 
 /// What the first part of a reference without a registry is not; `h` is that part in lower case.
 const OF_DOCKER_HUB: &str = "\
@@ -47,7 +47,9 @@ fn is_on(pattern: &RegistryPattern) -> String {
         let mut names = each(&|name| quoted(&name), host);
         let mut or_no_registry = String::new();
         if host == DOCKER_HUB && pattern.port().is_none() {
-            names.extend(each(&|name| quoted(&name), "index.docker.io"));
+            for alias in DOCKER_HUB_ALIASES {
+                names.extend(each(&|name| quoted(&name), alias));
+            }
             or_no_registry = format!(" || {OF_DOCKER_HUB}");
         }
         return format!("(h in [{}]{or_no_registry})", names.join(", "));
@@ -89,7 +91,9 @@ mod tests {
         ] {
             assert_eq!(test_of(pattern), test, "{pattern}");
         }
-        assert!(test_of("docker.io").contains("'index.docker.io'"));
+        for alias in DOCKER_HUB_ALIASES {
+            assert!(test_of("docker.io").contains(&quoted(alias)) && test_of(alias) == test_of("docker.io"));
+        }
         assert!(test_of("docker.io").contains(OF_DOCKER_HUB));
         assert!(!test_of("docker.io:5000").contains(OF_DOCKER_HUB));
     }

@@ -223,13 +223,13 @@ impl ImageCache {
         }
     }
 
-    /// The answer about a tag denied something: it is looked up again, unless it is newer than this.
-    pub fn doubt(&mut self, key: &ImageKey, at_least: Duration, now: Instant) -> bool {
+    /// Makes the answer about a tag due for another look-up, unless it is younger than `min_age`. Returns whether it did.
+    pub fn expire_tag(&mut self, key: &ImageKey, min_age: Duration, now: Instant) -> bool {
         let answer = (self.entries.get_mut(key)).and_then(|entry| entry.answer.as_mut());
         let Some(answer) = answer.filter(|_| !key.is_immutable()) else {
             return false;
         };
-        let is_old = now.saturating_duration_since(answer.at) >= at_least;
+        let is_old = now.saturating_duration_since(answer.at) >= min_age;
         if is_old {
             answer.ttl = Duration::ZERO;
         }

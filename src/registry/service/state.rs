@@ -2,6 +2,7 @@
 //! given the time; every collection in it is bounded.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,69 +11,36 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
-use super::cache::{CacheLimits, ImageCache, KnownContent, LookupOrigin, Recalled};
+use super::cache::{CacheLimits, ImageCache, LookupOrigin};
 use super::key::{Access, ImageKey};
-use super::queue::{Job, JobQueue, Priority};
+use super::queue::{Job, JobQueue};
 use crate::model::image_facts::ImageFacts;
 use crate::process::token_bucket::TokenBucket;
 
-/// The bounds of the service.
-#[derive(Clone, Copy, Debug)]
-pub struct ServiceLimits {
-    /// The bounds of the cache.
-    pub cache: CacheLimits,
-    /// Look-ups that wait, in all.
-    pub queued: usize,
-    /// Look-ups that wait in the background, in all: the rest is for reviews.
-    pub queued_background: usize,
-    /// Look-ups of one namespace that wait.
-    pub queued_by_namespace: usize,
-    /// Look-ups that run at the same time.
-    pub running: usize,
-    /// Look-ups that run at the same time only for registries of which no other one runs: the rest of
-    /// [`running`](Self::running) is for all.
-    pub running_reserve: usize,
-    /// Look-ups of one registry that run at the same time.
-    pub running_by_registry: usize,
-    /// The same for a registry that is slow, fails, or has not answered yet.
-    pub running_by_slow_registry: usize,
-    /// Look-ups of all such registries together that run at the same time.
-    pub running_by_slow_registries: usize,
-    /// Look-ups for one namespace that run at the same time.
-    pub running_by_namespace: usize,
-    /// Look-ups of one registry per second, and the burst.
-    pub registry_rate: (u32, u32),
-    /// Look-ups for one namespace per second, and the burst.
-    pub namespace_rate: (u32, u32),
-    /// Registries that are known at the same time: a pattern can match any number.
-    pub registries: usize,
-}
-
-impl Default for ServiceLimits {
-    fn default() -> Self {
-        ServiceLimits {
-            cache: CacheLimits {
-                entries: 20_000,
-                bytes: 32 << 20,
-            },
-            queued: 2_048,
-            queued_background: 1_536,
-            queued_by_namespace: 512,
-            running: 16,
-            running_reserve: 4,
-            running_by_registry: 8,
-            running_by_slow_registry: 2,
-            running_by_slow_registries: 6,
-            running_by_namespace: 8,
-            registry_rate: (20, 100),
-            namespace_rate: (5, 300),
-            registries: 1_024,
-        }
-    }
-}
-
-/// From which time on a look-up is slow: an index with all its configurations takes less, from any continent.
-const SLOW: Duration = Duration::from_secs(5);
+/// The bounds of the cache.
+const CACHE: CacheLimits = CacheLimits {
+    entries: 20_000,
+    bytes: 32 << 20,
+};
+/// Look-ups that wait, in all. Those of stored objects use at most half, here and in each namespace.
+const QUEUED: usize = 2_048;
+/// Look-ups of one namespace that wait.
+const QUEUED_BY_NAMESPACE: usize = 512;
+/// Look-ups that run at the same time.
+const RUNNING: usize = 16;
+/// Look-ups of one registry that run at the same time, once it has answered promptly.
+const RUNNING_BY_REGISTRY: usize = 6;
+/// Look-ups that run at the same time for all other registries together. Each of them has one: it can take half a
+/// minute.
+const RUNNING_NOT_PROMPT: usize = 6;
+/// A look-up that takes less is prompt: an index with all its configurations takes less, from any continent.
+const PROMPT: Duration = Duration::from_secs(5);
+/// Look-ups of one registry per second, and the burst.
+const REGISTRY_RATE: (u32, u32) = (20, 100);
+/// Look-ups for the reviews of one namespace per second, and the burst.
+pub const NAMESPACE_RATE: (u32, u32) = (5, 300);
+/// Registries that are known at the same time: a pattern can match any number.
+const REGISTRIES: usize = 1_024;
 /// Namespaces that are counted separately at the same time.
 const NAMESPACES: usize = 1_024;
 /// All others are counted together. No namespace has this name.
@@ -139,10 +107,8 @@ pub enum LookupOutcome {
 pub enum Next {
     /// Run this look-up.
     Start(Job),
-    /// Nothing before this time, unless something is queued or ends.
-    At(Instant),
-    /// Nothing until something is queued or ends.
-    Idle,
+    /// Nothing before this time, if there is one, unless something is queued or ends.
+    Wait(Option<Instant>),
 }
 
 /// A registry that does not answer.
@@ -156,25 +122,25 @@ pub struct UnreachableRegistry {
     pub message: String,
 }
 
-/// A look-up that waits or runs, for those who wait for it.
+/// A look-up that waits or runs.
 #[derive(Debug)]
 struct Pending {
     /// Dropped when the look-up ends.
     done: watch::Sender<()>,
-    registry: Arc<str>,
-    namespace: Arc<str>,
-    priority: Priority,
     created: Instant,
+    /// The namespace that asked first.
+    namespace: Arc<str>,
+    /// What asked; `Review` if any review did.
+    origin: LookupOrigin,
 }
 
 impl Pending {
-    fn of(job: &Job) -> Self {
+    fn of(job: &Job, origin: LookupOrigin, now: Instant) -> Self {
         Pending {
             done: watch::channel(()).0,
-            registry: Arc::clone(&job.registry),
+            created: now,
             namespace: Arc::clone(&job.namespace),
-            priority: job.priority,
-            created: job.created,
+            origin,
         }
     }
 }
@@ -184,11 +150,11 @@ struct Registry {
     queue: JobQueue,
     breaker: Breaker,
     bucket: TokenBucket,
-    /// The look-ups that run, with the times at which they began.
-    running: HashMap<ImageKey, Instant>,
-    /// Whether its last look-up was answered, and within [`SLOW`].
+    /// The number of look-ups that run.
+    running: usize,
+    /// Whether its last look-up was answered, and within [`PROMPT`].
     is_prompt: bool,
-    /// The look-up that finds out whether it answers again.
+    /// The look-up that finds out whether it answers again. It does not wait in the queue.
     trial: Option<Job>,
     used: Instant,
     /// Since when Transom's own credentials are refused what they could read before, and the reason.
@@ -196,10 +162,42 @@ struct Registry {
 }
 
 impl Registry {
-    /// Whether it is slow, fails, or has not answered yet: its look-ups hold their slots for long.
-    fn is_slow(&self, now: Instant) -> bool {
-        let mut began = self.running.values();
-        !self.is_prompt || began.any(|began| now.saturating_duration_since(*began) >= SLOW)
+    fn new(now: Instant) -> Self {
+        Registry {
+            queue: JobQueue::default(),
+            breaker: Breaker::default(),
+            bucket: TokenBucket::new(REGISTRY_RATE.0, REGISTRY_RATE.1),
+            running: 0,
+            is_prompt: false,
+            trial: None,
+            used: now,
+            refused: None,
+        }
+    }
+
+    /// The look-up to run next, and whether it waited in the queue. `not_prompt`: the look-ups that run for registries
+    /// that are not prompt.
+    ///
+    /// # Errors
+    /// None before this time, if there is one.
+    fn next(&mut self, not_prompt: usize, now: Instant) -> Result<(Job, bool), Option<Instant>> {
+        let has_slot = if self.is_prompt {
+            self.running < RUNNING_BY_REGISTRY
+        } else {
+            self.running == 0 && not_prompt < RUNNING_NOT_PROMPT
+        };
+        let retry = self.breaker.retry().filter(|_| self.trial.is_some());
+        let is_trial = retry.is_some_and(|retry| retry <= now);
+        if !has_slot || (self.queue.is_empty() && !is_trial) {
+            return Err(retry.filter(|retry| *retry > now));
+        }
+        self.bucket.take(now).map_err(|wait| Some(now + wait))?;
+        let trial = self.trial.take_if(|_| is_trial);
+        let is_queued = trial.is_none();
+        let job = trial.or_else(|| self.queue.pop()).ok_or(None)?;
+        self.running += 1;
+        self.used = now;
+        Ok((Job { since: now, ..job }, is_queued))
     }
 }
 
@@ -216,67 +214,39 @@ pub struct Finished {
 struct Namespace {
     bucket: TokenBucket,
     queued: usize,
-    running: usize,
-    used: Instant,
 }
 
 /// The state of all look-ups.
 #[derive(Debug)]
 pub struct ServiceState {
-    limits: ServiceLimits,
-    cache: ImageCache,
+    /// What is known.
+    pub cache: ImageCache,
     pending: HashMap<ImageKey, Pending>,
     registries: BTreeMap<Arc<str>, Registry>,
     namespaces: HashMap<Arc<str>, Namespace>,
     queued: usize,
     running: usize,
     /// The registry that was served last.
-    last: Option<Arc<str>>,
+    last: Arc<str>,
 }
 
 impl ServiceState {
     /// Nothing is known.
-    pub fn new(limits: ServiceLimits) -> Self {
+    pub fn new() -> Self {
         ServiceState {
-            cache: ImageCache::new(limits.cache),
-            limits,
+            cache: ImageCache::new(CACHE),
             pending: HashMap::new(),
             registries: BTreeMap::new(),
             namespaces: HashMap::new(),
             queued: 0,
             running: 0,
-            last: None,
+            last: "".into(),
         }
-    }
-
-    /// The cache.
-    pub fn cache(&self) -> &ImageCache {
-        &self.cache
     }
 
     /// The number of look-ups that wait.
     pub fn queued(&self) -> usize {
         self.queued
-    }
-
-    /// What is known of an image.
-    pub fn recall(&mut self, key: &ImageKey, origin: LookupOrigin, now: Instant) -> Recalled {
-        self.cache.recall(key, origin, now)
-    }
-
-    /// See [`ImageCache::doubt`].
-    pub fn doubt(&mut self, key: &ImageKey, at_least: Duration, now: Instant) -> bool {
-        self.cache.doubt(key, at_least, now)
-    }
-
-    /// See [`ImageCache::known_content`].
-    pub fn known_content(&mut self, key: &ImageKey) -> Option<KnownContent> {
-        self.cache.known_content(key)
-    }
-
-    /// Transom's credentials have changed.
-    pub fn credentials_changed(&mut self) {
-        self.cache.credentials_changed();
     }
 
     /// Resolves when the look-up of a key ends, if it waits or runs for less than `patience`.
@@ -286,7 +256,8 @@ impl ServiceState {
         is_new.then(|| pending.done.subscribe())
     }
 
-    /// Queues a look-up, if it does not wait or run yet.
+    /// Queues a look-up, if it does not wait or run yet. In the line of its namespace, those of reviews come first: pods
+    /// may be created any moment.
     ///
     /// # Errors
     /// Why it was not queued.
@@ -295,23 +266,21 @@ impl ServiceState {
         key: &ImageKey,
         registry: &str,
         namespace: &str,
-        priority: Priority,
+        origin: LookupOrigin,
         now: Instant,
     ) -> Result<(), Dropped> {
+        let is_review = origin == LookupOrigin::Review;
         if let Some(pending) = self.pending.get_mut(key) {
-            if priority < pending.priority {
-                pending.priority = priority;
-                if let Some(known) = self.registries.get_mut(&pending.registry) {
-                    known.queue.promote(key, &pending.namespace);
+            if is_review && pending.origin != origin {
+                pending.origin = origin;
+                if let Some(known) = self.registries.get_mut(registry) {
+                    known.queue.advance(key, &pending.namespace);
                 }
             }
             return Ok(());
         }
-        let most = match priority {
-            Priority::Review => self.limits.queued,
-            Priority::Background => self.limits.queued_background,
-        };
-        if self.queued >= most {
+        let share = if is_review { 1 } else { 2 };
+        if self.queued >= QUEUED / share {
             return Err(Dropped::QueueFull);
         }
         let known = self.registries.get(registry);
@@ -319,125 +288,73 @@ impl ServiceState {
             return Err(Dropped::RegistryUnavailable);
         }
         // Before a registry is remembered: one namespace must not displace the registries of others.
-        let share = self.limits.queued_by_namespace;
-        let namespace = self.share_of(namespace, now);
-        let asking = self.namespace(&namespace, now);
-        // What is stored is bounded by its share and by the rate of its registry; the rate of the namespace is for reviews.
-        let has_room = match priority {
-            Priority::Review => asking.queued < share && asking.bucket.take(now).is_ok(),
-            Priority::Background => asking.queued < share / 2,
-        };
-        if !has_room {
+        let (name, asking) = self.namespace(namespace, now);
+        // The rate is for reviews only: the number of stored objects is bounded.
+        if asking.queued >= QUEUED_BY_NAMESPACE / share || is_review && asking.bucket.take(now).is_err() {
             return Err(Dropped::NamespaceLimit);
         }
         let job = Job {
             key: key.clone(),
             registry: registry.into(),
-            namespace: Arc::clone(&namespace),
-            priority,
-            created: now,
+            namespace: name,
+            since: now,
         };
-        let pending = Pending::of(&job);
-        self.registry(registry, now)?.queue.push(job);
-        self.pending.insert(key.clone(), pending);
-        self.namespace(&namespace, now).queued += 1;
+        let pending = Pending::of(&job, origin, now);
+        self.registry(registry, now)?.queue.push(job, is_review);
+        if let Some(asking) = self.namespaces.get_mut(&pending.namespace) {
+            asking.queued += 1;
+        }
         self.queued += 1;
+        self.pending.insert(key.clone(), pending);
         Ok(())
     }
 
-    /// The look-up to run next.
+    /// The look-up to run next: of the registries in turn, and of the namespaces of each in turn.
     pub fn next(&mut self, now: Instant) -> Next {
-        if self.running >= self.limits.running {
-            return Next::Idle;
+        if self.running >= RUNNING {
+            return Next::Wait(None);
         }
-        let mut soonest: Option<Instant> = None;
-        let last = self.last.clone();
-        let slow: usize = (self.registries.values())
-            .filter(|registry| registry.is_slow(now))
-            .map(|registry| registry.running.len())
+        let not_prompt = (self.registries.values())
+            .filter(|registry| !registry.is_prompt)
+            .map(|registry| registry.running)
             .sum();
-        // The registries after the last one, and then those up to it.
-        let after = |name: &Arc<str>| last.as_ref().is_none_or(|last| name > last);
-        let names: Vec<Arc<str>> = (self.registries.keys().filter(|name| after(name)))
-            .chain(self.registries.keys().filter(|name| !after(name)))
-            .cloned()
-            .collect();
-        for name in names {
-            match self.next_of(&name, slow, now) {
-                Next::Start(job) => {
-                    self.last = Some(name);
-                    return Next::Start(job);
+        let mut soonest: Option<Instant> = None;
+        let last = Arc::clone(&self.last);
+        for turn in [(Excluded(&last), Unbounded), (Unbounded, Included(&last))] {
+            for (name, registry) in self.registries.range_mut::<Arc<str>, _>(turn) {
+                match registry.next(not_prompt, now) {
+                    Ok((job, is_queued)) => {
+                        self.last = Arc::clone(name);
+                        self.starts(&job, is_queued, now);
+                        return Next::Start(job);
+                    }
+                    Err(at) => soonest = at.into_iter().chain(soonest).min(),
                 }
-                Next::At(at) => soonest = Some(soonest.map_or(at, |soonest| soonest.min(at))),
-                Next::Idle => (),
             }
         }
-        soonest.map_or(Next::Idle, Next::At)
+        Next::Wait(soonest)
     }
 
-    /// Whether a registry has a slot for one more look-up. One that is slow holds its slots for up to half a minute each,
-    /// so that it gets few, and all of these together leave most slots to the others. `slow`: the look-ups of slow
-    /// registries that run.
-    fn has_slot(&self, registry: &Registry, slow: usize, now: Instant) -> bool {
-        let limits = &self.limits;
-        let own = registry.running.len();
-        if own > 0 && self.running + limits.running_reserve >= limits.running {
-            return false;
-        }
-        if registry.is_slow(now) {
-            own < limits.running_by_slow_registry && slow < limits.running_by_slow_registries
-        } else {
-            own < limits.running_by_registry
-        }
-    }
-
-    /// The look-up of a registry to run next. `slow`: the look-ups of slow registries that run.
-    fn next_of(&mut self, name: &Arc<str>, slow: usize, now: Instant) -> Next {
-        let has_slot = (self.registries.get(name)).is_some_and(|registry| self.has_slot(registry, slow, now));
-        let namespaces = &self.namespaces;
-        let most = self.limits.running_by_namespace;
-        let may = |name: &str| namespaces.get(name).is_none_or(|it| it.running < most);
-        let Some(registry) = self.registries.get_mut(name) else {
-            return Next::Idle;
-        };
-        let trial = registry.breaker.retry().filter(|_| registry.trial.is_some());
-        let is_trial = trial.is_some_and(|retry| retry <= now);
-        let has_job = !registry.breaker.is_open() && registry.queue.has(may);
-        if !has_slot || !(is_trial || has_job) {
-            return trial.filter(|retry| *retry > now).map_or(Next::Idle, Next::At);
-        }
-        if let Err(wait) = registry.bucket.take(now) {
-            return Next::At(now + wait);
-        }
-        let trial = registry.trial.take_if(|_| is_trial);
-        // The same image may have been requested again meanwhile.
-        let job = if let Some(job) = trial.filter(|job| !self.pending.contains_key(&job.key)) {
-            let job = Job { created: now, ..job };
-            self.pending.insert(job.key.clone(), Pending::of(&job));
-            job
-        } else {
-            let Some(job) = registry.queue.pop(may) else {
-                return Next::Idle;
-            };
-            self.queued -= 1;
-            if let Some(asking) = self.namespaces.get_mut(&job.namespace) {
-                asking.queued -= 1;
-            }
-            job
-        };
-        registry.running.insert(job.key.clone(), now);
-        registry.used = now;
+    fn starts(&mut self, job: &Job, is_queued: bool, now: Instant) {
         self.running += 1;
-        self.namespace(&Arc::clone(&job.namespace), now).running += 1;
-        Next::Start(job)
+        if is_queued {
+            self.leaves_queue(job);
+        }
+        // A trial is pending only if it was requested again.
+        let pending = || Pending::of(job, LookupOrigin::Stored, now);
+        self.pending.entry(job.key.clone()).or_insert_with(pending);
+    }
+
+    fn leaves_queue(&mut self, job: &Job) {
+        self.queued -= 1;
+        if let Some(asking) = self.namespaces.get_mut(&job.namespace) {
+            asking.queued -= 1;
+        }
     }
 
     /// Records how a look-up ended.
     pub fn finish(&mut self, job: &Job, outcome: LookupOutcome, now: Instant) -> Finished {
         self.running = self.running.saturating_sub(1);
-        if let Some(asking) = self.namespaces.get_mut(&job.namespace) {
-            asking.running = asking.running.saturating_sub(1);
-        }
         // Those who wait continue when the state is unlocked.
         self.pending.remove(&job.key);
         let (key, namespace) = (&job.key, &job.namespace);
@@ -466,9 +383,8 @@ impl ServiceState {
         let Some(registry) = self.registries.get_mut(&job.registry) else {
             return finished;
         };
-        let began = registry.running.remove(key);
-        let is_timely = began.is_some_and(|began| now.saturating_duration_since(began) < SLOW);
-        registry.is_prompt = failed.is_none() && is_timely;
+        registry.running = registry.running.saturating_sub(1);
+        registry.is_prompt = failed.is_none() && now.saturating_duration_since(job.since) < PROMPT;
         let Some((message, retry_after)) = failed else {
             registry.trial = None;
             if is_answer && job.key.access == Access::Shared {
@@ -480,25 +396,18 @@ impl ServiceState {
             return finished;
         };
         registry.breaker.failed(message, retry_after, now);
-        registry.trial.get_or_insert_with(|| Job {
-            priority: Priority::Background,
-            ..job.clone()
-        });
+        registry.trial.get_or_insert_with(|| job.clone());
         if registry.breaker.is_open() {
-            let dropped = registry.queue.drain();
-            for job in dropped {
-                self.queued -= 1;
+            for job in registry.queue.drain() {
+                self.leaves_queue(&job);
                 self.pending.remove(&job.key);
-                if let Some(asking) = self.namespaces.get_mut(&job.namespace) {
-                    asking.queued -= 1;
-                }
             }
         }
         finished
     }
 
-    /// The registries that have not answered, or have refused what Transom could read before, for at least this long. Without those that never answered, unless `named`:
-    /// a wildcard matches names that do not exist.
+    /// The registries that have not answered, or have refused what Transom could read before, for at least this long.
+    /// Without those that never answered, unless `named`: a wildcard matches names that do not exist.
     pub fn unreachable(
         &self,
         at_least: Duration,
@@ -506,16 +415,12 @@ impl ServiceState {
         now: Instant,
     ) -> Vec<UnreachableRegistry> {
         let unreachable = self.registries.iter().filter_map(|(name, registry)| {
-            let refused = || {
-                registry
-                    .refused
-                    .as_ref()
-                    .map(|(since, message)| (*since, message.as_str()))
-            };
-            let (since, message) = registry.breaker.failing().or_else(refused)?;
+            let refused = registry.refused.as_ref();
+            let refused = refused.map(|(since, message)| (*since, message.as_str()));
+            let (since, message) = registry.breaker.failing().or(refused)?;
             let since = now.saturating_duration_since(since);
-            let counts = registry.breaker.has_answered() || named(name);
-            (since >= at_least && counts).then(|| UnreachableRegistry {
+            let is_expected = registry.breaker.has_answered() || named(name);
+            (since >= at_least && is_expected).then(|| UnreachableRegistry {
                 registry: Arc::clone(name),
                 since,
                 message: message.to_owned(),
@@ -525,29 +430,16 @@ impl ServiceState {
     }
 
     fn registry(&mut self, name: &str, now: Instant) -> Result<&mut Registry, Dropped> {
-        if !self.registries.contains_key(name) {
-            if self.registries.len() >= self.limits.registries {
-                self.forget_a_registry()?;
-            }
-            let (rate, burst) = self.limits.registry_rate;
-            let new = Registry {
-                queue: JobQueue::default(),
-                breaker: Breaker::default(),
-                bucket: TokenBucket::new(rate, burst),
-                running: HashMap::new(),
-                is_prompt: false,
-                trial: None,
-                refused: None,
-                used: now,
-            };
-            self.registries.insert(name.into(), new);
+        if !self.registries.contains_key(name) && self.registries.len() >= REGISTRIES {
+            self.forget_a_registry()?;
         }
-        self.registries.get_mut(name).ok_or(Dropped::TooManyRegistries)
+        let known = self.registries.entry(name.into());
+        Ok(known.or_insert_with(|| Registry::new(now)))
     }
 
     /// Forgets the registry that was used longest ago: first one that never answered.
     fn forget_a_registry(&mut self) -> Result<(), Dropped> {
-        let idle = (self.registries.iter()).filter(|(_, it)| it.running.is_empty() && it.queue.is_empty());
+        let idle = (self.registries.iter()).filter(|(_, it)| it.running == 0 && it.queue.is_empty());
         let first = idle.min_by_key(|(_, it)| (it.breaker.has_answered(), it.used));
         let name = first.map(|(name, _)| Arc::clone(name));
         let name = name.ok_or(Dropped::TooManyRegistries)?;
@@ -555,38 +447,22 @@ impl ServiceState {
         Ok(())
     }
 
-    /// The name under which the look-ups for a namespace are counted: its own, or a common one if too many namespaces
+    /// A namespace, and the name under which its look-ups are counted: its own, or a common one if too many namespaces
     /// ask at the same time.
-    fn share_of(&mut self, name: &str, now: Instant) -> Arc<str> {
-        if let Some((known, _)) = self.namespaces.get_key_value(name) {
-            return Arc::clone(known);
-        }
-        if self.namespaces.len() >= NAMESPACES {
-            let (rate, burst) = self.limits.namespace_rate;
-            // After this time without a look-up its burst is full again.
-            let full = Duration::from_secs(u64::from(burst / rate.max(1)) + 1);
+    fn namespace(&mut self, name: &str, now: Instant) -> (Arc<str>, &mut Namespace) {
+        let is_new = !self.namespaces.contains_key(name);
+        if is_new && self.namespaces.len() >= NAMESPACES {
             self.namespaces
-                .retain(|_, it| it.queued + it.running > 0 || now.saturating_duration_since(it.used) < full);
+                .retain(|_, it| it.queued > 0 || !it.bucket.is_full(now));
         }
-        if self.namespaces.len() >= NAMESPACES {
-            return OTHERS.into();
-        }
-        name.into()
-    }
-
-    fn namespace(&mut self, name: &Arc<str>, now: Instant) -> &mut Namespace {
-        let (rate, burst) = self.limits.namespace_rate;
-        let known = self
-            .namespaces
-            .entry(Arc::clone(name))
-            .or_insert_with(|| Namespace {
-                bucket: TokenBucket::new(rate, burst),
-                queued: 0,
-                running: 0,
-                used: now,
-            });
-        known.used = now;
-        known
+        let is_one_too_many = is_new && self.namespaces.len() >= NAMESPACES;
+        let name: Arc<str> = if is_one_too_many { OTHERS } else { name }.into();
+        let known = self.namespaces.entry(Arc::clone(&name));
+        let asking = known.or_insert_with(|| Namespace {
+            bucket: TokenBucket::new(NAMESPACE_RATE.0, NAMESPACE_RATE.1),
+            queued: 0,
+        });
+        (name, asking)
     }
 }
 

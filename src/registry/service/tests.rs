@@ -14,8 +14,7 @@ fn service(registry: &str) -> (ImageService, Metrics) {
     };
     let metrics = Metrics::new("0.0.0", None);
     let client = RegistryClient::new(config).unwrap();
-    let limits = ServiceLimits::default();
-    let service = ImageService::new(client, registries, NoCredentials, limits, &metrics);
+    let service = ImageService::new(client, registries, NoCredentials, &metrics);
     (service, metrics)
 }
 
@@ -119,12 +118,11 @@ async fn many_references_of_one_namespace_use_bounded_memory() {
     for number in 0..50_000 {
         known(&service, &[&format!("{registry}/shop/web-{number}:1")]);
     }
-    let limits = ServiceLimits::default();
     let state = service.state();
     assert_eq!(
         state.queued(),
-        limits.namespace_rate.1 as usize,
+        state::NAMESPACE_RATE.1 as usize,
         "the burst of one namespace"
     );
-    assert_eq!((state.cache().len(), state.cache().bytes()), (0, 0));
+    assert_eq!((state.cache.len(), state.cache.bytes()), (0, 0));
 }

@@ -11,13 +11,19 @@ use super::super::sarif::{message, of_rule, tool, write_log};
 use super::Level;
 use crate::check::CheckOutcome;
 use crate::model::text::one_line;
+use crate::rules::documentation::DocumentationUrl;
 use crate::rules::{Rule, catalogue};
 
 /// Writes the report as SARIF.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
+pub fn check_sarif(
+    report: &Json,
+    outcome: &CheckOutcome,
+    documentation: Option<&DocumentationUrl>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let objects = || report.objects.iter();
     let is_found = |rule: &&Rule| {
         objects().any(|subject| {
@@ -31,7 +37,7 @@ pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
         })
     };
     let rules: Vec<&Rule> = catalogue().filter(is_found).collect();
-    let metadata: Vec<Value> = rules.iter().map(|rule| of_rule(rule)).collect();
+    let metadata: Vec<Value> = rules.iter().map(|rule| of_rule(rule, documentation)).collect();
     let results: Vec<Value> = objects()
         .flat_map(|object| {
             let subject = SarifObject {

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::model::severity::Severity;
-use crate::rules::{self, documentation};
+use crate::rules;
+use crate::rules::documentation::DocumentationUrl;
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult};
 
@@ -55,6 +56,8 @@ pub(super) struct FindingsLine<'r> {
     pub(super) rule: &'static str,
     /// Its id.
     pub(super) id: &'static str,
+    /// The link to its documentation, if that is published.
+    pub(super) url: Option<String>,
     /// The namespaces with a column, and the findings in each.
     pub(super) cells: Vec<(&'r str, Option<Cell>)>,
     /// The findings in the namespaces without a column.
@@ -67,25 +70,15 @@ pub(super) struct FindingsLine<'r> {
 pub(super) struct Crosstab<'r> {
     /// The namespaces with a column, by name.
     pub(super) namespaces: Vec<&'r str>,
-    /// The address of the page that documents the rules.
-    pub(super) page: String,
     /// How many namespaces share the last column.
     pub(super) others: usize,
     /// The rules, worst first, then the most frequent.
     pub(super) lines: Vec<FindingsLine<'r>>,
 }
 
-impl FindingsLine<'_> {
-    /// The URL of the rule's documentation, if it is published.
-    pub(super) fn url(&self) -> Option<String> {
-        let address = rules::find(self.id)?.address();
-        documentation::as_url(&address).map(str::to_owned)
-    }
-}
-
 impl<'r> Crosstab<'r> {
     /// The table of all counted findings.
-    pub(super) fn of(report: &'r ScanReport) -> Crosstab<'r> {
+    pub(super) fn of(report: &'r ScanReport, documentation: Option<&DocumentationUrl>) -> Crosstab<'r> {
         let counted = || {
             (report.owners.iter()).flat_map(|owner| {
                 let found = owner.findings.iter().filter(|found| counts(found));
@@ -98,6 +91,7 @@ impl<'r> Crosstab<'r> {
             let line = lines.entry(found.rule).or_insert_with(|| FindingsLine {
                 rule: found.rule,
                 id: found.id,
+                url: documentation.and_then(|published| Some(published.of_rule(rules::find(found.id)?))),
                 cells: namespaces.iter().map(|name| (*name, None)).collect(),
                 others: None,
                 total: Cell {
@@ -117,7 +111,6 @@ impl<'r> Crosstab<'r> {
         let mut lines: Vec<FindingsLine<'_>> = lines.into_values().collect();
         lines.sort_by_key(|line| Reverse((line.total.worst, line.total.count)));
         Crosstab {
-            page: documentation::page(),
             namespaces,
             others,
             lines,

@@ -13,6 +13,7 @@ use super::super::sarif::{message, of_rule, tool, write_log};
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
 use crate::rules::catalogue;
+use crate::rules::documentation::DocumentationUrl;
 use crate::scan::report::{PodFinding, PodProblem, ScanReport};
 use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 
@@ -20,8 +21,12 @@ use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn scan_sarif(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
-    let rules = SarifRules::of(report);
+pub fn scan_sarif(
+    report: &ScanReport,
+    documentation: Option<&DocumentationUrl>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let rules = SarifRules::of(report, documentation);
     let found = (report.owners.iter()).flat_map(|owner_result| {
         owner_result
             .findings
@@ -63,7 +68,7 @@ struct SarifRules {
 }
 
 impl SarifRules {
-    fn of(report: &ScanReport) -> Self {
+    fn of(report: &ScanReport, documentation: Option<&DocumentationUrl>) -> Self {
         let mut rules = SarifRules {
             metadata: Vec::new(),
             places: BTreeMap::new(),
@@ -75,7 +80,7 @@ impl SarifRules {
                 .flat_map(|owner_result| &owner_result.findings)
         };
         for rule in catalogue().filter(|rule| findings().any(|found| found.id == rule.id)) {
-            rules.add(rule.id, of_rule(rule));
+            rules.add(rule.id, of_rule(rule, documentation));
         }
         for wrong in PodProblem::ALL {
             if report.pods.iter().any(|pod| pod.problem == wrong) {

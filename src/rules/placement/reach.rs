@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::facts::RuntimeClassFacts;
-use crate::model::node::{Host, Labels, OWN_LABELS, Taint};
+use crate::model::node::{Host, Labels, OWN_LABELS, PRIVATE_IPV4_RESOURCE, Taint};
 use crate::model::node_affinity::Match;
 use crate::model::os_selectors::is_build_label;
 use crate::rules::context::{KnownVersions, PodCx};
@@ -99,12 +99,14 @@ impl<'c> ImageBuilds<'c> {
 
 /// The constraints of a pod as the scheduler, or the controller of its DaemonSet, evaluates them.
 pub fn constraints<'c>(cx: &PodCx<'c>) -> Constraints<'c> {
-    let class = cx.runtime_class().filter(|_| !cx.is_daemonset_template());
-    Constraints::new(cx.spec, class)
+    if cx.is_daemonset_template() {
+        return Constraints::of_daemon_set(cx.spec);
+    }
+    Constraints::new(cx.spec, cx.runtime_class()).without_address()
 }
 
-/// The hosts that match the selectors of a pod. A pool with unknown labels matches unless one of its known labels
-/// contradicts.
+/// The hosts that match the selectors of a pod and offer the extended resources that it requests. A pool with unknown
+/// labels matches unless one of its known labels contradicts.
 pub fn matched<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
     let images = ImageBuilds::of(cx);
     let constraints = constraints(cx);
@@ -342,7 +344,11 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     let constraints = constraints(cx);
     let reach = matched(cx);
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
-    let enters = |reached: &&Reached<'_>| constraints.untolerated(&reached.host.taints).next().is_none();
+    // The pod may still wait for a node when a taint that is about to be set is there.
+    let enters = |reached: &&Reached<'_>| {
+        let mut taints = reached.host.present_and_expected_taints();
+        taints.all(|taint| !taint.keeps_off() || constraints.tolerates(taint))
+    };
     // The nodes on which the pod could run now without any of them.
     let open: Vec<&Reached<'_>> = nodes()
         .filter(|reached| reached.fit == HostFit::Right)
@@ -353,14 +359,21 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
         return Vec::new();
     }
     let has_builds = !ImageBuilds::of(cx).is_empty();
+    let runs_on_every_build = cx.isolation() == ContainerIsolation::HostProcess;
     let is_wrong = |reached: &Reached<'_>| {
         let is_another = || !open.iter().any(|known| known.host.build == reached.host.build);
-        reached.fit == HostFit::Wrong || (!has_builds && !open.is_empty() && is_another())
+        reached.fit == HostFit::Wrong
+            || (!has_builds && !runs_on_every_build && !open.is_empty() && is_another())
     };
     let has_right = reach.iter().any(|reached| reached.fit == HostFit::Right);
     let opens_wrong = |taint: &Taint| {
         let mut carriers = nodes()
-            .filter(|reached| reached.host.taints.contains(taint))
+            .filter(|reached| {
+                reached
+                    .host
+                    .present_and_expected_taints()
+                    .any(|other| other == taint)
+            })
             .peekable();
         if carriers.peek().is_none() || is_daemonset {
             return false;
@@ -371,7 +384,7 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
             carriers.any(is_wrong)
         }
     };
-    let of_nodes = nodes().flat_map(|reached| &reached.host.taints);
+    let of_nodes = nodes().flat_map(|reached| reached.host.present_and_expected_taints());
     let of_pools = reach
         .iter()
         .filter(|reached| reached.is_declared)
@@ -390,6 +403,47 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     needed
 }
 
+/// Whether every node and declared pool that the pod selects has a taint, and there is such a node.
+pub fn is_everywhere(cx: &PodCx<'_>, taint: &Taint) -> bool {
+    let mut hosts = matched(cx);
+    hosts.retain(|reached| reached.is_declared || !reached.host.may_be_at_zero);
+    hosts.iter().any(|reached| !reached.host.may_be_at_zero)
+        && hosts.iter().all(|reached| reached.host.taints.contains(taint))
+}
+
+/// What decides whether the scheduler can put a pod on a node that runs it.
+pub struct FeasibleNodes<'c> {
+    constraints: Constraints<'c>,
+    images: ImageBuilds<'c>,
+}
+
+impl<'c> FeasibleNodes<'c> {
+    /// Of a pod as the scheduler sees it.
+    pub fn of(cx: &PodCx<'c>) -> Self {
+        FeasibleNodes {
+            constraints: constraints(cx),
+            images: ImageBuilds::of(cx),
+        }
+    }
+
+    /// Whether a node takes the pod, apart from taints that pass, and runs its images. If the builds of the images are
+    /// unknown, every build does.
+    pub fn contain(&self, host: &Host) -> bool {
+        self.constraints.matches(host) == Match::Yes
+            && self
+                .constraints
+                .untolerated_lasting(&host.taints)
+                .next()
+                .is_none()
+            && self.images.fit(host.build) == HostFit::Right
+    }
+
+    /// What keeps the pod off nodes.
+    pub fn constraints(&self) -> Constraints<'c> {
+        self.constraints
+    }
+}
+
 /// Whether a pod must request an address of the VPC: every node that it can be scheduled on and that has been Ready for
 /// some time offers addresses, and there is such a node or a declared pool offers them.
 pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
@@ -398,6 +452,7 @@ pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
         let mut lacking = constraints.untolerated_lasting(&reached.host.taints);
         lacking.next().is_none()
     };
+    let offers = |reached: &Reached<'_>| reached.host.offered.contains(PRIVATE_IPV4_RESOURCE);
     let reach = matched(cx);
     let mut settled = (reach.iter())
         .filter(|reached| reached.host.is_settled)
@@ -406,16 +461,16 @@ pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
     let has_node = settled.peek().is_some();
     let declared = || {
         let mut pools = reach.iter().filter(|reached| reached.is_declared);
-        pools.any(|reached| reached.host.offers_private_ipv4)
+        pools.any(&offers)
     };
-    settled.all(|reached| reached.host.offers_private_ipv4) && (has_node || declared())
+    settled.all(offers) && (has_node || declared())
 }
 
 /// Whether placement can set this RuntimeClass on a pod: its scheduling keeps every right node and every declared right
 /// pool that the pod can reach, and opens no wrong node to it. If no node is right, it keeps remembered pools too: the
 /// autoscaler adds the pod's node to one of them.
 pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
-    let with = Constraints::new(cx.spec, Some(class));
+    let with = Constraints::new(cx.spec, Some(class)).without_address();
     let before = constraints(cx);
     let reach = reachable(cx);
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);

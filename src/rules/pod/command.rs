@@ -8,7 +8,7 @@ use crate::model::path::Path;
 use crate::model::pod::Handler;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
-use crate::rules::context::ContainerAt;
+use crate::rules::context::{ContainerAt, PodCx};
 use crate::rules::rule::{Check, Reporter, Rule};
 
 pub(super) static UNIX_COMMAND: Rule = Rule {
@@ -23,7 +23,10 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
            is not found ends in StartError, a probe fails, and a hook is skipped. The rule checks the commands of all \
            containers, of their startup, liveness and readiness probes, and of postStart and preStop. It checks the \
            name only: if the image contains such a program (Git for Windows contains bash and sh), the command works. \
-           The rule ignores programs that Windows has too (`curl`, `tar`, `ping`, `find`, `sort`, `hostname`).",
+           The rule ignores programs that Windows has too (`curl`, `tar`, `ping`, `find`, `sort`, `hostname`), and the \
+           Unix tools of Kubernetes' test images busybox and agnhost, which have them on Windows. It reports PowerShell \
+           only in images of Microsoft that are known not to have it: Nano Server, and the Nano Server variants of .NET's \
+           runtime and ASP.NET.",
     remedy: "start powershell.exe, pwsh.exe or cmd.exe with the command as arguments, or use the full Windows path of a program",
     see: &[
         INTRO,
@@ -52,6 +55,13 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         r"containers: [{name: app, image: app, command: ['C:\Windows\System32\cmd.exe /c dir']}]",
         "containers: [{name: app, image: app, livenessProbe: {exec: {command: ['cat /tmp/healthy']}}}]",
         "containers: [{name: app, image: app, command: ['server.exe --port 80']}]",
+        r"containers: [{name: app, image: app, command: ['C:\Program Files\app\app.exe --port 80']}]",
+        r#"containers: [{name: app, image: app, command: ['"C:\Program Files\app\app.exe" --port 80']}]"#,
+        "containers: [{name: app, image: app, command: ['ping -t localhost']}]",
+        // Nano Server has no PowerShell.
+        "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022', command: [powershell.exe, -Command, Start-Sleep 5]}]",
+        r"containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2022', lifecycle: {preStop: {exec: {command: ['C:\Program Files\PowerShell\pwsh.exe', -c, date]}}}}]",
+        "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/pause:3.10', command: [sleep, '60']}]",
     ],
     good: &[
         "containers: [{name: app, image: app, command: [powershell.exe, -Command, date]}]",
@@ -66,15 +76,27 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         "containers: [{name: app, image: app, command: [/app/server], livenessProbe: {httpGet: {path: /healthz, port: 80}}}]",
         r"containers: [{name: app, image: app, command: ['C:\Program Files\app\app.exe', --port, '80']}]",
         "containers: [{name: app, image: app, command: [test-runner], args: [cat]}]",
+        r"containers: [{name: app, image: app, command: ['C:\Program Files\a.exe']}]",
+        r"containers: [{name: app, image: app, command: ['C:\my ping\a.exe']}]",
+        // These images have PowerShell.
+        "containers: [{name: app, image: 'mcr.microsoft.com/powershell:nanoserver-ltsc2022', command: [pwsh, -c, date]}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/sdk:8.0-nanoserver-ltsc2022', command: [pwsh, -c, date]}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0-windowsservercore-ltsc2022', command: [powershell, -c, date]}]",
+        "containers: [{name: app, image: 'corp.example/app:1.0-nanoserver-ltsc2022', command: [pwsh, -c, date]}]",
+        // These images have Unix tools on Windows too.
+        "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/busybox:1.29-4', command: [sleep, '60']}]",
+        "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/agnhost:2.47', livenessProbe: {exec: {command: [cat, /tmp/health]}}}]",
     ],
     needs: FieldSet::COMMAND.or(FieldSet::EXEC),
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
-            check_command(&container.command, || container.at(&["command"]), out);
+            let tools = ImageTools::of(cx, &container);
+            check_command(&container.command, tools, || container.at(&["command"]), out);
             for (fields, handler) in handlers(&container) {
                 if let Some(exec) = handler.and_then(|handler| handler.exec.as_ref()) {
                     check_command(
                         &exec.command,
+                        tools,
                         || container.at(fields).fields(&["exec", "command"]),
                         out,
                     );
@@ -104,14 +126,47 @@ fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Optio
     ]
 }
 
-fn check_command(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Reporter<'_>) {
+/// What is known of the programs in an image, by its name.
+#[derive(Clone, Copy, Default)]
+struct ImageTools {
+    /// It has Unix tools.
+    unix: bool,
+    /// It is based on Nano Server, which has no PowerShell.
+    is_nano_server: bool,
+    /// It has no PowerShell, as far as its publisher is known.
+    no_powershell: bool,
+}
+
+impl ImageTools {
+    fn of(cx: &PodCx<'_>, container: &ContainerAt<'_>) -> Self {
+        let image = cx.image(container).map(|image| &image.reference);
+        image.map_or_else(ImageTools::default, |image| ImageTools {
+            unix: image.has_unix_tools(),
+            is_nano_server: image.is_nano_server(),
+            no_powershell: image.has_no_powershell(),
+        })
+    }
+}
+
+fn check_command(command: &[Str<'_>], tools: ImageTools, path: impl Fn() -> Path, out: &mut Reporter<'_>) {
     let Some(first) = command.first() else {
         return;
     };
-    let Some(problem) = CommandProblem::of(first) else {
+    let problem = match CommandProblem::of(first) {
+        Some(CommandProblem::Unix) if tools.unix => None,
+        None if tools.no_powershell && is_powershell(first) => Some(CommandProblem::NoPowerShell),
+        other => other,
+    };
+    let Some(problem) = problem else {
         return;
     };
     let finding = out.report(path().item(0));
+    if tools.is_nano_server {
+        finding.remedy(
+            "start cmd.exe with the command as arguments, or a program of the image by its full Windows path; Nano Server has \
+             no PowerShell",
+        );
+    }
     let text = shown(first);
     match problem {
         CommandProblem::Unix => _ = finding.message(format!("{text} is a Unix program")),
@@ -122,9 +177,15 @@ fn check_command(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Reporte
                 .remedy(format!("write [cmd.exe, /c, {text}, …]"));
         }
         CommandProblem::Cmdlet => {
+            finding.message(format!("{text} is a command of PowerShell, not a program"));
+            if !tools.is_nano_server {
+                finding.remedy(format!("write [powershell.exe, -Command, {text} …]"));
+            }
+        }
+        CommandProblem::NoPowerShell => {
             finding
-                .message(format!("{text} is a command of PowerShell, not a program"))
-                .remedy(format!("write [powershell.exe, -Command, {text} …]"));
+                .message(format!("the image has no PowerShell, so {text} does not start"))
+                .remedy("use cmd.exe, or an image with PowerShell, as those based on Server Core");
         }
         CommandProblem::Line => {
             finding
@@ -136,6 +197,13 @@ fn check_command(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Reporte
     }
 }
 
+/// Whether a program is PowerShell, with or without a path.
+fn is_powershell(program: &str) -> bool {
+    let name = program.trim().rsplit(['/', '\\']).next().unwrap_or_default();
+    let name = name.to_ascii_lowercase();
+    matches!(name.strip_suffix(".exe").unwrap_or(&name), "powershell" | "pwsh")
+}
+
 /// Why Windows does not start a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CommandProblem {
@@ -143,6 +211,7 @@ enum CommandProblem {
     Script,
     Builtin,
     Cmdlet,
+    NoPowerShell,
     Line,
 }
 
@@ -286,25 +355,50 @@ static CMDLETS: &[&str] = &[
 
 /// Programs that start a command line, in addition to those above and every name that ends in `.exe`.
 static LAUNCHERS: &[&str] = &[
+    "certutil",
     "cmd",
+    "cscript",
     "curl",
     "dotnet",
+    "findstr",
+    "icacls",
+    "ipconfig",
     "java",
+    "msiexec",
+    "net",
+    "netsh",
     "node",
     "npm",
+    "npx",
+    "perl",
+    "php",
+    "ping",
     "powershell",
     "pwsh",
     "python",
+    "python3",
+    "reg",
+    "robocopy",
+    "ruby",
+    "sc",
+    "tar",
+    "taskkill",
+    "tasklist",
+    "timeout",
+    "wscript",
+    "xcopy",
 ];
 
 impl CommandProblem {
     fn of(program: &str) -> Option<CommandProblem> {
-        if let Some((word, rest)) = program.trim_start().split_once(char::is_whitespace) {
-            // A path may contain spaces; then its first word is not a program.
+        let program = program.trim();
+        if let Some((word, rest)) = program.split_once(char::is_whitespace) {
+            // A path may contain spaces; then its first word is not a program, and text follows the `.exe` of its last.
             let known = CommandProblem::of_word(word).is_some() || starts_a_line(word);
-            return (known && !rest.trim_start().is_empty()).then_some(CommandProblem::Line);
+            let is_line = known && !rest.trim_start().is_empty() || goes_on_after_exe(program);
+            return is_line.then_some(CommandProblem::Line);
         }
-        CommandProblem::of_word(program.trim())
+        CommandProblem::of_word(program)
     }
 
     fn of_word(program: &str) -> Option<CommandProblem> {
@@ -322,6 +416,14 @@ impl CommandProblem {
                 .map(|_| CommandProblem::Script)
         }
     }
+}
+
+/// Whether text follows the path of a program that ends in `.exe`, in quotes or not.
+fn goes_on_after_exe(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    [".exe ", ".exe\t", ".exe\" ", ".exe' "]
+        .iter()
+        .any(|end| lower.contains(end))
 }
 
 /// Whether a word is a program that arguments can follow.

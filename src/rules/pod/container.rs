@@ -194,21 +194,23 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
         "kubernetes: pkg/apis/core/validation/validation.go, validateLifecycle",
     ],
     bad: &[
-        "# --kubernetes-version 1.33 --feature-gate ContainerStopSignals\n\
+        "# --kubernetes-version 1.33 --feature-gate ContainerStopSignals=true\n\
          containers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
         "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGINT}}]",
-        "# --feature-gate ContainerStopSignals\n\
+        "# --feature-gate ContainerStopSignals=true\n\
          os: null\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGQUIT}}]",
     ],
     good: &[
         "containers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
-        "# --feature-gate ContainerStopSignals\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGTERM}}]",
+        "# --feature-gate ContainerStopSignals=true\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGTERM}}]",
         "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGKILL}}]",
         "# --kubernetes-version 1.32 --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
     ],
     needs: FieldSet::STOP_SIGNAL,
     check: Check::Pod(|cx, out| {
-        if cx.subject.stage != ReviewStage::Stored && !cx.facts.feature_gates.contains("ContainerStopSignals")
+        let gates = &cx.facts.feature_gates;
+        if cx.subject.stage != ReviewStage::Stored
+            && !gates.is_on("ContainerStopSignals", cx.facts.kubernetes)
         {
             return;
         }

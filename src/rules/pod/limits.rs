@@ -61,6 +61,62 @@ pub(super) static EPHEMERAL_STORAGE_ABOVE_SCRATCH: Rule = Rule {
     ..Rule::BASE
 };
 
+pub(super) static MEMORY_BELOW_MEBIBYTE: Rule = Rule {
+    id: "TSM426",
+    name: "memory-below-mebibyte",
+    severity: Severity::Warning,
+    class: Class::BestPractice,
+    summary: "less than 1 MiB of memory",
+    docs: "`800m` is 0.8 byte: the suffix `m` means thousandths, and a number without a suffix means bytes. The API server \
+           accepts such an amount. The runtime on Windows counts limits in whole MiB, so a smaller limit becomes 0: no \
+           limit. A smaller request reserves nothing on the node.",
+    remedy: "write the amount with a unit, as in 800Mi",
+    see: &[
+        RESOURCES,
+        "https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#meaning-of-memory",
+        "hcsshim: internal/hcsoci/hcsdoc_wcow.go, MemoryMaximumInMB",
+    ],
+    bad: &[
+        "containers: [{name: app, image: app, resources: {limits: {memory: 800m}}}]",
+        "containers: [{name: app, image: app, resources: {limits: {memory: 512}}}]",
+        "initContainers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {memory: 100k}}}]",
+    ],
+    good: &[
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Mi}, requests: {memory: 2M, cpu: 100m}}}]",
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {memory: 0}}}]",
+        "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi, ephemeral-storage: 500m}}}]",
+    ],
+    needs: FieldSet::LIMITS.or(FieldSet::REQUESTS),
+    check: Check::Pod(|cx, out| {
+        const LEAST_MILLIS: u128 = (1 << 20) * 1000;
+        const RESOURCE: &str = "memory";
+        for container in cx.containers() {
+            let Some(resources) = container.resources.as_ref() else {
+                continue;
+            };
+            let limit = resources.limits.get(RESOURCE);
+            // The API server copies a limit to a missing request.
+            let request = resources
+                .requests
+                .get(RESOURCE)
+                .filter(|request| Some(*request) != limit);
+            for (field, amount) in [("limits", limit), ("requests", request)] {
+                let Some(amount) = amount else {
+                    continue;
+                };
+                if amount
+                    .millis()
+                    .is_some_and(|millis| millis > 0 && millis < LEAST_MILLIS)
+                {
+                    out.report(container.at(&["resources", field]).key(RESOURCE))
+                        .message(format!("{} is less than 1 MiB of memory", shown(&amount.0)));
+                }
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
 pub(super) static SERVICE_LINKS_ENVIRONMENT: Rule = Rule {
     id: "TSM424",
     name: "service-links-environment",
@@ -140,11 +196,8 @@ pub(super) static TOLERATION_COMPARISON: Rule = Rule {
     ],
     needs: FieldSet::COMPARED_TOLERATIONS,
     check: Check::Pod(|cx, out| {
-        if cx
-            .facts
-            .feature_gates
-            .contains("TaintTolerationComparisonOperators")
-        {
+        let gates = &cx.facts.feature_gates;
+        if gates.is_on("TaintTolerationComparisonOperators", cx.facts.kubernetes) {
             return;
         }
         for (index, toleration) in cx.spec.tolerations.iter().enumerate() {

@@ -2,13 +2,18 @@
 //! current cluster.
 
 use super::{INTRO, INTRO_POD};
-use crate::model::facts::Runtime;
+use crate::model::api_versions::not_served;
+use crate::model::facts::{Runtime, RuntimeClassFacts};
 use crate::model::field_set::FieldSet;
 use crate::model::object::Body;
+use crate::model::os::Os;
+use crate::model::os_selectors::os_of_label;
 use crate::model::path::Path;
+use crate::model::resources::Autoscaler;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
+use crate::rules::context::Cx;
 use crate::rules::rule::{Builds, Check, Rule};
 
 pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {
@@ -103,25 +108,21 @@ pub(super) static ENV_COLON: Rule = Rule {
     bad: &[
         "# --kubernetes-version 1.29\ncontainers: [{name: app, image: app, env: [{name: 'Logging:LogLevel', value: Debug}]}]",
         "# --kubernetes-version 1.31\ncontainers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
-        "# --kubernetes-version 1.29 --feature-gate RelaxedEnvironmentVariableValidation\n\
+        "# --kubernetes-version 1.29 --feature-gate RelaxedEnvironmentVariableValidation=true\n\
          initContainers: [{name: init, image: app, env: [{name: 'A:B', value: x}]}]",
     ],
     good: &[
         "containers: [{name: app, image: app, env: [{name: 'Logging:LogLevel', value: Debug}]}]",
         "# --kubernetes-version 1.32\ncontainers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
-        "# --kubernetes-version 1.30 --feature-gate RelaxedEnvironmentVariableValidation\n\
+        "# --kubernetes-version 1.30 --feature-gate RelaxedEnvironmentVariableValidation=true\n\
          containers: [{name: app, image: app, env: [{name: 'A:B', value: x}]}]",
         "# --kubernetes-version 1.29\ncontainers: [{name: app, image: app, env: [{name: A__B, value: 'x:y'}]}]",
     ],
     needs: FieldSet::ENV,
     check: Check::Pod(|cx, out| {
-        let gate_exists = cx.facts.kubernetes >= 30;
-        if gate_exists
-            && cx
-                .facts
-                .feature_gates
-                .contains("RelaxedEnvironmentVariableValidation")
-        {
+        let minor = cx.facts.kubernetes;
+        let gates = &cx.facts.feature_gates;
+        if minor >= 30 && gates.is_on("RelaxedEnvironmentVariableValidation", minor) {
             return;
         }
         for container in cx.containers() {
@@ -270,12 +271,7 @@ pub(super) static HPA_OLD_VERSION: Rule = Rule {
             return;
         };
         let target = &autoscaler.spec.scale_target_ref;
-        let scales_windows = cx.facts.workloads.iter().any(|workload| {
-            workload.namespace == *cx.subject.namespace
-                && workload.kind == *target.kind
-                && workload.name == *target.name
-        });
-        if scales_windows {
+        if scales_windows(cx, autoscaler) {
             let message = format!(
                 "the target {} {} is for Windows, and autoscaling it needs Kubernetes 1.14 or later",
                 shown(&target.kind),
@@ -286,3 +282,64 @@ pub(super) static HPA_OLD_VERSION: Rule = Rule {
     }),
     ..Rule::BASE
 };
+
+pub(super) static API_VERSION_NOT_SERVED: Rule = Rule {
+    id: "TSM427",
+    name: "api-version-not-served",
+    class: Class::ApiAlways,
+    summary: "the release of Kubernetes does not serve the object's API version",
+    docs: "The API server rejects an object of an API version that its release does not serve (`no matches for kind`). The \
+           rule compares the `apiVersion` in a file with the release of `--kubernetes-version`. It checks workloads for Windows, RuntimeClasses for Windows, and HorizontalPodAutoscalers of Windows \
+           workloads. Admission never reports it, because the API server converts stored objects.",
+    remedy: "write an API version that the release serves",
+    see: &["https://kubernetes.io/docs/reference/using-api/deprecation-guide/"],
+    bad: &[
+        "{apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}",
+        "# --kubernetes-version 1.25\n{apiVersion: batch/v1beta1, kind: CronJob, metadata: {name: web}, spec: {jobTemplate: {spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}}}",
+        "# --kubernetes-version 1.20\n{apiVersion: batch/v1, kind: CronJob, metadata: {name: web}, spec: {jobTemplate: {spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}}}",
+        "{apiVersion: node.k8s.io/v1beta1, kind: RuntimeClass, metadata: {name: w}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}",
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}\n\
+         ---\n\
+         {apiVersion: autoscaling/v2beta2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {kind: Deployment, name: web}}}",
+    ],
+    good: &[
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}",
+        "# --kubernetes-version 1.15\n{apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}",
+        "{apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: web, image: web}]}}}}",
+        "{apiVersion: autoscaling/v2beta2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {kind: Deployment, name: web}}}",
+        "{apiVersion: node.k8s.io/v1beta1, kind: RuntimeClass, metadata: {name: gvisor}, handler: runsc}",
+    ],
+    needs: FieldSet::ALWAYS,
+    check: Check::PodAnd(&[Kind::RuntimeClass, Kind::HorizontalPodAutoscaler], |cx, out| {
+        let is_for_windows = match &cx.subject.body {
+            Body::RuntimeClass(class) => {
+                let facts = RuntimeClassFacts::of(class);
+                let mut selector = facts.node_selector.iter();
+                facts.is_for_windows_by_handler(&cx.subject.meta.name)
+                    || selector.any(|(key, value)| {
+                        os_of_label(key, value, &cx.facts.pool_labels) == Some(Os::Windows)
+                    })
+            }
+            Body::Autoscaler(autoscaler) => scales_windows(cx, autoscaler),
+            _ => true,
+        };
+        let version = &*cx.subject.api_version;
+        if version.is_empty() || !is_for_windows {
+            return;
+        }
+        if let Some((why, remedy)) = not_served(version, cx.subject.kind, cx.facts.kubernetes) {
+            out.report(Path::of(&["apiVersion"])).message(why).remedy(remedy);
+        }
+    }),
+    ..Rule::BASE
+};
+
+/// Whether the target of an autoscaler is known to be for Windows.
+fn scales_windows(cx: &Cx<'_>, autoscaler: &Autoscaler<'_>) -> bool {
+    let target = &autoscaler.spec.scale_target_ref;
+    cx.facts.workloads.iter().any(|workload| {
+        workload.namespace == *cx.subject.namespace
+            && workload.kind == *target.kind
+            && workload.name == *target.name
+    })
+}

@@ -4,7 +4,7 @@ use super::{INTRO, MICROSOFT, STORAGE, mounts, windows_volume};
 use crate::model::facts::Runtime;
 use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
-use crate::model::pod::VolumeMount;
+use crate::model::pod::{HostPath, VolumeMount};
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
@@ -72,7 +72,9 @@ pub(super) static UNIX_PATH: Rule = Rule {
     docs: "The kubelet adds `c:` to a path without a drive. So `/proc` becomes `c:\\proc`, which is an empty directory \
            and not a process list, and a Unix socket is not a named pipe. The rule ignores paths that exist on Windows \
            nodes or that Kubernetes uses there (/var/log, /var/lib/kubelet, /var/run/secrets, /etc/cni, /opt/cni, /k, \
-           /dev/termination-log). It also ignores HostProcess containers.",
+           /dev/termination-log). Of a hostPath with `type: Directory` or `type: File`, which must exist on the node, it \
+           also reports paths below /tmp, /etc and /var/run, except /etc/cni and /etc/kubernetes. It ignores HostProcess \
+           containers.",
     remedy: "write a Windows path (C:\\...)",
     see: &[
         INTRO,
@@ -86,6 +88,9 @@ pub(super) static UNIX_PATH: Rule = Rule {
         "volumes: [{name: v, hostPath: {path: /sys/fs/cgroup}}]",
         "volumes: [{name: v, hostPath: {path: /lib/modules/}}]",
         "volumes: [{name: v, hostPath: {path: /etc/localtime}}]",
+        "volumes: [{name: v, hostPath: {path: /tmp, type: Directory}}]",
+        "volumes: [{name: v, hostPath: {path: /etc/app/config.yaml, type: File}}]",
+        "volumes: [{name: v, hostPath: {path: /var/run/app/, type: Directory}}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: /dev/shm}]}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: /usr/share/app}]}]",
         "initContainers: [{name: init, image: app, volumeMounts: [{name: v, mountPath: /etc/ssl/certs}]}]",
@@ -93,6 +98,7 @@ pub(super) static UNIX_PATH: Rule = Rule {
     good: &[
         "volumes: [{name: a, hostPath: {path: /var/log/pods}}, {name: b, hostPath: {path: /var/lib/kubelet}}, {name: c, hostPath: {path: /k}}, {name: d, hostPath: {path: /etc/cni/net.d}}, {name: e, hostPath: {path: /opt/cni/bin}}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}, {name: w, mountPath: /dev/termination-log}, {name: x, mountPath: /cache}, {name: z, mountPath: /binaries}]}]",
+        "volumes: [{name: a, hostPath: {path: /tmp}}, {name: b, hostPath: {path: /etc/app, type: DirectoryOrCreate}}, {name: c, hostPath: {path: /etc/cni/net.d, type: Directory}}, {name: d, hostPath: {path: /etc/kubernetes, type: Directory}}, {name: e, hostPath: {path: /var/lib/kubelet, type: Directory}}, {name: f, hostPath: {path: /var/log, type: Directory}}, {name: g, hostPath: {path: /etcd, type: Directory}}]",
         r"volumes: [{name: docker, hostPath: {path: '\\.\pipe\docker_engine'}}, {name: v, hostPath: {path: 'C:\proc'}}]",
         "hostNetwork: true
 securityContext: {windowsOptions: {hostProcess: true, runAsUserName: 'NT AUTHORITY\\SYSTEM'}}
@@ -103,11 +109,9 @@ volumes: [{name: v, hostPath: {path: /usr/bin}}]",
     check: Check::Pod(|cx, out| {
         let host_process = cx.spec.has_host_process();
         for volume in cx.volumes().filter(|_| !host_process) {
-            if let Some(path) = volume
-                .host_path
-                .as_ref()
+            if let Some(path) = (volume.host_path.as_ref())
+                .filter(|source| is_unix(&source.path) || must_exist(source))
                 .map(|source| &*source.path)
-                .filter(|path| is_unix(path))
             {
                 let finding = out.report(volume.at(&["hostPath", "path"]));
                 finding.message(format!("\"{}\" does not exist on a Windows node", shown(path)));
@@ -131,10 +135,7 @@ volumes: [{name: v, hostPath: {path: /usr/bin}}]",
 
 /// The remedy for a Unix path.
 fn instead_of(path: &str) -> &'static str {
-    let below = |tree: &str| {
-        path.strip_prefix(tree)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
+    let below = |tree: &str| is_or_below(path, tree);
     if is_socket(path) {
         "mount the service's named pipe (\\\\.\\pipe\\...) instead, or remove the volume and its mount"
     } else if ["/proc", "/sys", "/dev", "/lib/modules"].into_iter().any(below) {
@@ -142,6 +143,20 @@ fn instead_of(path: &str) -> &'static str {
     } else {
         "write a Windows path (C:\\...)"
     }
+}
+
+/// Whether the kubelet starts the pod only if the path exists, below a directory that Windows nodes do not have.
+fn must_exist(source: &HostPath<'_>) -> bool {
+    let has_type = matches!(source.r#type.as_deref(), Some("Directory" | "File"));
+    let below = |tree: &str| is_or_below(source.path.trim_end_matches('/'), tree);
+    has_type
+        && ["/tmp", "/etc", "/var/run"].into_iter().any(below)
+        && !["/etc/cni", "/etc/kubernetes"].into_iter().any(below)
+}
+
+fn is_or_below(path: &str, tree: &str) -> bool {
+    path.strip_prefix(tree)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn is_unix(path: &str) -> bool {
@@ -161,10 +176,7 @@ fn is_unix(path: &str) -> bool {
         return false;
     }
     let path = path.trim_end_matches('/');
-    let below = |tree: &str| {
-        path.strip_prefix(tree)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
+    let below = |tree: &str| is_or_below(path, tree);
     let socket = is_socket(path) && (below("/var/run") || below("/run"));
     socket || (path != "/dev/termination-log" && TREES.into_iter().any(below))
 }

@@ -3,8 +3,11 @@
 use super::VOLUMES;
 use super::sources::is_named_pipe;
 use crate::model::field_set::FieldSet;
+use crate::model::path::Path;
+use crate::model::pod::FileSource;
 use crate::model::severity::{Class, Severity};
-use crate::rules::rule::{Check, Rule};
+use crate::rules::context::VolumeAt;
+use crate::rules::rule::{Check, Reporter, Rule};
 
 pub(super) static CONTAINER_USER_HOST_PATH: Rule = Rule {
     id: "TSM521",
@@ -62,11 +65,12 @@ pub(super) static UNIX_VOLUME_PERMISSIONS: Rule = Rule {
     severity: Severity::Advice,
     class: Class::Ignored,
     kubernetes: 37..=Rule::STILL,
-    summary: "Windows has no Unix permission bits for volumes",
-    docs: "Kubernetes 1.37 adds two alpha fields: `mode` of an emptyDir volume sets the Unix permission bits of its \
-           folder, and `bindMountOptions` of a volume mount sets options such as `noexec`. The kubelet on Windows \
-           ignores `mode` (it logs `EmptyDir mode is not supported on Windows`), and Windows has no such mount options. \
-           A pod that relies on them is less protected on Windows than its manifest says.",
+    summary: "Windows has no Unix permissions for volumes",
+    docs: "Kubernetes 1.37 adds alpha fields: `mode` of an emptyDir volume sets the Unix permission bits of its \
+           folder, `defaultUser` and `user` set the user ID that owns the files of a configMap, secret, downwardAPI or \
+           projected volume, and `bindMountOptions` of a volume mount sets options such as `noexec`. The kubelet on \
+           Windows ignores `mode` (it logs `EmptyDir mode is not supported on Windows`) and the owner (it logs \
+           `skipping change of Linux owner`), and Windows has no such mount options. A pod that relies on them is less protected on Windows than its manifest says.",
     remedy: "remove the field, and protect the files with Windows permissions",
     see: &[
         "https://github.com/kubernetes/kubernetes/pull/140244",
@@ -76,6 +80,11 @@ pub(super) static UNIX_VOLUME_PERMISSIONS: Rule = Rule {
     bad: &[
         "{volumes: [{name: tmp, emptyDir: {mode: 1023}}], containers: [{name: app, image: app, volumeMounts: [{name: tmp, mountPath: /tmp}]}]}",
         "{volumes: [{name: tmp, emptyDir: {}}], containers: [{name: app, image: app, volumeMounts: [{name: tmp, mountPath: /tmp, bindMountOptions: [noexec]}]}]}",
+        "volumes: [{name: keys, secret: {secretName: keys, defaultUser: 1000}}]",
+        "volumes: [{name: config, configMap: {name: config, items: [{key: a, path: a, user: 1000}]}}]",
+        "volumes: [{name: all, projected: {defaultUser: 1000, sources: []}}]",
+        "volumes: [{name: all, projected: {sources: [{secret: {name: s, items: [{key: a, path: a, user: 1000}]}}]}}]",
+        "volumes: [{name: all, projected: {sources: [{serviceAccountToken: {path: token, user: 1000}}]}}]",
     ],
     good: &[
         "{volumes: [{name: tmp, emptyDir: {}}], containers: [{name: app, image: app, volumeMounts: [{name: tmp, mountPath: /tmp}]}]}",
@@ -88,6 +97,7 @@ pub(super) static UNIX_VOLUME_PERMISSIONS: Rule = Rule {
                 out.report(at.at(&["emptyDir", "mode"]))
                     .message("the kubelet on Windows ignores the mode of an emptyDir");
             }
+            owners(&at, out);
         }
         for container in cx.containers() {
             for (index, mount) in container.volume_mounts.iter().enumerate() {
@@ -100,3 +110,57 @@ pub(super) static UNIX_VOLUME_PERMISSIONS: Rule = Rule {
     }),
     ..Rule::BASE
 };
+
+/// Reports each field that sets the owner of a volume's files.
+fn owners(volume: &VolumeAt<'_>, out: &mut Reporter<'_>) {
+    let sources = [
+        ("secret", &volume.secret),
+        ("configMap", &volume.config_map),
+        ("downwardAPI", &volume.downward_api),
+    ];
+    for (field, files) in sources {
+        owners_of_files(files.as_ref(), &volume.at(&[field]), out);
+    }
+    let Some(projected) = &volume.projected else {
+        return;
+    };
+    if projected.default_user.0 {
+        report_owner(volume.at(&["projected", "defaultUser"]), out);
+    }
+    for (index, source) in projected.sources.iter().enumerate() {
+        let at = volume.at(&["projected", "sources"]).item(index);
+        let sources = [
+            ("secret", &source.secret),
+            ("configMap", &source.config_map),
+            ("downwardAPI", &source.downward_api),
+        ];
+        for (field, files) in sources {
+            owners_of_files(files.as_ref(), &at.clone().field(field), out);
+        }
+        let files = [
+            ("serviceAccountToken", &source.service_account_token),
+            ("clusterTrustBundle", &source.cluster_trust_bundle),
+            ("podCertificate", &source.pod_certificate),
+        ];
+        for (field, file) in files {
+            if file.as_ref().is_some_and(|file| file.user.0) {
+                report_owner(at.clone().field(field).field("user"), out);
+            }
+        }
+    }
+}
+
+fn owners_of_files(files: Option<&FileSource>, at: &Path, out: &mut Reporter<'_>) {
+    let Some(files) = files else { return };
+    if files.default_user.0 {
+        report_owner(at.clone().field("defaultUser"), out);
+    }
+    for (index, _) in files.items.iter().enumerate().filter(|(_, item)| item.user.0) {
+        report_owner(at.clone().field("items").item(index).field("user"), out);
+    }
+}
+
+fn report_owner(path: Path, out: &mut Reporter<'_>) {
+    out.report(path)
+        .message("the kubelet on Windows does not change the owner of files");
+}

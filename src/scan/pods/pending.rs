@@ -218,7 +218,15 @@ impl ScannedPod<'_> {
             .not_reviewed(&self.subject.namespace)
             .is_none()
             && self.subject.meta.controller().is_some()
-            && untolerated(self.subject, &lacking, facts, self.policy, AdmissionStage::Placed).is_empty();
+            && untolerated(
+                self.subject,
+                &self.inference,
+                &lacking,
+                facts,
+                self.policy,
+                AdmissionStage::Placed,
+            )
+            .is_empty();
         let tolerations: Vec<String> = lacking.iter().map(Taint::toleration_yaml).collect();
         let remedy = if is_placed {
             "delete the pod: placement gives the next one the toleration".to_owned()

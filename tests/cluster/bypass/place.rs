@@ -41,6 +41,7 @@ pub struct Place {
 pub struct Answer {
     pub ok: bool,
     pub code: u16,
+    /// Why it was refused, or what is stored.
     pub message: String,
 }
 
@@ -67,7 +68,12 @@ fn prepare(cluster: ControlPlane) -> Place {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {mode: Enforce, namespaceSelector: {matchExpressions: [{key: outside, operator: DoesNotExist}]}}
+spec:
+  mode: Enforce
+  namespaceSelector: {matchExpressions: [{key: outside, operator: DoesNotExist}]}
+  exemptions:
+  - {name: image, owner: a, reason: b, expires: 2999-12-31, rules: [privileged, host-pid], images: ['registry.example.com/exempt/*']}
+  - {name: user, owner: a, reason: b, expires: 2999-12-31, rules: [host-ipc], usernames: [deployer], groups: [deployers]}
 ";
     let controllers = "clusterrole-aggregation-controller,deployment-controller,replicaset-controller,\
                        statefulset-controller,daemonset-controller,job-controller,replicationcontroller-controller";
@@ -185,14 +191,28 @@ impl Place {
         let _ = self.client.request_text(request).await;
     }
 
+    /// Sends a body of any type.
+    pub async fn send_as(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Answer {
+        let request = || {
+            axum::http::Request::builder()
+                .method(method)
+                .uri(path)
+                .header("content-type", content_type)
+                .header("accept", "application/json")
+                .body(body.to_vec())
+                .unwrap()
+        };
+        self.send(request).await
+    }
+
     /// Sends a request, and again where the webhook was not reached: that is no answer of Transom.
     async fn send(&self, request: impl Fn() -> axum::http::Request<Vec<u8>>) -> Answer {
         for _ in 0..20 {
             let answer = match self.client.request_text(request()).await {
-                Ok(_) => Answer {
+                Ok(stored) => Answer {
                     ok: true,
                     code: 200,
-                    message: String::new(),
+                    message: stored,
                 },
                 Err(kube::Error::Api(status)) => Answer {
                     ok: false,

@@ -121,6 +121,7 @@ fn no_image_of_a_listed_registry_is_missed() {
         "docker.io/library/nginx",
         "docker.io:443/library/nginx",
         "index.docker.io/library/nginx",
+        "registry-1.docker.io/library/nginx",
         "INDEX.docker.io/library/nginx",
         "localhost:5000/web",
         "localhost/web",

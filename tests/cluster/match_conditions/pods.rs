@@ -153,6 +153,11 @@ const WINDOWS_IMAGES: &[&str] = &[
     "corp.example/x:win-2019",
     "corp.example/x:1-win20H2",
     "corp.example/x:1-WinSac2016",
+    "gcr.io/datadoghq/agent:7-servercore",
+    "datadog/agent:latest-servercore-jmx",
+    "grafana/agent:latest-windows",
+    "quay.io/signalfx/splunk-otel-collector-windows:0.138.0",
+    "rancher/windows_exporter-package:v0.0.3",
 ];
 
 /// The label that OpenShift gives its Windows nodes.
@@ -289,7 +294,8 @@ pub fn thrown_image(dice: &mut Dice) -> String {
          dotnet/framework/aspnet a/dotnet/framework/x dotnet/framework dotnet/aspnet microsoft/iis microsoft/aspnet \
          microsoft/dotnet microsoft/dotnet-framework microsoft/dotnet-framework-build microsoft/wcf \
          microsoft/nanoserver-insider microsoft/mssql-server-windows-developer microsoft/x oss/kubernetes/pause \
-         library/golang calico/windows calico/node-windows antrea/antrea-windows prometheus-community/windows-exporter",
+         library/golang calico/windows calico/node-windows antrea/antrea-windows prometheus-community/windows-exporter \
+         datadog/agent grafana/agent",
     );
     let tag = dice.word(
         "_ _ :latest :1.27-alpine :ltsc-2022 :1-ltsc-2019 :1809 :20H2 :ltsc2022 :1.0-LTSC2019 :1-ltsc2022-amd64 :nanoserver \

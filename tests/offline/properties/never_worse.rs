@@ -4,9 +4,13 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use serde_json::Value;
+use transom::engine::{AdmissionStage, TaintChange, infer_os};
 use transom::model::build::Build;
-use transom::model::node::{BUILD_LABEL, PRIVATE_IPV4_RESOURCE};
+use transom::model::facts::Facts;
+use transom::model::node::{BUILD_LABEL, Host, PRIVATE_IPV4_RESOURCE, Taint};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::os::Verdict;
+use transom::model::workload::Kind;
 
 use super::{cases, identities, inspected, mutate};
 use crate::support::schedule::{Cluster, any_cluster, any_pod};
@@ -137,8 +141,148 @@ fn no_wrong_node(
     Ok(())
 }
 
+/// The same cluster with these taints added to some of its Windows nodes, chosen by the bits of `nodes`.
+fn tainted(cluster: &Cluster, nodes: u8, taint: &Taint) -> Cluster {
+    let mut changed = cluster.clone();
+    let windows = (changed.nodes.iter_mut())
+        .filter(|node| node["status"]["nodeInfo"]["operatingSystem"] == "windows")
+        .enumerate();
+    for (_, node) in windows.filter(|(index, _)| nodes & (1 << (index % 8)) != 0) {
+        let taints = node["spec"]["taints"].as_array_mut().expect("taints");
+        let added = serde_json::json!({"key": taint.key, "value": taint.value, "effect": taint.effect});
+        if !taints.contains(&added) {
+            taints.push(added);
+        }
+    }
+    changed
+}
+
+/// The nodes that run a pod and that the scheduler could put it on, apart from requests for addresses.
+fn reached(cluster: &Cluster, pod: &Value) -> BTreeSet<String> {
+    let mut pod = pod.clone();
+    for container in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {
+        for amounts in ["limits", "requests"] {
+            let amounts = container.pointer_mut(&format!("/resources/{amounts}"));
+            if let Some(amounts) = amounts.and_then(Value::as_object_mut) {
+                amounts.remove(PRIVATE_IPV4_RESOURCE);
+            }
+        }
+    }
+    let runnable = cluster.runnable(&pod);
+    cluster
+        .feasible(&pod, &[])
+        .intersection(&runnable)
+        .cloned()
+        .collect()
+}
+
+/// What the guard says of a template before taints are set is what happens to its pods: those that are created before,
+/// during and after, and after the taints are gone again.
+fn check_taints(
+    cluster: &Cluster,
+    kind: Kind,
+    pod: &Value,
+    nodes: u8,
+    taint: &Taint,
+) -> Result<(), TestCaseError> {
+    let (facts, then) = (cluster.facts(), tainted(cluster, nodes, taint));
+    let taints_of = |host: &Host, of: &Facts| {
+        let found = of.hosts().iter().find(|other| other.name == host.name);
+        found.map(|found| found.taints.clone()).unwrap_or_default()
+    };
+    let after = then.facts();
+    let change = TaintChange::new(
+        &facts,
+        |host| host.taints.clone(),
+        |host| taints_of(host, &after),
+        |_| 0,
+    );
+    let mut during = facts.clone();
+    during.replace_hosts(facts.hosts().iter().cloned().map(|mut host| {
+        if !host.may_be_at_zero {
+            host.expected_taints = taints_of(&host, &after);
+            host.expected_taints.retain(|taint| !host.taints.contains(taint));
+        }
+        host
+    }));
+    let template = match kind {
+        Kind::Pod => pod.clone(),
+        Kind::CronJob => serde_json::json!({"metadata": {"name": "t", "namespace": "default"},
+            "spec": {"jobTemplate": {"spec": {"template": {"spec": pod["spec"]}}}}}),
+        _ => serde_json::json!({"metadata": {"name": "t", "namespace": "default"},
+            "spec": {"template": {"spec": pod["spec"]}}}),
+    };
+    let text = template.to_string();
+    let subject = Object::parse(kind, &text, ReviewStage::Stored).expect("a template");
+    let inference = infer_os(&subject, &facts, &cluster.policy);
+    if inference.verdict != Verdict::Windows {
+        return Ok(());
+    }
+    let admission = AdmissionStage::of_template(&subject, true);
+    if !change
+        .lost(&subject, &inference, &cluster.policy, admission)
+        .is_empty()
+    {
+        // The guard does not let the taints be set.
+        return Ok(());
+    }
+    let created = |facts: &Facts| match admission {
+        // The controller of a DaemonSet reads its template, without the RuntimeClass.
+        AdmissionStage::AsWritten => {
+            let mut pod = pod.clone();
+            pod["spec"]
+                .as_object_mut()
+                .expect("a spec")
+                .remove("runtimeClassName");
+            pod
+        }
+        _ => mutate(pod, facts, &cluster.policy).2,
+    };
+    // What a DaemonSet's images need is decided with its RuntimeClass.
+    let runnable = cluster.runnable(pod);
+    let reached = |cluster: &Cluster, pod: &Value| -> BTreeSet<String> {
+        reached(cluster, pod).intersection(&runnable).cloned().collect()
+    };
+    let before = reached(cluster, &created(&facts));
+    let (new, meanwhile) = (created(&after), created(&during));
+    let patch = format!("{new} in {}", cluster.brief());
+    for (pod, when) in [(&new, "after"), (&meanwhile, "during")] {
+        let now = reached(&then, pod);
+        let gone: Vec<&String> = before.difference(&now).collect();
+        prop_assert!(
+            gone.is_empty(),
+            "a pod that was created {when} it loses {gone:?}, and the guard allows it: {patch}"
+        );
+    }
+    // Nothing is lost while the taint is not there yet, and once it is gone.
+    let own = if admission == AdmissionStage::AsWritten {
+        before
+    } else {
+        reached(cluster, pod)
+    };
+    for pod in [&meanwhile, &new] {
+        let now = reached(cluster, pod);
+        let gone: Vec<&String> = own.difference(&now).collect();
+        prop_assert!(gone.is_empty(), "loses {gone:?} without the taint: {patch}");
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(cases(2_000))]
+
+    #[test]
+    fn the_guard_foresees_what_taints_do(
+        cluster in any_cluster(),
+        pod in any_pod(),
+        kind in prop::sample::select(vec![Kind::Pod, Kind::Deployment, Kind::StatefulSet, Kind::DaemonSet, Kind::Job,
+            Kind::CronJob, Kind::Rollout, Kind::AdvancedDaemonSet]),
+        nodes in any::<u8>(),
+        taint in prop::sample::select(vec![Taint::no_schedule("os", "windows"),
+            Taint::no_schedule("node.kubernetes.io/os", "windows"), Taint::no_schedule("team", "blue")]),
+    ) {
+        check_taints(&cluster, kind, &pod, nodes, &taint)?;
+    }
 
     #[test]
     fn a_pod_keeps_every_node_that_runs_it_and_goes_to_no_wrong_one(cluster in any_cluster(), pod in any_pod()) {

@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::{Handle, Runtime};
@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::netns::ADDRESSES;
+use crate::support::install;
 
 /// How long an attacker takes to come back.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -33,7 +34,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 const STUBBORN: Duration = Duration::from_secs(15);
 
 /// The attacks, and how many attackers each has against each replica.
-const ATTACKS: [(Attack, usize); 8] = [
+const ATTACKS: [(Attack, usize); 9] = [
     (Attack::SilentProbe, 100),
     (Attack::UnreadScrape, 40),
     (Attack::SilentSocket, 100),
@@ -42,6 +43,7 @@ const ATTACKS: [(Attack, usize); 8] = [
     (Attack::EndlessBodies, 2),
     (Attack::LargeBody, 2),
     (Attack::LongNames, 1),
+    (Attack::ManyImages, 1),
 ];
 
 /// What one attacker does, again and again.
@@ -63,6 +65,23 @@ enum Attack {
     LargeBody,
     /// Sends whole reviews with names of a megabyte, for the log.
     LongNames,
+    /// Sends whole reviews with 300 different images, each in a container with findings that no exemption matches.
+    ManyImages,
+}
+
+/// The policy with the most and longest patterns that the API server stores: an attacker may write a policy too.
+pub fn policies() -> String {
+    let exemption = |n: usize| {
+        format!(
+            "  - {{name: e{n}, owner: a, reason: b, expires: 2999-12-31, rules: ['*'], \
+             images: ['*r*e*g*i*s*t*r*y*.*e*x*a*m*p*l*e*.*c*o*m*/*a*p*p*:{n:010}']}}\n"
+        )
+    };
+    let exemptions: String = (0..256).map(exemption).collect();
+    let enforce = "spec: {mode: Enforce}\n";
+    let largest = format!("spec:\n  mode: Enforce\n  exemptions:\n{exemptions}");
+    assert!(install::POLICIES.contains(enforce));
+    install::POLICIES.replace(enforce, &largest)
 }
 
 /// Those who attack, until they are stopped.
@@ -169,28 +188,45 @@ impl Attack {
             }
             Attack::LongNames => {
                 let name = "n".repeat(1 << 20);
-                let review = json!({
-                    "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-                    "request": {
-                        "uid": name, "operation": "CREATE", "namespace": name, "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                        "userInfo": {"username": name},
-                        "object": {"apiVersion": "v1", "kind": "Pod", "spec": {"os": {"name": "windows"}, "hostPID": true, "containers": []}},
-                    },
-                })
-                .to_string();
-                let tls = connect(address, "h2").await?;
-                let begun = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await;
-                let (mut sender, connection) = begun.map_err(std::io::Error::other)?;
-                let driven = tokio::spawn(connection);
-                let request = Request::post("https://t/validate").header("content-type", "application/json");
-                let _ = sender
-                    .send_request(request.body(Full::new(Bytes::from(review))).unwrap())
-                    .await;
-                driven.abort();
-                Ok(())
+                send(address, &review(&name, &json!([]))).await
+            }
+            Attack::ManyImages => {
+                let containers: Vec<Value> = (0..300)
+                    .map(|n| {
+                        let image = format!("registry.example.com/{}/app-{n}", "a".repeat(200));
+                        json!({"name": format!("c{n}"), "image": image, "securityContext": {"privileged": true, "runAsUser": 1}})
+                    })
+                    .collect();
+                send(address, &review("shop", &json!(containers))).await
             }
         }
     }
+}
+
+/// A review of a bad pod, with this name everywhere.
+fn review(name: &str, containers: &Value) -> String {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": name, "operation": "CREATE", "namespace": name, "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "userInfo": {"username": name},
+            "object": {"apiVersion": "v1", "kind": "Pod", "spec": {"os": {"name": "windows"}, "hostPID": true, "containers": containers}},
+        },
+    })
+    .to_string()
+}
+
+/// Sends a whole review, and reads the answer.
+async fn send(address: &str, review: &str) -> std::io::Result<()> {
+    let tls = connect(address, "h2").await?;
+    let begun = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await;
+    let (mut sender, connection) = begun.map_err(std::io::Error::other)?;
+    let driven = tokio::spawn(connection);
+    let request = Request::post("https://t/validate").header("content-type", "application/json");
+    let body = Full::new(Bytes::from(review.to_owned()));
+    let _ = sender.send_request(request.body(body).unwrap()).await;
+    driven.abort();
+    Ok(())
 }
 
 /// Waits until the server closes it.

@@ -7,15 +7,18 @@ use kube::Client;
 use tokio::time::Instant;
 
 use super::affected::AffectedWorkloads;
-use super::{Guard, GuardResult, ObjectKey};
+use super::peers::PolicyPeers;
+use super::{Guard, GuardGroup, GuardResult, GuardedNodes, ObjectKey};
 use crate::cluster::list::{POD_CARRIERS, for_each_of};
 use crate::cluster::node::NodeView;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::node_policies::NodeControllerSettings;
-use crate::controller::node_policies::node_state::{NodesOfPolicy, SafeTaints};
-use crate::controller::node_policies::policies::NodePolicy;
-use crate::model::node::Taint;
+use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, SafeTaints};
+use crate::controller::node_policies::policies::{NodePolicies, NodePolicy};
+use crate::engine::TaintChange;
+use crate::model::facts::Facts;
+use crate::model::node::{Host, Taint};
 
 /// The results, by policy.
 pub struct GuardCache {
@@ -66,61 +69,98 @@ impl GuardCache {
         self.by_policy.get(policy).map(|answer| &answer.cleared)
     }
 
-    /// Runs the guard for the taints that nodes wait for and that were not surveyed with these nodes. Skips the run
-    /// during the back-off, unless one of the affected workloads has changed. Returns when to run again.
+    /// Runs the guard for the taints that nodes wait for and that were not surveyed with these nodes, for all policies
+    /// together: what placement adds depends on the taints of all nodes. Skips a policy during its back-off, unless one
+    /// of the affected workloads has changed. Returns when to run again.
     pub async fn update(
         &mut self,
-        policy: &NodePolicy,
-        waiting: &NodesOfPolicy,
+        resolver: &PolicyResolver,
+        by_policy: &BTreeMap<String, NodesOfPolicy>,
         nodes: &[Arc<NodeView>],
         snapshot: &Snapshot,
     ) -> Option<Instant> {
-        let answer = self
-            .by_policy
-            .entry(policy.name.clone())
-            .or_insert_with(|| GuardAnswer {
-                generation: policy.generation,
-                cleared: SafeTaints::default(),
-                again: None,
-                affected: AffectedWorkloads::none(),
-                refusals: 0,
-                result: GuardResult::Free,
-            });
-        answer.cleared.age(nodes.iter().map(|node| &**node));
-        let open = not_cleared(waiting, nodes, &answer.cleared);
-        if open.is_empty() {
-            return None;
-        }
-        if let Some(again) = answer.again
-            && Instant::now() < again
-        {
-            let due = answer.affected.due().filter(|due| *due < again);
-            if due.is_none_or(|due| Instant::now() < due) {
-                return Some(due.unwrap_or(again));
+        let mut alarms = Vec::new();
+        let mut groups = Vec::new();
+        for policy in resolver.policies.iter() {
+            let Some(waiting) = by_policy.get(&policy.name) else {
+                continue;
+            };
+            let answer =
+                (self.by_policy.entry(policy.name.clone())).or_insert_with(|| GuardAnswer::new(policy));
+            answer.cleared.age(nodes.iter().map(|node| &**node));
+            let open = not_cleared(waiting, nodes, &answer.cleared);
+            if open.is_empty() {
+                continue;
             }
-            if !answer.affected.have_changed(&self.client).await {
-                return answer.affected.due().map(|due| due.min(again));
+            match answer.is_due(&self.client).await {
+                Ok(()) => groups.extend(WaitingNodes::of(policy, open, &resolver.policies, nodes)),
+                Err(again) => alarms.extend(again),
             }
         }
-        let (result, affected) = survey(&open, &self.client, snapshot).await;
-        answer.result = result;
-        answer.affected = AffectedWorkloads::new(affected, self.settings.affected_every);
-        answer.affected.read_unknown(&self.client).await;
-        if answer.result == GuardResult::Free {
-            for (taint, nodes) in open {
-                for node in nodes {
-                    answer.cleared.add(taint, node);
+        if groups.is_empty() {
+            return alarms.into_iter().min();
+        }
+        let current = PolicyResolver {
+            cleared: (self.by_policy.iter())
+                .map(|(name, answer)| (name.clone(), answer.cleared.clone()))
+                .collect(),
+            ..resolver.clone()
+        };
+        let outcome = survey(&groups, &current, nodes, &self.client, snapshot).await;
+        let surveyed: BTreeSet<&str> = groups.iter().map(|group| group.policy).collect();
+        for name in surveyed {
+            let Some(answer) = self.by_policy.get_mut(name) else {
+                continue;
+            };
+            for group in outcome.cleared.iter().filter_map(|at| groups.get(*at)) {
+                if group.policy == name {
+                    group.clear(&mut answer.cleared);
                 }
             }
-            answer.refusals = 0;
-            // Nodes that join one after the other should not each cause a survey.
-            answer.again = Some(Instant::now() + self.settings.status_every);
-            return None;
+            let (result, affected) = outcome.of_policy(name);
+            answer.result = result;
+            answer.affected = AffectedWorkloads::new(affected, self.settings.affected_every);
+            answer.affected.read_unknown(&self.client).await;
+            if answer.result == GuardResult::Free {
+                answer.refusals = 0;
+                // Nodes that join one after the other should not each cause a survey.
+                answer.again = Some(Instant::now() + self.settings.status_every);
+                continue;
+            }
+            answer.refusals = answer.refusals.saturating_add(1);
+            let again = Instant::now() + backoff_interval(self.settings.guard_every, answer.refusals);
+            answer.again = Some(again);
+            alarms.push(answer.affected.due().map_or(again, |due| due.min(again)));
         }
-        answer.refusals = answer.refusals.saturating_add(1);
-        let again = Instant::now() + backoff_interval(self.settings.guard_every, answer.refusals);
-        answer.again = Some(again);
-        Some(answer.affected.due().map_or(again, |due| due.min(again)))
+        alarms.into_iter().min()
+    }
+}
+
+impl GuardAnswer {
+    fn new(policy: &NodePolicy) -> Self {
+        GuardAnswer {
+            generation: policy.generation,
+            cleared: SafeTaints::default(),
+            again: None,
+            affected: AffectedWorkloads::none(),
+            refusals: 0,
+            result: GuardResult::Free,
+        }
+    }
+
+    /// Whether to run the guard now; else when to ask again.
+    async fn is_due(&mut self, client: &Client) -> Result<(), Option<Instant>> {
+        let Some(again) = self.again.filter(|again| Instant::now() < *again) else {
+            return Ok(());
+        };
+        let due = self.affected.due().filter(|due| *due < again);
+        if due.is_none_or(|due| Instant::now() < due) {
+            return Err(Some(due.unwrap_or(again)));
+        }
+        if !self.affected.have_changed(client).await {
+            return Err(self.affected.due().map(|due| due.min(again)));
+        }
+        Ok(())
     }
 }
 
@@ -138,28 +178,182 @@ fn not_cleared<'a>(
     open.filter(|(_, nodes)| !nodes.is_empty()).collect()
 }
 
-/// Evaluates every workload of the cluster. Also returns the affected ones, with their generations.
+/// Nodes of one policy that wait for taints, and get them together or not at all.
+struct WaitingNodes<'a> {
+    policy: &'a str,
+    is_joining: bool,
+    nodes: Vec<(&'a NodeView, Vec<&'a Taint>)>,
+}
+
+impl<'a> WaitingNodes<'a> {
+    /// The waiting nodes of a policy: those that join others which carry the taints, and the rest.
+    fn of(
+        policy: &'a NodePolicy,
+        open: BTreeMap<&'a Taint, Vec<&'a NodeView>>,
+        policies: &NodePolicies,
+        nodes: &[Arc<NodeView>],
+    ) -> impl Iterator<Item = WaitingNodes<'a>> {
+        let mut by_node: BTreeMap<&str, (&NodeView, Vec<&Taint>)> = BTreeMap::new();
+        for (taint, waiting) in open {
+            for node in waiting {
+                let (_, taints) = by_node.entry(&node.name).or_insert_with(|| (node, Vec::new()));
+                taints.push(taint);
+            }
+        }
+        let peers = PolicyPeers::of(policy, policies, nodes);
+        let (joining, others): (Vec<_>, Vec<_>) = (by_node.into_values())
+            .partition(|(node, taints)| taints.iter().all(|taint| peers.is_joined_by(node, taint)));
+        [(true, joining), (false, others)]
+            .into_iter()
+            .filter(|(_, nodes)| !nodes.is_empty())
+            .map(|(is_joining, nodes)| WaitingNodes {
+                policy: &policy.name,
+                is_joining,
+                nodes,
+            })
+    }
+
+    fn clear(&self, cleared: &mut SafeTaints) {
+        for (node, taints) in &self.nodes {
+            for taint in taints {
+                cleared.add(taint, node);
+            }
+        }
+    }
+}
+
+/// The generations of affected workloads.
+type AffectedGenerations = BTreeMap<ObjectKey, Option<i64>>;
+
+/// The result of a survey.
+#[derive(Default)]
+struct SurveyOutcome {
+    /// The groups whose taints affect no workload, set together.
+    cleared: BTreeSet<GuardGroup>,
+    /// By policy: the message and its short form, and the affected workloads.
+    refused: BTreeMap<String, (String, String, AffectedGenerations)>,
+    /// Why it could not find out.
+    failed: Option<String>,
+}
+
+impl SurveyOutcome {
+    fn of_policy(&self, policy: &str) -> (GuardResult, AffectedGenerations) {
+        match (&self.failed, self.refused.get(policy)) {
+            (Some(why), _) => (GuardResult::Unknown(why.clone()), BTreeMap::new()),
+            (None, None) => (GuardResult::Free, BTreeMap::new()),
+            (None, Some((message, brief, affected))) => {
+                let (message, brief) = (message.clone(), brief.clone());
+                (GuardResult::Refused { message, brief }, affected.clone())
+            }
+        }
+    }
+}
+
+/// Evaluates every workload of the cluster: first with the taints of all groups, then without those of refused groups,
+/// because a node that stays without its taint changes what placement adds.
 async fn survey(
-    open: &BTreeMap<&Taint, Vec<&NodeView>>,
+    groups: &[WaitingNodes<'_>],
+    current: &PolicyResolver,
+    nodes: &[Arc<NodeView>],
     client: &Client,
     snapshot: &Snapshot,
-) -> (GuardResult, BTreeMap<ObjectKey, Option<i64>>) {
-    let taints: Vec<Taint> = open.keys().map(|taint| (*taint).clone()).collect();
-    let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
+) -> SurveyOutcome {
+    let mut outcome = SurveyOutcome::default();
+    let mut active: BTreeSet<GuardGroup> = (0..groups.len()).collect();
     let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
-    let mut guard = Guard::new(&taints, names, &snapshot.facts, &policy_of);
-    let surveyed = for_each_of(client, &POD_CARRIERS, |kind, json| guard.visit(kind, json)).await;
-    let affected = guard.affected();
-    let impact = guard.impact();
-    let result = match surveyed {
-        Err(error) => GuardResult::Unknown(error.to_string()),
-        Ok(()) if impact.is_empty() => GuardResult::Free,
-        Ok(()) => GuardResult::Refused {
-            message: impact.message(&taints),
-            brief: impact.brief(&taints),
-        },
+    while !active.is_empty() {
+        let change = change(groups, &active, current, nodes, &snapshot.facts);
+        let mut guard = Guard::new(guarded(groups, &active, &change), &policy_of);
+        if let Err(error) = for_each_of(client, &POD_CARRIERS, |kind, json| guard.visit(kind, json)).await {
+            outcome.failed = Some(error.to_string());
+            return outcome;
+        }
+        let refused: BTreeSet<GuardGroup> = guard.affecting_groups();
+        if refused.is_empty() {
+            outcome.cleared = active;
+            break;
+        }
+        let of_policies: BTreeSet<&str> = refused
+            .iter()
+            .filter_map(|at| Some(groups.get(*at)?.policy))
+            .collect();
+        for policy in of_policies {
+            let of_policy: BTreeSet<GuardGroup> = (refused.iter().copied())
+                .filter(|at| groups.get(*at).is_some_and(|group| group.policy == policy))
+                .collect();
+            let taints: BTreeSet<&Taint> = (of_policy.iter().filter_map(|at| groups.get(*at)))
+                .flat_map(|group| group.nodes.iter().flat_map(|(_, taints)| taints.iter().copied()))
+                .collect();
+            let taints: Vec<Taint> = taints.into_iter().cloned().collect();
+            let impact = guard.impact(&of_policy);
+            let affected = guard.affected(&of_policy);
+            (outcome.refused.entry(policy.to_owned()))
+                .or_insert_with(|| (impact.message(&taints), impact.brief(&taints), affected));
+        }
+        active.retain(|group| !refused.contains(group));
+    }
+    outcome
+}
+
+/// The cluster before and after the taints of the active groups are set.
+fn change(
+    groups: &[WaitingNodes<'_>],
+    active: &BTreeSet<GuardGroup>,
+    current: &PolicyResolver,
+    nodes: &[Arc<NodeView>],
+    facts: &Facts,
+) -> TaintChange {
+    let mut cleared = current.clone();
+    for group in active.iter().filter_map(|at| groups.get(*at)) {
+        group.clear(cleared.cleared.entry(group.policy.to_owned()).or_default());
+    }
+    let planned = |resolver: &PolicyResolver| -> HashMap<&str, Vec<Taint>> {
+        let each = nodes
+            .iter()
+            .map(|node| (node.name.as_str(), resolver.decide(node).taints_after(node)));
+        each.collect()
     };
-    (result, affected)
+    let (before, after) = (planned(current), planned(&cleared));
+    let of = |all: &HashMap<&str, Vec<Taint>>, host: &Host| {
+        (all.get(host.name.as_str()).cloned()).unwrap_or_else(|| host.taints.clone())
+    };
+    let group_of: HashMap<&str, GuardGroup> = (active.iter())
+        .filter_map(|at| Some((*at, groups.get(*at)?)))
+        .flat_map(|(at, group)| group.nodes.iter().map(move |(node, _)| (node.name.as_str(), at)))
+        .collect();
+    TaintChange::new(
+        facts,
+        |host| of(&before, host),
+        |host| of(&after, host),
+        |host| {
+            (group_of.get(host.name.as_str()))
+                .copied()
+                .unwrap_or(GuardGroup::MAX)
+        },
+    )
+}
+
+/// What the guard knows of the nodes of the active groups.
+fn guarded<'a>(
+    groups: &'a [WaitingNodes<'a>],
+    active: &BTreeSet<GuardGroup>,
+    change: &'a TaintChange,
+) -> GuardedNodes<'a> {
+    let of_active = || active.iter().filter_map(|at| Some((*at, groups.get(*at)?)));
+    let gains = of_active().flat_map(|(at, group)| {
+        (group.nodes.iter()).map(move |(node, taints)| {
+            let taints = taints.iter().map(|taint| (*taint).clone()).collect();
+            (node.name.as_str(), (at, taints))
+        })
+    });
+    GuardedNodes {
+        change,
+        gains: gains.collect(),
+        joining: of_active()
+            .filter(|(_, group)| group.is_joining)
+            .map(|(at, _)| at)
+            .collect(),
+    }
 }
 
 #[cfg(test)]
@@ -168,10 +362,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::WindowsNodePolicy;
     use crate::cluster::list::tests::{page_of, server, status};
     use crate::cluster::test_client::Reply;
     use crate::engine::policy_set::PolicySet;
-    use crate::model::facts::Facts;
     use crate::model::policy::Policy;
 
     const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
@@ -203,10 +397,33 @@ mod tests {
             value: "blue".to_owned(),
             effect: "NoExecute".to_owned(),
         };
-        let open = BTreeMap::from([(&taint, Vec::new())]);
+        let node = Arc::new(NodeView {
+            name: "w".to_owned(),
+            uid: "w".to_owned(),
+            operating_system: "windows".to_owned(),
+            kernel_version: "10.0.20348.1".to_owned(),
+            ..NodeView::default()
+        });
+        let policy: WindowsNodePolicy = serde_json::from_value(json!({
+            "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
+            "spec": {"taints": {"mode": "Apply", "noExecute": "Allowed",
+                "required": [{"key": "team", "value": "blue", "effect": "NoExecute"}]}}}))
+        .unwrap();
+        let resolver = PolicyResolver {
+            policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy))].into()),
+            ..PolicyResolver::default()
+        };
+        let groups = [WaitingNodes {
+            policy: "p",
+            is_joining: false,
+            nodes: vec![(&*node, vec![&taint])],
+        }];
         let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
-        let snapshot = Snapshot::of_files(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), policies);
-        survey(&open, &client, &snapshot).await.0
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
+        facts.add_host(Host::of_node(&*node, None).unwrap());
+        let snapshot = Snapshot::of_files(facts, policies);
+        let outcome = survey(&groups, &resolver, &[Arc::clone(&node)], &client, &snapshot).await;
+        outcome.of_policy("p").0
     }
 
     fn refused(result: &GuardResult) -> &str {

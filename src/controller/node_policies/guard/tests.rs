@@ -6,8 +6,10 @@ use super::*;
 use crate::api::WindowsNodePolicy;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::facts;
+use crate::cluster::node::NodeView;
 use crate::cluster::pool_history::PoolHistory;
 use crate::model::facts::Facts;
+use crate::model::node::Host;
 use crate::model::os::Os;
 use crate::model::policy::{ImageEvidence, Policy};
 use serde_json::{Value, json};
@@ -22,6 +24,7 @@ fn built_in(namespace: &str) -> NamespacePolicy {
     NamespacePolicy {
         policy: Policy::standalone(),
         places: namespace == "placed",
+        is_reviewed: namespace == "placed",
     }
 }
 
@@ -32,14 +35,65 @@ fn affected_under(
     view: &ClusterCache,
     objects: &[(Kind, Value)],
 ) -> Impact {
+    let mut view = view.clone();
+    if view.nodes.is_empty() {
+        view.nodes.extend([windows_node("win1", "10.0.20348.1")]);
+    }
+    let tainted: Vec<String> = view.nodes.keys().cloned().collect();
+    let tainted: Vec<&str> = tainted.iter().map(String::as_str).collect();
+    affected_on(policy_of, taints, (&tainted, &[]), &view, objects)
+}
+
+fn windows_node(name: &str, kernel: &str) -> (String, Arc<NodeView>) {
+    let node = NodeView {
+        name: name.into(),
+        operating_system: "windows".into(),
+        kernel_version: kernel.into(),
+        labels: Arc::new([("pool".to_owned(), "win-2022".to_owned())].into()),
+        ..NodeView::default()
+    };
+    (name.to_owned(), Arc::new(node))
+}
+
+/// The workloads that taints on some nodes affect; the second list are nodes that join others with the taints.
+fn affected_on(
+    policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
+    taints: &[Taint],
+    (tainted, joining): (&[&str], &[&str]),
+    view: &ClusterCache,
+    objects: &[(Kind, Value)],
+) -> Impact {
     let mut base = Facts::new(36, jiff::civil::Date::ZERO);
     base.namespaces = Arc::new(facts::namespaces(view));
     let facts = facts::of(view, &PoolHistory::default(), &base, jiff::Timestamp::UNIX_EPOCH);
-    let mut guard = Guard::new(taints, ["win1"], &facts, policy_of);
+    let group = |name: &str| match name {
+        name if joining.contains(&name) => 1,
+        _ => 0,
+    };
+    let gains = |name: &str| tainted.contains(&name) || joining.contains(&name);
+    let after = |host: &Host| {
+        let gained = taints.iter().filter(|_| gains(&host.name)).cloned();
+        host.taints.iter().cloned().chain(gained).collect()
+    };
+    let change = TaintChange::new(
+        &facts,
+        |host| host.taints.clone(),
+        after,
+        |host| group(&host.name),
+    );
+    let names = view.nodes.keys().filter(|name| gains(name));
+    let nodes = GuardedNodes {
+        change: &change,
+        gains: names
+            .map(|name| (name.as_str(), (group(name), taints.to_vec())))
+            .collect(),
+        joining: [1].into(),
+    };
+    let mut guard = Guard::new(nodes, policy_of);
     for (kind, object) in objects {
         guard.visit(*kind, &object.to_string());
     }
-    guard.impact()
+    guard.impact(&guard.groups())
 }
 
 fn lines(affected: Impact) -> Vec<String> {
@@ -320,6 +374,7 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
     let plain = || NamespacePolicy {
         policy: Policy::standalone(),
         places: false,
+        is_reviewed: true,
     };
     let policy_of = |namespace: &str| {
         let mut counts = plain();
@@ -346,6 +401,7 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
         &policy_of,
         &taints(),
         &ClusterCache {
+            nodes_are_unread: true,
             node_policies: [("pools".to_owned(), Arc::new(node_policy))].into(),
             ..ClusterCache::default()
         },
@@ -484,4 +540,85 @@ fn the_annotation_of_mirror_pods_hides_no_object_that_a_taint_affects() {
         annotated(pod("bare", "pod", windows(json!({})), "")),
     ]);
     assert_eq!(found.len(), 2, "{found:?}");
+}
+
+/// A Windows Deployment whose build is unknown.
+fn of_unknown_build(more: Value) -> (Kind, Value) {
+    let mut spec = windows(json!({"containers": [{"name": "c", "image": "corp.example/app:1"}]}));
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    template(Kind::Deployment, "placed", "web", spec)
+}
+
+fn two_builds() -> ClusterCache {
+    ClusterCache {
+        nodes: [
+            windows_node("w19", "10.0.17763.1"),
+            windows_node("w22", "10.0.20348.1"),
+        ]
+        .into(),
+        ..ClusterCache::default()
+    }
+}
+
+#[test]
+fn the_guard_answers_what_placement_will_do_on_the_cluster_with_the_taints() {
+    let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor"}],
+        "containers": [{"name": "c", "image": "mcr.microsoft.com/windows/servercore:ltsc2019"}],
+        "runtimeClassName": "hyperv"});
+    let host_process = json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true,
+        "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
+    let mut view = two_builds();
+    let class = json!({"metadata": {"name": "hyperv"}, "handler": "runhcs-wcow-hypervisor"});
+    view.runtime_classes.insert(
+        "hyperv".to_owned(),
+        Arc::new(serde_json::from_value(class).unwrap()),
+    );
+    let on = |nodes: &[&str], object: (Kind, Value)| {
+        lines(affected_on(&built_in, &taints(), (nodes, &[]), &view, &[object]))
+    };
+    // Placement withholds the toleration, because an untainted node of another build is open.
+    let withheld = "Deployment placed/web (placement would not give its pods, which could run there now, a toleration of \
+                    os=windows:NoSchedule)";
+    assert_eq!(on(&["w22"], of_unknown_build(json!({}))), [withheld]);
+    assert_eq!(on(&["w19", "w22"], of_unknown_build(json!({}))), [""; 0]);
+    // It withholds it too if the spread of the pods honors taints.
+    assert_eq!(on(&["w22"], of_unknown_build(spread.clone())), [withheld]);
+    assert_eq!(on(&["w19", "w22"], of_unknown_build(spread)), [""; 0]);
+    // HostProcess pods run on every build, and get it.
+    assert_eq!(on(&["w22"], of_unknown_build(host_process)), [""; 0]);
+    // A build that is known and runs on the tainted node only.
+    let known =
+        json!({"containers": [{"name": "c", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
+    assert_eq!(on(&["w22"], of_unknown_build(known)), [""; 0]);
+    // A node that the pods cannot reach.
+    let pinned = json!({"nodeSelector": {"kubernetes.io/os": "windows", "kubernetes.io/hostname": "w19"}});
+    assert_eq!(on(&["w22"], of_unknown_build(pinned)), [""; 0]);
+}
+
+#[test]
+fn on_a_node_that_joins_tainted_ones_only_what_runs_or_is_not_reviewed_keeps_the_taint_away() {
+    let view = two_builds();
+    let on = |objects: &[(Kind, Value)]| {
+        lines(affected_on(&built_in, &taints(), (&[], &["w22"]), &view, objects)).len()
+    };
+    let agent = |namespace: &str, ready: i64| {
+        let mut agent = template(Kind::DaemonSet, namespace, "agent", windows(json!({})));
+        agent.1["status"] = json!({"numberReady": ready});
+        agent
+    };
+    assert_eq!(on(&[agent("placed", 0)]), 0);
+    assert_eq!(on(&[agent("placed", 1)]), 1);
+    assert_eq!(on(&[agent("bare", 0)]), 1, "no webhook is called there");
+    assert_eq!(on(&[pod("placed", "waits", windows(json!({})), "")]), 0);
+    let old = lines(affected_on(
+        &built_in,
+        &taints(),
+        (&["w22"], &[]),
+        &view,
+        &[agent("placed", 0)],
+    ));
+    assert_eq!(old.len(), 1, "{old:?}");
 }

@@ -1,64 +1,16 @@
 //! The owner annotation of a node: what on it is Transom's, and how often another writer removed it. Pure.
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
 use super::labels::{KeptLabel, LABELS};
 use crate::cluster::node::{NodeView, PROOF_LABEL};
+pub use crate::cluster::node_ownership::NodeOwnership;
 use crate::model::node::Taint;
 use crate::model::text::digest_hex;
-
-/// What Transom owns on a node, as the annotation [`crate::cluster::node::OWNED_ANNOTATION`] records it.
-///
-/// The annotation is stored on the node and written in the same request as the labels and taints that it describes.
-/// It survives a change of leader, and only another writer can make it differ from the node.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct NodeOwnership {
-    /// The policy that it was written for.
-    pub policy: String,
-    /// Labels, with the value that Transom wrote.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-    /// Taints that Transom added.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub taints: Vec<Taint>,
-    /// How often another writer removed a taint, by the taint's text (`os=windows:NoSchedule`).
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub reversals: BTreeMap<String, u32>,
-    /// The generation of the policy for which the reversals were counted; 0 if there are none.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub generation: i64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references
-fn is_zero(generation: &i64) -> bool {
-    *generation == 0
-}
 
 /// How many hexadecimal digits of the SHA-256 the proof has: enough that other taints with the same proof cannot be
 /// found.
 const PROOF_DIGITS: usize = 40;
 
-/// The longest annotation that is read, in bytes: far more than sixteen taints need.
-const LONGEST: usize = 64 * 1024;
-
 impl NodeOwnership {
-    /// Reads the annotation; without one, nothing is owned.
-    ///
-    /// # Errors
-    /// Why it cannot be read. Then nothing is owned: Transom never removes anything on a guess.
-    pub fn parse(annotation: Option<&str>) -> Result<Self, String> {
-        let Some(text) = annotation else {
-            return Ok(NodeOwnership::default());
-        };
-        if text.len() > LONGEST {
-            return Err(format!("it has {} bytes", text.len()));
-        }
-        serde_json::from_str(text).map_err(|error| error.to_string())
-    }
-
     /// Reads the annotation of a node. Its taints are only trusted if the label [`PROOF_LABEL`] matches: a kubelet
     /// can write annotations of its node, but neither this label nor taints.
     ///
@@ -66,6 +18,14 @@ impl NodeOwnership {
     /// Why it cannot be read, or is not trusted.
     pub fn of(node: &NodeView) -> Result<Self, String> {
         let owned = NodeOwnership::parse(node.owned.as_deref())?;
+        // The API server, which searches for this text, would refuse to remove the taint.
+        let text = node.owned.as_deref().unwrap_or_default();
+        if let Some(taint) = owned.taints.iter().find(|taint| !text.contains(&text_of(taint))) {
+            return Err(format!(
+                "it does not contain {}, so Transom did not write it",
+                text_of(taint)
+            ));
+        }
         let proof = owned.proof();
         if proof.is_some() && node.labels.get(PROOF_LABEL) != proof.as_ref() {
             return Err(format!(
@@ -118,26 +78,13 @@ impl NodeOwnership {
 
     /// Whether Transom may remove a taint.
     pub fn may_take_taint(&self, taint: &Taint) -> bool {
-        !is_protected(taint) && self.taints.contains(taint)
+        !taint.is_protected() && self.taints.contains(taint)
     }
 }
 
-/// Whether a taint belongs to Kubernetes, a cloud or an autoscaler: Transom neither sets nor removes these,
-/// regardless of policies and annotations.
-pub fn is_protected(taint: &Taint) -> bool {
-    const PREFIXES: [&str; 4] = [
-        "node.kubernetes.io/",
-        "node.cloudprovider.kubernetes.io/",
-        "node-role.kubernetes.io/",
-        "karpenter.sh/",
-    ];
-    const KEYS: [&str; 2] = [
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
-    ];
-    let key = taint.key.as_str();
-    key != "node.kubernetes.io/os"
-        && (PREFIXES.iter().any(|prefix| key.starts_with(prefix)) || KEYS.contains(&key))
+/// The text of a taint in the annotation. The admission policies of the chart, which cannot parse JSON, search for it.
+fn text_of(taint: &Taint) -> String {
+    serde_json::to_string(taint).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -160,6 +107,39 @@ mod tests {
         );
         assert_eq!(NodeOwnership::parse(Some(&text)), Ok(owned));
         assert_eq!(NodeOwnership::default().to_annotation(), None);
+    }
+
+    #[test]
+    fn a_taint_is_trusted_only_in_the_form_that_the_admission_policies_search_for() {
+        let owned = NodeOwnership {
+            taints: vec![Taint::no_schedule("os", "windows"), Taint::no_schedule("sku", "")],
+            ..NodeOwnership::default()
+        };
+        let annotation = owned.to_annotation().unwrap();
+        let taints = r#"[{"key":"os","value":"windows","effect":"NoSchedule"},{"key":"sku","value":"","effect":"NoSchedule"}]"#;
+        assert_eq!(annotation, format!(r#"{{"policy":"","taints":{taints}}}"#));
+        let of = |annotation: &str| {
+            NodeOwnership::of(&NodeView {
+                labels: std::sync::Arc::new([(PROOF_LABEL.to_owned(), owned.proof().unwrap())].into()),
+                owned: Some(annotation.to_owned()),
+                ..NodeView::default()
+            })
+        };
+        assert_eq!(of(&annotation), Ok(owned.clone()));
+        for other in [
+            annotation.replace(",\"effect", ", \"effect"),
+            annotation.replace("\"value\":\"\",", ""),
+            annotation.replace("\"os\"", "\"\\u006fs\""),
+        ] {
+            assert!(
+                NodeOwnership::parse(Some(&other)).is_ok_and(|read| read == owned),
+                "{other}"
+            );
+            assert!(
+                of(&other).unwrap_err().contains("it does not contain {\"key\":"),
+                "{other}"
+            );
+        }
     }
 
     #[test]

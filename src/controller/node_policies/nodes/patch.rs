@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use serde_json::{Map, Value, json};
 
 use super::ownership::NodeOwnership;
-use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL};
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL, taint_of};
 use crate::model::node::Taint;
 
 /// One change of a node.
@@ -77,6 +77,12 @@ pub(super) enum AnnotationChange {
 }
 
 impl NodePlan {
+    /// The taints of the node after the write.
+    pub fn taints_after(&self, node: &NodeView) -> Vec<Taint> {
+        let taints = self.taints.as_ref().unwrap_or(&node.taints);
+        taints.iter().map(taint_of).collect()
+    }
+
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.taints.is_none() && self.annotation == AnnotationChange::Stays

@@ -5,14 +5,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 
 use super::labels::LABELS;
-use super::ownership::{NodeOwnership, is_protected};
+use super::ownership::NodeOwnership;
 pub use super::patch::{NodeChange, NodePlan};
 use crate::api::{NodeLabels, TaintMode};
 use crate::cluster::node::{NodeView, taint_of};
+pub use crate::cluster::node_ownership::MOST_REVERSALS;
 use crate::model::node::{ARCH_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, Taint};
-
-/// How many removals of a taint by another writer make Transom stop setting it.
-pub const MOST_REVERSALS: u32 = 3;
 
 /// The desired state of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -289,7 +287,7 @@ fn one_taint(
     list: &mut TaintList,
     plan: &mut NodePlan,
 ) {
-    if is_protected(taint) {
+    if taint.is_protected() {
         let text =
             format!("the taint {taint} belongs to Kubernetes or to an autoscaler: Transom does not set it");
         plan.remains.push(text);

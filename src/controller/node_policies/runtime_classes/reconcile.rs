@@ -65,7 +65,9 @@ impl ClassController {
         nodes: &[Arc<NodeView>],
     ) -> Option<Instant> {
         let view = &snapshot.view;
-        let absent = snapshot.pools.absent(&view.nodes);
+        let absent = snapshot
+            .pools
+            .absent(&view.nodes, &snapshot.facts.policy_pool_labels());
         let absent = absent.into_iter().flat_map(|pool| pool.taints).collect();
         let plan = plan(&view.runtime_classes, policies, nodes, &absent, others_are_gone);
         self.by_policy = plan.by_policy;

@@ -330,3 +330,44 @@ fn classes_stay_as_they_are_while_it_is_unknown_which_nodes_their_policy_selects
     assert_eq!(planned.changes, []);
     assert_eq!(planned.by_policy["all"].names, names(&["all-ltsc2022"]));
 }
+
+#[test]
+fn of_two_policies_that_want_one_name_with_different_handlers_the_second_is_conflicted() {
+    let policy = |name: &str, handler: &str| {
+        let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+            "metadata": {"name": name, "generation": 1}, "spec": {
+                "nodeSelector": {"matchLabels": {"pool": name}},
+                "runtimeClasses": {"management": "Managed", "handlers": {"process": handler}}}});
+        let stored: WindowsNodePolicy = serde_json::from_value(stored).unwrap();
+        (name.to_owned(), Arc::new(stored))
+    };
+    let node = |pool: &str| {
+        let mut node = (*node(pool, "10.0.20348.1", &[])).clone();
+        node.labels = Arc::new([("pool".to_owned(), pool.to_owned())].into());
+        Arc::new(node)
+    };
+    let nodes = [node("a"), node("b")];
+    let of = |other: &str| {
+        let both = NodePolicies::of(&[policy("a", "runhcs-a"), policy("b", other)].into());
+        plan(&Existing::new(), &both, &nodes, true)
+    };
+    let planned = of("runhcs-b");
+    let made = after(&Existing::new(), &planned);
+    let class = &made["windows-ltsc2022"];
+    assert_eq!(class.handler, "runhcs-a");
+    assert_eq!(
+        selector(class)["pool"],
+        "a",
+        "nodes of the other policy lack the handler"
+    );
+    assert!(planned.by_policy["a"].conflicts.is_empty());
+    let conflict = &planned.by_policy["b"].conflicts[0];
+    assert!(
+        conflict.contains("policy a, with the handler runhcs-a instead of runhcs-b"),
+        "{conflict}"
+    );
+    // They share a class that both want alike.
+    let shared = of("runhcs-a");
+    assert!(shared.by_policy["b"].conflicts.is_empty());
+    assert!(!selector(&after(&Existing::new(), &shared)["windows-ltsc2022"]).contains_key("pool"));
+}

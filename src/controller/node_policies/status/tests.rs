@@ -30,6 +30,34 @@ fn ready(standing: &NodesOfPolicy, known: &PolicyFacts) -> (String, String) {
 }
 
 #[test]
+fn nodes_whose_pool_nothing_names_are_named_without_affecting_ready() {
+    let known = PolicyFacts {
+        undeclared: ["w1".to_owned(), "w2".to_owned()].into(),
+        ..PolicyFacts::default()
+    };
+    for (known, status, reason) in [
+        (&PolicyFacts::default(), "False", "PoolsKnown"),
+        (&known, "True", "NoPoolLabel"),
+    ] {
+        let of = status_of(
+            &policy(&json!({})),
+            &NodesOfPolicy::default(),
+            known,
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
+        let undeclared = condition(&of, "UndeclaredPools");
+        assert_eq!((&*undeclared.status, &*undeclared.reason), (status, reason));
+        assert_eq!(
+            undeclared.message.contains("2 Windows nodes (w1, w2)"),
+            status == "True",
+            "{undeclared:?}"
+        );
+        assert_eq!(condition(&of, "Ready").status, "True");
+    }
+}
+
+#[test]
 fn ready_says_the_most_urgent_problem() {
     let text = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
     let mut standing = NodesOfPolicy::default();
@@ -376,13 +404,14 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
 }
 
 /// Transom's condition types; the last one exists only if there are RuntimeClasses.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     "Ready",
     "TaintsBlocked",
     "Conflict",
     "Overlapping",
     "UnsupportedBuilds",
     "KnownFaults",
+    "UndeclaredPools",
     "RuntimeClassesReady",
 ];
 
@@ -405,6 +434,6 @@ fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more(
     );
     known.classes = None;
     let next = status_of(&policy(&json!({})), &standing, &known, Some(&stored), now);
-    let expected = [&OURS[..6], &["example.com/Approved"]].concat();
+    let expected = [&OURS[..7], &["example.com/Approved"]].concat();
     assert_eq!(kinds(&next), expected);
 }

@@ -261,15 +261,15 @@ fn a_tag_that_denied_something_is_looked_up_again() {
     let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
     let (web, shop) = (key("registry.corp/web:1"), "shop".into());
     let at_least = Duration::from_secs(15);
-    assert!(!cache.doubt(&web, at_least, start), "nothing is known");
+    assert!(!cache.expire_tag(&web, at_least, start), "nothing is known");
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
-    assert!(!cache.doubt(&web, at_least, start), "it is new");
+    assert!(!cache.expire_tag(&web, at_least, start), "it is new");
     assert_eq!(
         due(&mut cache, &web, LookupOrigin::Review, start),
         (true, Due::No)
     );
     let later = start + at_least;
-    assert!(cache.doubt(&web, at_least, later));
+    assert!(cache.expire_tag(&web, at_least, later));
     assert_eq!(
         due(&mut cache, &web, LookupOrigin::Review, later),
         (true, Due::Now)
@@ -282,7 +282,7 @@ fn a_tag_that_denied_something_is_looked_up_again() {
     // A digest never means something else.
     let fixed = key(&format!("registry.corp/web@sha256:{}", "0".repeat(64)));
     cache.answered(&fixed, &shop, facts("sha256:3", 3), start);
-    assert!(!cache.doubt(&fixed, at_least, later));
+    assert!(!cache.expire_tag(&fixed, at_least, later));
 }
 
 #[test]

@@ -27,23 +27,21 @@ fn no_route() -> LookupOutcome {
 
 fn request(state: &mut ServiceState, text: &str, namespace: &str, now: Instant) -> Result<(), Dropped> {
     let (key, registry) = key(text);
-    state.request(&key, &registry, namespace, Priority::Review, now)
+    state.request(&key, &registry, namespace, LookupOrigin::Review, now)
 }
 
 /// The look-ups that may start now.
 fn started(state: &mut ServiceState, now: Instant) -> Vec<Job> {
     let jobs = std::iter::from_fn(|| match state.next(now) {
         Next::Start(job) => Some(job),
-        Next::At(_) | Next::Idle => None,
+        Next::Wait(_) => None,
     });
     jobs.collect()
 }
 
 fn knows(state: &mut ServiceState, text: &str, now: Instant) -> bool {
-    state
-        .recall(&key(text).0, LookupOrigin::Review, now)
-        .facts
-        .is_some()
+    let recalled = state.cache.recall(&key(text).0, LookupOrigin::Review, now);
+    recalled.facts.is_some()
 }
 
 /// Runs everything that is due, and returns how many look-ups that were.
@@ -57,7 +55,7 @@ fn run(state: &mut ServiceState, outcome: fn() -> LookupOutcome, now: Instant) -
 
 #[test]
 fn many_who_ask_for_the_same_share_one_look_up() {
-    let (mut state, now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    let (mut state, now) = (ServiceState::new(), Instant::now());
     for namespace in ["shop", "billing"] {
         request(&mut state, "registry.corp/web:1", namespace, now).unwrap();
     }
@@ -81,7 +79,7 @@ fn many_who_ask_for_the_same_share_one_look_up() {
 
 #[test]
 fn a_registry_that_fails_refuses_look_ups_until_one_succeeds() {
-    let (mut state, mut now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    let (mut state, mut now) = (ServiceState::new(), Instant::now());
     for number in 0..3 {
         request(&mut state, &format!("down.corp/web:{number}"), "shop", now).unwrap();
         request(&mut state, &format!("up.corp/web:{number}"), "shop", now).unwrap();
@@ -125,7 +123,7 @@ fn a_registry_that_fails_refuses_look_ups_until_one_succeeds() {
     // A name that never answered, and that only a wildcard matches, is a mistake of whoever wrote it.
     assert_eq!(state.unreachable(Duration::from_secs(300), |_| false, now), []);
     // It is back.
-    let Next::At(at) = state.next(now) else {
+    let Next::Wait(Some(at)) = state.next(now) else {
         panic!("there is a next attempt");
     };
     now = at;
@@ -138,24 +136,24 @@ fn a_registry_that_fails_refuses_look_ups_until_one_succeeds() {
 
 #[test]
 fn what_waits_for_a_registry_that_fails_is_released() {
-    let (mut state, now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    let (mut state, now) = (ServiceState::new(), Instant::now());
     for number in 0..100 {
         request(&mut state, &format!("down.corp/web:{number}"), "shop", now).unwrap();
     }
     let last = key("down.corp/web:99").0;
     let done = state.done(&last, Duration::from_secs(1), now).unwrap();
     // Three failures in a row.
-    assert_eq!(run(&mut state, no_route, now), 2);
-    assert_eq!(state.queued(), 98);
-    assert_eq!(run(&mut state, no_route, now), 2);
-    assert_eq!(state.queued(), 0);
+    for waiting in [99, 98, 0] {
+        assert_eq!(run(&mut state, no_route, now), 1, "it has not answered yet");
+        assert_eq!(state.queued(), waiting);
+    }
     assert!(done.has_changed().is_err(), "who waits for it continues");
     assert!(state.pending.is_empty());
 }
 
 #[test]
 fn what_is_known_stays_while_the_registry_is_gone() {
-    let (mut state, start) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    let (mut state, start) = (ServiceState::new(), Instant::now());
     let text = "registry.corp/web:1";
     request(&mut state, text, "shop", start).unwrap();
     assert_eq!(run(&mut state, found, start), 1);
@@ -171,8 +169,7 @@ fn what_is_known_stays_while_the_registry_is_gone() {
 
 #[test]
 fn a_million_references_of_one_namespace_are_bounded_and_others_are_served() {
-    let limits = ServiceLimits::default();
-    let (mut state, start) = (ServiceState::new(limits), Instant::now());
+    let (mut state, start) = (ServiceState::new(), Instant::now());
     let (mut bytes, mut dropped, mut looked_up) = (0, 0, 0);
     // Within a minute, in many registries, all of which a wildcard matches.
     for number in 0..1_000_000_u32 {
@@ -192,20 +189,19 @@ fn a_million_references_of_one_namespace_are_bounded_and_others_are_served() {
         if number % 1_000 == 0 {
             looked_up += run(&mut state, found, now);
         }
-        assert!(state.queued() <= limits.queued && state.pending.len() <= limits.queued);
-        assert!(state.registries.len() <= limits.registries && state.namespaces.len() <= 2);
-        bytes = bytes.max(state.cache().bytes());
+        assert!(state.queued() <= QUEUED && state.pending.len() <= QUEUED);
+        assert!(state.registries.len() <= REGISTRIES && state.namespaces.len() <= 2);
+        bytes = bytes.max(state.cache.bytes());
     }
     // The burst, and five a second.
     assert!((500..800).contains(&looked_up), "{looked_up} look-ups");
     assert!(dropped > 999_000, "{dropped} dropped");
-    assert!(bytes < limits.cache.bytes && state.cache().len() <= limits.cache.entries);
+    assert!(bytes < CACHE.bytes && state.cache.len() <= CACHE.entries);
 }
 
 #[test]
 fn registries_and_namespaces_are_counted_within_bounds() {
-    let limits = ServiceLimits::default();
-    let (mut state, now) = (ServiceState::new(limits), Instant::now());
+    let (mut state, now) = (ServiceState::new(), Instant::now());
     request(&mut state, "registry.corp/web:1", "shop", now).unwrap();
     run(&mut state, found, now);
     for number in 0..3_000 {
@@ -213,7 +209,7 @@ fn registries_and_namespaces_are_counted_within_bounds() {
         let _ = request(&mut state, &text, &format!("team-{number}"), now);
         run(&mut state, no_route, now);
     }
-    assert_eq!(state.registries.len(), limits.registries);
+    assert_eq!(state.registries.len(), REGISTRIES);
     assert!(state.namespaces.len() <= NAMESPACES + 1);
     let answered: BTreeSet<&str> = (state.registries.iter())
         .filter(|(_, it)| it.breaker.has_answered())
@@ -228,8 +224,7 @@ fn registries_and_namespaces_are_counted_within_bounds() {
 
 #[test]
 fn the_rate_of_a_registry_holds_for_all_namespaces_together() {
-    let limits = ServiceLimits::default();
-    let (mut state, start) = (ServiceState::new(limits), Instant::now());
+    let (mut state, start) = (ServiceState::new(), Instant::now());
     let mut looked_up = 0;
     for tenth in 0..100 {
         let now = start + Duration::from_millis(tenth * 100);
@@ -243,7 +238,7 @@ fn the_rate_of_a_registry_holds_for_all_namespaces_together() {
         }
         looked_up += run(&mut state, found, now);
     }
-    let (rate, burst) = limits.registry_rate;
+    let (rate, burst) = REGISTRY_RATE;
     assert!(
         looked_up <= (rate * 10 + burst) as usize,
         "{looked_up} in ten seconds"
@@ -252,50 +247,48 @@ fn the_rate_of_a_registry_holds_for_all_namespaces_together() {
 }
 
 #[test]
-fn the_background_leaves_room_for_reviews() {
-    let limits = ServiceLimits::default();
-    let (mut state, now) = (ServiceState::new(limits), Instant::now());
+fn stored_objects_leave_half_of_the_queue_to_reviews_which_are_first_in_their_namespace() {
+    let (mut state, now) = (ServiceState::new(), Instant::now());
     let mut full = None;
     for number in 0..10_000 {
         let (key, registry) = key(&format!("registry.corp/web:{number}"));
         let namespace = format!("team-{}", number / 100);
-        if let Err(why) = state.request(&key, &registry, &namespace, Priority::Background, now) {
+        if let Err(why) = state.request(&key, &registry, &namespace, LookupOrigin::Stored, now) {
             full.get_or_insert((number, why));
         }
     }
-    assert_eq!(full, Some((limits.queued_background, Dropped::QueueFull)));
+    assert_eq!(full, Some((QUEUED / 2, Dropped::QueueFull)));
+    // Eleven namespaces wait.
     assert_eq!(request(&mut state, "registry.corp/review:1", "shop", now), Ok(()));
-    assert_eq!(request(&mut state, "registry.corp/web:700", "shop", now), Ok(()));
-    let first: Vec<String> = started(&mut state, now)
-        .into_iter()
-        .take(2)
-        .map(|job| job.key.reference.to_string())
-        .collect();
-    assert_eq!(
-        first,
-        ["registry.corp/review:1", "registry.corp/web:700"],
-        "reviews come first"
-    );
+    assert_eq!(request(&mut state, "registry.corp/web:750", "shop", now), Ok(()));
+    assert_eq!(request(&mut state, "registry.corp/new:1", "team-3", now), Ok(()));
+    let mut order = Vec::new();
+    while order.len() < 12 {
+        for job in started(&mut state, now) {
+            order.push(job.key.reference.to_string());
+            state.finish(&job, found(), now);
+        }
+    }
+    for (at, image) in [(3, "new:1"), (7, "web:750"), (11, "review:1")] {
+        assert_eq!(order[at], format!("registry.corp/{image}"), "{order:?}");
+    }
 }
 
 #[test]
 fn stored_workloads_leave_the_rate_of_their_namespace_to_reviews() {
-    let limits = ServiceLimits {
-        namespace_rate: (1, 2),
-        ..ServiceLimits::default()
-    };
-    let (mut state, now) = (ServiceState::new(limits), Instant::now());
+    let (mut state, now) = (ServiceState::new(), Instant::now());
     for number in 0..10 {
         let (key, registry) = key(&format!("registry.corp/stored-{number}:1"));
         state
-            .request(&key, &registry, "shop", Priority::Background, now)
+            .request(&key, &registry, "shop", LookupOrigin::Stored, now)
             .unwrap();
     }
-    for number in 0..2 {
+    let (_, burst) = NAMESPACE_RATE;
+    for number in 0..burst {
         request(&mut state, &format!("registry.corp/new-{number}:1"), "shop", now).unwrap();
     }
     assert_eq!(
-        request(&mut state, "registry.corp/new-2:1", "shop", now),
+        request(&mut state, "registry.corp/late:1", "shop", now),
         Err(Dropped::NamespaceLimit)
     );
 }
@@ -306,7 +299,7 @@ fn a_credential_that_is_refused_what_it_could_read_is_reported_until_it_reads_ag
         message: "the registry refused".to_owned(),
         is_refused: true,
     };
-    let (mut state, now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    let (mut state, now) = (ServiceState::new(), Instant::now());
     let later = now + TAG_TTL;
     let reported = |state: &ServiceState, now| !state.unreachable(Duration::ZERO, |_| false, now).is_empty();
     // What was never readable proves nothing: any author can name it.
@@ -341,8 +334,8 @@ fn by_registry(jobs: &[Job]) -> BTreeMap<&str, usize> {
 }
 
 #[test]
-fn registries_that_begin_to_drip_leave_slots_to_another_one_and_keep_two_each() {
-    let (mut state, now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+fn registries_that_begin_to_drip_leave_slots_to_another_one_and_keep_one_each() {
+    let (mut state, now) = (ServiceState::new(), Instant::now());
     for registry in ["a.corp", "b.corp", "good.corp"] {
         request_many(&mut state, registry, 1, now);
     }
@@ -359,15 +352,16 @@ fn registries_that_begin_to_drip_leave_slots_to_another_one_and_keep_two_each() 
         request_many(&mut state, "good.corp", 3, now);
         served += run(&mut state, found, now);
     }
-    assert_eq!(served, 30, "one at a time, which is all that is left");
+    assert_eq!(served, 90, "all of them");
     let later = now + Duration::from_secs(30);
     for job in &dripping {
         state.finish(job, found(), later);
     }
+    request_many(&mut state, "good.corp", 20, later);
     let next = started(&mut state, later);
     let counts = by_registry(&next);
-    assert_eq!((counts["a.corp"], counts["b.corp"]), (2, 2), "{counts:?}");
-    assert_eq!(counts["good.corp"], 8, "{counts:?}");
+    assert_eq!((counts["a.corp"], counts["b.corp"]), (1, 1), "{counts:?}");
+    assert_eq!(counts["good.corp"], RUNNING_BY_REGISTRY, "{counts:?}");
     // A prompt answer gives all slots back.
     for job in next.iter().filter(|job| &*job.registry != "b.corp") {
         state.finish(job, found(), later);
@@ -375,21 +369,21 @@ fn registries_that_begin_to_drip_leave_slots_to_another_one_and_keep_two_each() 
     let counts = started(&mut state, later);
     let counts = by_registry(&counts);
     assert!(
-        counts["a.corp"] > 2 && !counts.contains_key("b.corp"),
+        counts["a.corp"] > 1 && !counts.contains_key("b.corp"),
         "{counts:?}"
     );
 }
 
 #[test]
 fn any_number_of_registries_that_never_answer_leave_most_slots_to_one_that_does() {
-    let (mut state, now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    let (mut state, now) = (ServiceState::new(), Instant::now());
     request_many(&mut state, "z-good.corp", 1, now);
     assert_eq!(run(&mut state, found, now), 1);
     for number in 0..100 {
         request_many(&mut state, &format!("a{number}.hostile"), 4, now);
     }
     let hostile = started(&mut state, now);
-    assert_eq!(hostile.len(), ServiceLimits::default().running_by_slow_registries);
+    assert_eq!(hostile.len(), RUNNING_NOT_PROMPT);
     request_many(&mut state, "z-good.corp", 20, now);
     let good = started(&mut state, now);
     assert_eq!(by_registry(&good), BTreeMap::from([("z-good.corp", 6)]));

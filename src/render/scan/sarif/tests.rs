@@ -79,7 +79,7 @@ fn report() -> ScanReport {
 #[test]
 fn each_result_names_a_rule_of_the_run_and_an_object_and_what_is_lifted_is_suppressed() {
     let mut out = Vec::new();
-    scan_sarif(&report(), &mut out).unwrap();
+    scan_sarif(&report(), None, &mut out).unwrap();
     let log: Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(log["version"], "2.1.0");
     let run = &log["runs"][0];
@@ -118,13 +118,16 @@ fn each_result_names_a_rule_of_the_run_and_an_object_and_what_is_lifted_is_suppr
 
 #[test]
 fn nothing_in_a_name_or_a_message_does_more_than_stand_there() {
+    fn sarif(report: &ScanReport, out: &mut dyn io::Write) -> io::Result<()> {
+        scan_sarif(report, None, out)
+    }
     let hostile = "a\u{9b}31m\u{202e} ##vso[task.setvariable]\n::error ::x";
     let mut report = report();
     report.owners[0].name = hostile.to_owned();
     report.owners[0].findings[0].message = hostile.to_owned();
     report.pods[0].message = hostile.to_owned();
     report.cluster.name = hostile.to_owned();
-    for write in [scan_sarif, crate::render::scan_json] {
+    for write in [sarif, crate::render::scan_json] {
         let mut out = Vec::new();
         write(&report, &mut out).unwrap();
         let out = String::from_utf8(out).unwrap();
@@ -147,7 +150,7 @@ fn what_an_author_wrote_is_no_link_in_a_message() {
     report.pods[0].remedy = "[a](b)".to_owned();
     report.gaps[0].reason = "[a](b)".to_owned();
     let mut out = Vec::new();
-    scan_sarif(&report, &mut out).unwrap();
+    scan_sarif(&report, None, &mut out).unwrap();
     let log: Value = serde_json::from_slice(&out).unwrap();
     let run = &log["runs"][0];
     assert_eq!(
