@@ -136,6 +136,11 @@ impl<'d> Checked<'d> {
         self.decision == Decision::Deny && self.evaluation.decision() != Decision::Deny
     }
 
+    /// Whether nothing says for which operating system its pods are: no rule for Windows checks them.
+    pub fn has_unknown_os(&self) -> bool {
+        self.kind.has_pod() && self.evaluation.inference.verdict == Verdict::Unknown
+    }
+
     /// Drops the findings of all other rules, as if these rules did not exist.
     pub fn keep_rules(&mut self, is_kept: impl Fn(&Rule) -> bool) {
         let Evaluation {
@@ -150,7 +155,10 @@ impl<'d> Checked<'d> {
         }
         self.suppressed
             .retain(|suppressed| is_kept(suppressed.finding.rule));
-        self.decision = self.evaluation.decision();
+        let mut reviewed = self.evaluation.clone();
+        let suppressed = self.suppressed.iter().map(|suppressed| &suppressed.finding);
+        reviewed.findings.extend(suppressed.cloned());
+        self.decision = reviewed.decision();
     }
 
     /// The labels of the object.
@@ -196,8 +204,9 @@ pub struct Manifests {
     /// Custom resources that a policy adds where it applies.
     of_policies: Vec<ConfiguredKind>,
     baseline: Option<Arc<Baseline>>,
-    /// Whether suppressions apply.
-    suppresses: bool,
+    /// Whether objects are evaluated as in admission: without suppressions, and without API versions, which the API server
+    /// converts.
+    for_admission: bool,
     /// The file that sets actions of rules in place of the policies, and the IDs of these rules.
     rule_actions: Option<(String, Vec<&'static str>)>,
     /// The files that were read, by their real paths, if each is to be read once.
@@ -359,7 +368,7 @@ impl Manifests {
             configured: Vec::new(),
             of_policies: Vec::new(),
             baseline: None,
-            suppresses: true,
+            for_admission: false,
             rule_actions: None,
             read_once: None,
         }
@@ -397,11 +406,11 @@ impl Manifests {
         Manifests { baseline, ..self }
     }
 
-    /// Without suppressions, as admission evaluates objects.
+    /// Evaluated as in admission, which knows neither suppressions nor the API version of a file.
     #[must_use]
     pub fn as_admission(self) -> Self {
         Manifests {
-            suppresses: false,
+            for_admission: true,
             ..self
         }
     }
@@ -479,7 +488,7 @@ impl Manifests {
                     duplicate.position.line
                 ),
             }));
-        let suppressions = if self.suppresses && role != SourceRole::Facts {
+        let suppressions = if !self.for_admission && role != SourceRole::Facts {
             CommentSuppressions::read(&input.source, parsed.directives, &mut self.errors)
         } else {
             CommentSuppressions::default()
@@ -725,7 +734,9 @@ impl Manifests {
             let line = document.locate(&steps_of(&error)).line;
             unreadable(line, format!("this {kind} cannot be read: {error}"))
         })?;
-        subject.api_version = api_version.clone().into();
+        if !self.for_admission {
+            subject.api_version = api_version.clone().into();
+        }
         let query = PolicyQuery::without_user(&subject.namespace, facts);
         let mut policy = policies.effective(&query);
         if let Kind::Configured(configured) = kind
@@ -774,7 +785,7 @@ impl Manifests {
             suppressed: Vec::new(),
             used: SuppressionUse::default(),
         };
-        if self.suppresses {
+        if !self.for_admission {
             let annotation = subject.meta.annotations.get(SUPPRESS_ANNOTATION);
             checked.used = (self.suppressions(source, facts)).apply(&mut checked, annotation.map(|it| &**it));
         }

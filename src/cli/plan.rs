@@ -10,7 +10,7 @@ use kube::Client;
 use super::cluster::ClusterArgs;
 use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs, date};
 use super::registry::{LookupArgs, look_up};
-use super::{block_on, exit_status};
+use super::{READ_RIGHTS, block_on, exit_status};
 use crate::check::files::{policies, read};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
@@ -74,9 +74,6 @@ pub struct PlanArgs {
     #[command(flatten)]
     look_ups: LookupArgs,
 }
-
-/// What is said to do where a right is missing.
-const RIGHTS: &str = "docs/how-to/plan.md lists the permissions that it needs";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum PlanFormat {
@@ -200,7 +197,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
     let cluster = offline::open(client, options, &mut visit).await;
     let mut cluster = cluster.map_err(anyhow::Error::msg)?;
     let unread = cluster.gaps();
-    errors.extend(unread.map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why)));
+    errors.extend(unread.map(|part| format!("cannot read {}: {}; {READ_RIGHTS}", part.resource, part.why)));
     let visit = async |planner: &mut Planner<'_>| visit_cluster(client, planner).await;
     let (plan, unlisted) = of_snapshot(args, &mut cluster.snapshot, &nodes, visit).await?;
     errors.extend(unlisted);
@@ -220,7 +217,7 @@ async fn visit_cluster(client: &Client, planner: &mut Planner<'_>) -> Vec<String
     let unlisted = unlisted.await;
     errors.extend(unlisted.into_iter().map(|list| {
         let remedy = if list.is_forbidden {
-            format!("; {RIGHTS}")
+            format!("; {READ_RIGHTS}")
         } else {
             String::new()
         };

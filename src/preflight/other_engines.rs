@@ -170,7 +170,7 @@ static ENGINES: [Engine; 16] = [
     Engine {
         who: "Argo CD, Flux",
         clash: "they report a difference in `caBundle`",
-        ends: "`ignoreDifferences` as in install.md",
+        ends: "`ignoreDifferences` of `caBundle`",
         groups: &["kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"],
         named: &[("argoproj.io/applications", &["*"])],
         ..NONE

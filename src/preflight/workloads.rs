@@ -309,8 +309,7 @@ impl<'w> WorkloadFindings<'w> {
         let mut all = Vec::new();
         if !self.not_listed.is_empty() {
             let text = format!("not known (not read): {}", list(&self.not_listed, 2 * MOST));
-            let remedy =
-                "run this again with the permissions in docs/how-to/preflight.md before anything is enforced";
+            let remedy = "run this again with an account that may list them, before anything is enforced";
             all.push(PreflightFinding::act(text, remedy));
         }
         if self.windows == 0 && self.denied.is_empty() {
@@ -381,7 +380,7 @@ impl<'w> WorkloadFindings<'w> {
                 list(rules, 2 * MOST),
                 list(namespaces, 2 * MOST)
             ),
-            "install with policy.spec.mode: Audit, fix them (transom explain RULE), and continue with Enforce (docs/how-to/operations.md)",
+            "install with policy.spec.mode: Audit, fix them (transom explain RULE), then set policy.spec.mode: Enforce",
         )
         .by(self.denied.iter().map(DeniedWorkload::title));
         PreflightFinding {

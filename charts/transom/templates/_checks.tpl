@@ -121,10 +121,10 @@
 {{- define "transom.checkImage" -}}
 {{- $registry := include "transom.registry" . -}}
 {{- if not $registry -}}
-{{- fail "image.registry: it is empty, and docker.io has no image of Transom; build an image, push it to your registry (docs/how-to/release.md), and name that registry: --set image.registry=REGISTRY" -}}
+{{- fail "image.registry: it is empty, and docker.io has no image of Transom; build an image from the Dockerfile of Transom, push it to your registry, and name that registry: --set image.registry=REGISTRY" -}}
 {{- end -}}
 {{- if or (eq $registry "registry.example.com") (hasPrefix "registry.example.com/" $registry) -}}
-{{- fail "image.registry: registry.example.com is a placeholder, because no image of Transom is published yet; build an image, push it to your registry (docs/how-to/release.md), and name that registry: --set image.registry=REGISTRY" -}}
+{{- fail "image.registry: registry.example.com is a placeholder, because no image of Transom is published yet; build an image from the Dockerfile of Transom, push it to your registry, and name that registry: --set image.registry=REGISTRY" -}}
 {{- end -}}
 {{- end -}}
 

@@ -24,7 +24,7 @@ use crate::render;
 /// Generate the webhook configurations by which an API server calls Transom
 ///
 /// One MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, for kubectl apply -f -. Start the server
-/// first: docs/reference/webhooks.md explains what is registered, and why.
+/// first.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom generate webhooks --service transom.transom-system --ca-bundle ca.pem | kubectl apply -f -
