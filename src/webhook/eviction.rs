@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::connection_stats::ConnectionStats;
 use super::peer::Peer;
 
-/// A connection that was accepted or used this recently is evicted only after all older ones: its client
-/// needs the time for the handshake and the first request.
+/// A connection that was accepted this recently counts as one that completed a review: its client needs the
+/// time for the handshake and the first request.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// The connections of one listener; clones share them.
@@ -84,57 +84,49 @@ impl Drop for ConnectionGuard {
 }
 
 impl ConnectionEntry {
-    /// The lowest is evicted first: of the least useful class, the connection that was unused for longest.
-    fn rank(&self, now: Instant) -> (EvictionClass, Instant) {
-        let has_served = self.activity.has_served();
-        if has_served && self.activity.in_flight.load(Relaxed) > 0 {
-            return (EvictionClass::Fresh, now);
-        }
+    /// The lowest is evicted first: connections that never completed a review (their handshake, head or body
+    /// does not end, or they sent nothing), and of these and of the others the one that was unused for longest.
+    fn rank(&self, now: Instant) -> (bool, Instant) {
         let last_good = self.activity.last_good();
-        let class = if now.saturating_duration_since(last_good) < MOMENT {
-            EvictionClass::Fresh
-        } else if has_served {
-            EvictionClass::Idle
-        } else {
-            EvictionClass::Unproven
-        };
-        (class, last_good)
+        let has_served = self.activity.has_served();
+        let is_useful = has_served || now.saturating_duration_since(last_good) < MOMENT;
+        let is_in_use = has_served && self.activity.in_flight.load(Relaxed) > 0;
+        (is_useful, if is_in_use { now } else { last_good })
     }
-}
-
-/// The usefulness of a connection, in eviction order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum EvictionClass {
-    /// It has not completed a review: its handshake, head or body does not end, or it sent nothing.
-    Unproven,
-    /// It has completed reviews, and has none in flight.
-    Idle,
-    /// It was accepted or used just now, or has a review in flight.
-    Fresh,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The class of a connection so long after `before`.
-    fn class_after(place: &ConnectionGuard, seconds: u64) -> EvictionClass {
-        let table = place.connections.lock();
-        let entry = &table.by_number[&place.client.connection];
-        entry.rank(Instant::now() + Duration::from_secs(seconds)).0
+    /// Evicts one, and returns which of these are evicted by now.
+    fn evict<const N: usize>(connections: &ConnectionSet, places: &[ConnectionGuard; N]) -> [bool; N] {
+        assert!(connections.make_room());
+        places.each_ref().map(|place| place.client.gone.is_cancelled())
     }
 
     #[test]
     fn what_never_completed_a_review_goes_before_what_did_and_that_before_what_is_of_use() {
-        use EvictionClass::{Fresh, Idle, Unproven};
-        assert!(Unproven < Idle && Idle < Fresh);
         let connections = ConnectionSet::default();
-        let place = connections.enter();
-        assert_eq!([0, 1].map(|after| class_after(&place, after)), [Fresh, Unproven]);
-        place.activity.serve(Instant::now());
-        assert_eq!([0, 1].map(|after| class_after(&place, after)), [Fresh, Idle]);
-        place.activity.in_flight.fetch_add(1, Relaxed);
-        assert_eq!(class_after(&place, 1), Fresh);
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        let enter = |came: Instant| {
+            let mut place = connections.enter();
+            place.activity = Arc::new(ConnectionStats::new(came));
+            let mut table = connections.lock();
+            let entry = table.by_number.get_mut(&place.client.connection).unwrap();
+            entry.activity = Arc::clone(&place.activity);
+            drop(table);
+            place
+        };
+        let (idle, silent, busy) = (enter(long_ago), enter(long_ago), enter(long_ago));
+        idle.activity.serve(long_ago + Duration::from_secs(1));
+        busy.activity.serve(long_ago + Duration::from_secs(1));
+        busy.activity.in_flight.fetch_add(1, Relaxed);
+        let places = [idle, silent, busy, enter(Instant::now())];
+        assert_eq!(evict(&connections, &places), [false, true, false, false]);
+        assert_eq!(evict(&connections, &places), [true, true, false, false]);
+        assert_eq!(evict(&connections, &places), [true, true, false, true]);
+        assert_eq!(evict(&connections, &places), [true; 4]);
     }
 
     #[test]
