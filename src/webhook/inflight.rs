@@ -99,8 +99,10 @@ impl InflightLimiter {
     /// many requests are open, cancels one whose body is not complete, or whose answer is not read.
     pub(super) fn open(&self, client: &Arc<Peer>, until: Instant) -> Result<InflightPermit, RejectReason> {
         let place = self.0.open.try_take(1).or_else(|| {
-            self.cancel_first(client.connection, |request| request.awaits_client.is_some());
-            self.0.open.try_take(1)
+            // Handed over directly, so that no third request takes the place.
+            let cancelled =
+                self.cancel_first(client.connection, |request| request.awaits_client.is_some())?;
+            Some(cancelled.open)
         });
         let place = place.ok_or(RejectReason::Open)?;
         Ok(self.insert(place, client, until))
@@ -118,7 +120,7 @@ impl InflightLimiter {
         let request = InflightRequest {
             client: Arc::clone(client),
             awaits_client: Some(ClientWait::new()),
-            _open: place,
+            open: place,
             bytes: None,
             review: None,
             is_answered: false,
@@ -298,7 +300,7 @@ struct InflightRequest {
     client: Arc<Peer>,
     /// Transom waits for the client: for the rest of the body, or until the client has read the answer.
     awaits_client: Option<ClientWait>,
-    _open: PoolPermit,
+    open: PoolPermit,
     bytes: Option<PoolPermit>,
     review: Option<PoolPermit>,
     /// A cancellation closes the connection: the client does not read the answer.
