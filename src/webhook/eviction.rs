@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::connection_stats::ConnectionStats;
 use super::peer::Peer;
 
-/// A connection that was accepted this recently counts as one that completed a review: its client needs the
-/// time for the handshake and the first request.
+/// What "just now" means for the usefulness of a connection: a new client needs the time for the handshake and
+/// the first request.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// The connections of one listener; clones share them.
@@ -84,15 +84,31 @@ impl Drop for ConnectionGuard {
 }
 
 impl ConnectionEntry {
-    /// The lowest is evicted first: connections that never completed a review (their handshake, head or body
-    /// does not end, or they sent nothing), and of these and of the others the one that was unused for longest.
-    fn rank(&self, now: Instant) -> (bool, Instant) {
+    /// The lowest is evicted first: of the least useful class, the connection that was unused for longest.
+    fn rank(&self, now: Instant) -> (EvictionClass, Instant) {
         let last_good = self.activity.last_good();
-        let has_served = self.activity.has_served();
-        let is_useful = has_served || now.saturating_duration_since(last_good) < MOMENT;
-        let is_in_use = has_served && self.activity.in_flight.load(Relaxed) > 0;
-        (is_useful, if is_in_use { now } else { last_good })
+        let is_recent = now.saturating_duration_since(last_good) < MOMENT;
+        let class = match (self.activity.has_served(), is_recent) {
+            (false, false) => EvictionClass::Unproven,
+            (false, true) => EvictionClass::New,
+            (true, false) if self.activity.in_flight.load(Relaxed) == 0 => EvictionClass::Idle,
+            (true, _) => EvictionClass::InUse,
+        };
+        (class, last_good)
     }
+}
+
+/// The usefulness of a connection, in eviction order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum EvictionClass {
+    /// It has not completed a review: its handshake, head or body does not end, or it sent nothing.
+    Unproven,
+    /// It has completed reviews, none just now, and has none in flight.
+    Idle,
+    /// It was accepted just now.
+    New,
+    /// It has completed a review just now, or has completed one and has another in flight.
+    InUse,
 }
 
 #[cfg(test)]
@@ -122,23 +138,22 @@ mod tests {
         idle.activity.serve(long_ago + Duration::from_secs(1));
         busy.activity.serve(long_ago + Duration::from_secs(1));
         busy.activity.in_flight.fetch_add(1, Relaxed);
-        let places = [idle, silent, busy, enter(Instant::now())];
+        let places = [idle, silent, enter(Instant::now()), busy];
         assert_eq!(evict(&connections, &places), [false, true, false, false]);
         assert_eq!(evict(&connections, &places), [true, true, false, false]);
-        assert_eq!(evict(&connections, &places), [true, true, false, true]);
+        assert_eq!(evict(&connections, &places), [true, true, true, false]);
         assert_eq!(evict(&connections, &places), [true; 4]);
     }
 
     #[test]
-    fn a_connection_with_a_review_in_flight_outlives_all_that_only_connected() {
+    fn any_number_of_new_connections_evicts_none_that_completed_a_review_just_now() {
         let connections = ConnectionSet::default();
-        let busy = connections.enter();
-        busy.activity.serve(Instant::now());
-        busy.activity.in_flight.fetch_add(1, Relaxed);
+        let used = connections.enter();
+        used.activity.serve(Instant::now());
         let newer = [(); 3].map(|()| connections.enter());
         assert!((0..3).all(|_| connections.make_room()));
         assert!(newer.iter().all(|place| place.client.gone.is_cancelled()));
-        assert!(!busy.client.gone.is_cancelled());
+        assert!(!used.client.gone.is_cancelled());
     }
 
     #[test]
