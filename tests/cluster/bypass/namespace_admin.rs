@@ -269,7 +269,7 @@ fn documented(place: &Place) {
     let answer = create(place, Kind::Pod, &named(Kind::Pod, "debugged", &bad));
     assert!(answer.ok, "{answer:?}");
     let debugger = json!({"spec": {"ephemeralContainers": [
-        {"name": "debugger", "image": IMAGE, "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}]}});
+        {"name": "debugger", "image": IMAGE, "securityContext": {"privileged": true}}]}});
     let path = format!("{}/debugged/ephemeralcontainers", url_of(Kind::Pod, NAMESPACE));
     let merge = "application/strategic-merge-patch+json";
     let answer = send(place, "PATCH", &path, merge, debugger.to_string().as_bytes());
@@ -279,7 +279,7 @@ fn documented(place: &Place) {
         .find(|pod| pod["metadata"]["name"] == "debugged");
     let container = debugged.unwrap()["spec"]["ephemeralContainers"][0].clone();
     assert!(
-        container["securityContext"]["capabilities"].is_null(),
+        container["securityContext"]["privileged"].is_null(),
         "{container}"
     );
 
