@@ -72,7 +72,7 @@ fn a_replica_that_is_cut_off_enforces_its_last_policies_says_so_and_recovers() {
     let is_leader = || replica.metric("transom_leader ") == Some(1);
     assert!(wait(A_WHILE, is_leader));
 
-    let seconds = std::env::var("TRANSOM_PARTITION_SECONDS").map_or(18, |text| text.parse().unwrap());
+    let seconds = std::env::var("TRANSOM_PARTITION_SECONDS").map_or(16, |text| text.parse().unwrap());
     let (began, cut) = (
         Instant::now(),
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap(),
