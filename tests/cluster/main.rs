@@ -8,6 +8,8 @@ mod support;
 
 mod audit_log;
 mod bypass;
+#[cfg(target_os = "linux")]
+mod clocks;
 mod coexistence;
 mod conformance;
 mod crds;
@@ -15,6 +17,7 @@ mod existing_cluster;
 mod image_lookups;
 mod match_conditions;
 mod nodes;
+mod partition;
 mod placement;
 mod plan;
 mod pod_security;
