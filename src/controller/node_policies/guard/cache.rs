@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use tokio::time::Instant;
 
 use super::affected::AffectedWorkloads;
 use super::peers::PolicyPeers;
-use super::{Guard, GuardGroup, GuardResult, GuardedNodes, ObjectKey};
-use crate::cluster::list::{POD_CARRIERS, for_each_of};
+use super::{Guard, GuardGroup, GuardResult, GuardedNodes, Impact};
 use crate::cluster::node::NodeView;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, SafeTaints};
 use crate::controller::node_policies::policies::{NodePolicies, NodePolicy};
@@ -107,6 +108,7 @@ impl GuardCache {
             ..resolver.clone()
         };
         let outcome = survey(&groups, &current, nodes, &self.client, snapshot).await;
+        let outcome = outcome.unwrap_or_else(SurveyOutcome::failed);
         let surveyed: BTreeSet<&str> = groups.iter().map(|group| group.policy).collect();
         for name in surveyed {
             let Some(answer) = self.by_policy.get_mut(name) else {
@@ -117,9 +119,7 @@ impl GuardCache {
                     group.clear(&mut answer.cleared);
                 }
             }
-            let (result, affected) = outcome.of_policy(name);
-            answer.result = result;
-            answer.affected = AffectedWorkloads::new(affected, self.settings.affected_every);
+            (answer.result, answer.affected) = outcome.of_policy(name, self.settings.affected_every);
             answer.affected.read_unknown(&self.client).await;
             if answer.result == GuardResult::Free {
                 answer.refusals = 0;
@@ -181,7 +181,8 @@ fn not_cleared<'a>(
 /// Nodes of one policy that wait for taints, and get them together or not at all.
 struct WaitingNodes<'a> {
     policy: &'a str,
-    is_joining: bool,
+    /// If they join others that carry the taints: the Ready nodes of their pools.
+    joins: Option<BTreeSet<&'a str>>,
     nodes: Vec<(&'a NodeView, Vec<&'a Taint>)>,
 }
 
@@ -191,8 +192,8 @@ impl<'a> WaitingNodes<'a> {
         policy: &'a NodePolicy,
         open: BTreeMap<&'a Taint, Vec<&'a NodeView>>,
         policies: &NodePolicies,
-        nodes: &[Arc<NodeView>],
-    ) -> impl Iterator<Item = WaitingNodes<'a>> {
+        nodes: &'a [Arc<NodeView>],
+    ) -> Vec<WaitingNodes<'a>> {
         let mut by_node: BTreeMap<&str, (&NodeView, Vec<&Taint>)> = BTreeMap::new();
         for (taint, waiting) in open {
             for node in waiting {
@@ -203,14 +204,15 @@ impl<'a> WaitingNodes<'a> {
         let peers = PolicyPeers::of(policy, policies, nodes);
         let (joining, others): (Vec<_>, Vec<_>) = (by_node.into_values())
             .partition(|(node, taints)| taints.iter().all(|taint| peers.is_joined_by(node, taint)));
-        [(true, joining), (false, others)]
-            .into_iter()
-            .filter(|(_, nodes)| !nodes.is_empty())
-            .map(|(is_joining, nodes)| WaitingNodes {
-                policy: &policy.name,
-                is_joining,
-                nodes,
-            })
+        let joined: Vec<&NodeView> = joining.iter().map(|(node, _)| *node).collect();
+        let joins = peers.in_pools_of(&joined);
+        let of = |joins, nodes| WaitingNodes {
+            policy: &policy.name,
+            joins,
+            nodes,
+        };
+        let groups = [of(Some(joins), joining), of(None, others)].into_iter();
+        groups.filter(|group| !group.nodes.is_empty()).collect()
     }
 
     fn clear(&self, cleared: &mut SafeTaints) {
@@ -222,29 +224,54 @@ impl<'a> WaitingNodes<'a> {
     }
 }
 
-/// The generations of affected workloads.
-type AffectedGenerations = BTreeMap<ObjectKey, Option<i64>>;
-
 /// The result of a survey.
 #[derive(Default)]
 struct SurveyOutcome {
+    /// The kinds that were read.
+    survey: WorkloadSurvey,
     /// The groups whose taints affect no workload, set together.
     cleared: BTreeSet<GuardGroup>,
-    /// By policy: the message and its short form, and the affected workloads.
-    refused: BTreeMap<String, (String, String, AffectedGenerations)>,
+    /// By policy: the taints of its refused groups, and the affected workloads.
+    refused: BTreeMap<String, (BTreeSet<Taint>, Impact)>,
     /// Why it could not find out.
     failed: Option<String>,
 }
 
 impl SurveyOutcome {
-    fn of_policy(&self, policy: &str) -> (GuardResult, AffectedGenerations) {
+    fn failed(error: SurveyError) -> Self {
+        SurveyOutcome {
+            failed: Some(error.to_string()),
+            ..SurveyOutcome::default()
+        }
+    }
+
+    fn of_policy(&self, policy: &str, affected_every: Duration) -> (GuardResult, AffectedWorkloads) {
         match (&self.failed, self.refused.get(policy)) {
-            (Some(why), _) => (GuardResult::Unknown(why.clone()), BTreeMap::new()),
-            (None, None) => (GuardResult::Free, BTreeMap::new()),
-            (None, Some((message, brief, affected))) => {
-                let (message, brief) = (message.clone(), brief.clone());
-                (GuardResult::Refused { message, brief }, affected.clone())
+            (Some(why), _) => (GuardResult::Unknown(why.clone()), AffectedWorkloads::none()),
+            (None, None) => (GuardResult::Free, AffectedWorkloads::none()),
+            (None, Some((taints, impact))) => {
+                let taints: Vec<Taint> = taints.iter().cloned().collect();
+                let (message, brief) = (impact.message(&taints), impact.brief(&taints));
+                let affected = AffectedWorkloads::new(impact, &self.survey, affected_every);
+                (GuardResult::Refused { message, brief }, affected)
             }
+        }
+    }
+
+    /// Adds what a round found about its refused groups.
+    fn refuse(&mut self, refused: &BTreeSet<GuardGroup>, groups: &[WaitingNodes<'_>], guard: &Guard<'_>) {
+        let mut by_policy: BTreeMap<&str, BTreeSet<GuardGroup>> = BTreeMap::new();
+        for at in refused {
+            if let Some(group) = groups.get(*at) {
+                by_policy.entry(group.policy).or_default().insert(*at);
+            }
+        }
+        for (policy, of_policy) in by_policy {
+            let (taints, impact) = self.refused.entry(policy.to_owned()).or_default();
+            let nodes = of_policy.iter().filter_map(|at| groups.get(*at));
+            let nodes = nodes.flat_map(|group| &group.nodes);
+            taints.extend(nodes.flat_map(|(_, taints)| taints.iter().copied().cloned()));
+            impact.add(guard.impact(&of_policy));
         }
     }
 }
@@ -257,42 +284,27 @@ async fn survey(
     nodes: &[Arc<NodeView>],
     client: &Client,
     snapshot: &Snapshot,
-) -> SurveyOutcome {
-    let mut outcome = SurveyOutcome::default();
+) -> Result<SurveyOutcome, SurveyError> {
+    let mut outcome = SurveyOutcome {
+        survey: WorkloadSurvey::of(client, &snapshot.policies.pod_templates()).await?,
+        ..SurveyOutcome::default()
+    };
+    let survey = outcome.survey.clone();
     let mut active: BTreeSet<GuardGroup> = (0..groups.len()).collect();
     let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
     while !active.is_empty() {
         let change = change(groups, &active, current, nodes, &snapshot.facts);
-        let mut guard = Guard::new(guarded(groups, &active, &change), &policy_of);
-        if let Err(error) = for_each_of(client, &POD_CARRIERS, |kind, json| guard.visit(kind, json)).await {
-            outcome.failed = Some(error.to_string());
-            return outcome;
-        }
+        let mut guard = Guard::new(guarded(groups, &active, &change), &policy_of, &survey);
+        (survey.for_each(client, |kind, json| guard.visit(kind, json))).await?;
         let refused: BTreeSet<GuardGroup> = guard.affecting_groups();
         if refused.is_empty() {
             outcome.cleared = active;
             break;
         }
-        let of_policies: BTreeSet<&str> = refused
-            .iter()
-            .filter_map(|at| Some(groups.get(*at)?.policy))
-            .collect();
-        for policy in of_policies {
-            let of_policy: BTreeSet<GuardGroup> = (refused.iter().copied())
-                .filter(|at| groups.get(*at).is_some_and(|group| group.policy == policy))
-                .collect();
-            let taints: BTreeSet<&Taint> = (of_policy.iter().filter_map(|at| groups.get(*at)))
-                .flat_map(|group| group.nodes.iter().flat_map(|(_, taints)| taints.iter().copied()))
-                .collect();
-            let taints: Vec<Taint> = taints.into_iter().cloned().collect();
-            let impact = guard.impact(&of_policy);
-            let affected = guard.affected(&of_policy);
-            (outcome.refused.entry(policy.to_owned()))
-                .or_insert_with(|| (impact.message(&taints), impact.brief(&taints), affected));
-        }
+        outcome.refuse(&refused, groups, &guard);
         active.retain(|group| !refused.contains(group));
     }
-    outcome
+    Ok(outcome)
 }
 
 /// The cluster before and after the taints of the active groups are set.
@@ -350,8 +362,7 @@ fn guarded<'a>(
         change,
         gains: gains.collect(),
         joining: of_active()
-            .filter(|(_, group)| group.is_joining)
-            .map(|(at, _)| at)
+            .filter_map(|(at, group)| Some((at, group.joins.clone()?)))
             .collect(),
     }
 }
@@ -365,6 +376,7 @@ mod tests {
     use crate::api::WindowsNodePolicy;
     use crate::cluster::list::tests::{page_of, server, status};
     use crate::cluster::test_client::Reply;
+    use crate::cluster::workload_survey::tests::discovery;
     use crate::engine::policy_set::PolicySet;
     use crate::model::policy::Policy;
 
@@ -380,11 +392,11 @@ mod tests {
         fault: impl Fn(&str, usize) -> Option<Reply> + Send + Sync + 'static,
     ) -> GuardResult {
         let (client, _) = server(move |uri, before| {
-            if !uri.starts_with(DEPLOYMENTS) {
-                return page_of(&[], "");
-            }
             if let Some(answer) = fault(uri, before) {
                 return answer;
+            }
+            if !uri.starts_with(DEPLOYMENTS) {
+                return discovery(uri).unwrap_or_else(|| page_of(&[], ""));
             }
             if uri.contains("continue=") {
                 page_of(&[deployment("agent", "windows")], "")
@@ -415,7 +427,7 @@ mod tests {
         };
         let groups = [WaitingNodes {
             policy: "p",
-            is_joining: false,
+            joins: None,
             nodes: vec![(&*node, vec![&taint])],
         }];
         let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
@@ -423,7 +435,8 @@ mod tests {
         facts.add_host(Host::of_node(&*node, None).unwrap());
         let snapshot = Snapshot::of_files(facts, policies);
         let outcome = survey(&groups, &resolver, &[Arc::clone(&node)], &client, &snapshot).await;
-        outcome.of_policy("p").0
+        let outcome = outcome.unwrap_or_else(SurveyOutcome::failed);
+        outcome.of_policy("p", Duration::ZERO).0
     }
 
     fn refused(result: &GuardResult) -> &str {
@@ -444,11 +457,14 @@ mod tests {
             let expired = uri.contains("continue=old");
             expired.then(|| status(410, &json!({"metadata": {"continue": "new"}})))
         };
-        let limited = |_: &str, before| {
-            (before == 0).then(|| status(429, &json!({"details": {"retryAfterSeconds": 2}})))
+        let first = |uri: &str, before| uri.starts_with(DEPLOYMENTS) && before == 0;
+        let limited = move |uri: &str, before| {
+            first(uri, before).then(|| status(429, &json!({"details": {"retryAfterSeconds": 2}})))
         };
-        let cut = |_: &str, before| (before == 0).then(|| Reply::Text(200, "{\"items\": [{".to_owned()));
-        let hangs = |_: &str, before| (before == 0).then_some(Reply::Never);
+        let cut = move |uri: &str, before| {
+            first(uri, before).then(|| Reply::Text(200, "{\"items\": [{".to_owned()))
+        };
+        let hangs = move |uri: &str, before| first(uri, before).then_some(Reply::Never);
         for result in [
             survey_with(expired).await,
             survey_with(limited).await,
@@ -460,11 +476,51 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_guard_says_which_list_it_could_not_read() {
-        let forbidden = survey_with(|_, _| Some(status(403, &json!({"reason": "Forbidden"})))).await;
-        let GuardResult::Unknown(why) = forbidden else {
-            panic!("{forbidden:?}");
+    async fn the_guard_names_the_right_that_it_lacks() {
+        for (path, of) in [
+            (DEPLOYMENTS, "deployments of the API group \"apps\""),
+            ("/api/v1/pods", "pods of the API group \"\""),
+            (
+                "/apis/apps.kruise.io/v1alpha1/daemonsets",
+                "daemonsets of the API group \"apps.kruise.io\"",
+            ),
+        ] {
+            let forbidden = move |uri: &str, _| {
+                uri.starts_with(path)
+                    .then(|| status(403, &json!({"reason": "Forbidden"})))
+            };
+            let forbidden = survey_with(forbidden).await;
+            let GuardResult::Unknown(why) = forbidden else {
+                panic!("{forbidden:?}");
+            };
+            assert!(why.contains(of) && why.contains("verb list"), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_workloads_of_every_round_are_named() {
+        let impact = |name: &str| {
+            let affected = AffectedWorkload {
+                why: "x".to_owned(),
+                remedy: None,
+                generation: Some(1),
+            };
+            let key = WorkloadKey::new("shop", "apps", "Deployment", name);
+            Impact([(key, affected)].into())
         };
-        assert!(why.contains(DEPLOYMENTS) && why.contains("403"), "{why}");
+        let mut outcome = SurveyOutcome::default();
+        for (taint, name) in [("os", "first"), ("team", "second")] {
+            let (taints, workloads) = outcome.refused.entry("p".to_owned()).or_default();
+            taints.insert(Taint::no_schedule(taint, "blue"));
+            workloads.add(impact(name));
+        }
+        let (result, _) = outcome.of_policy("p", Duration::ZERO);
+        for part in [
+            "os=blue:NoSchedule, team=blue:NoSchedule",
+            "shop/first",
+            "shop/second",
+        ] {
+            assert!(refused(&result).contains(part), "{part}: {result:?}");
+        }
     }
 }

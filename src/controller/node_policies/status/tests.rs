@@ -437,3 +437,26 @@ fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more(
     let expected = [&OURS[..7], &["example.com/Approved"]].concat();
     assert_eq!(kinds(&next), expected);
 }
+
+#[test]
+fn a_policy_whose_class_another_policy_has_is_conflicted() {
+    let mut known = PolicyFacts::default();
+    let conflict = "windows-ltsc2022 is the class of the policy a, with the handler x instead of y";
+    known.classes = Some(ClassesOfPolicy {
+        conflicts: vec![conflict.to_owned()],
+        ..ClassesOfPolicy::default()
+    });
+    let status = status_of(
+        &policy(&json!({})),
+        &NodesOfPolicy::default(),
+        &known,
+        None,
+        Timestamp::UNIX_EPOCH,
+    );
+    let classes = condition(&status, "RuntimeClassesReady");
+    assert_eq!((&*classes.status, &*classes.reason), ("False", "Conflicted"));
+    assert_eq!(classes.message, format!("it has no class; {conflict}"));
+    let ready = condition(&status, "Ready");
+    assert_eq!((&*ready.status, &*ready.reason), ("False", "RuntimeClassesReady"));
+    assert_eq!(status.message.as_deref(), Some(conflict));
+}
