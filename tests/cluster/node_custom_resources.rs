@@ -17,7 +17,7 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
     ("keda.sh", "v1alpha1", "ScaledJob", "scaledjobs"),
 ];
 
-async fn define(world: &World) {
+fn define(world: &World) {
     for (group, version, kind, plural) in KINDS {
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -29,19 +29,14 @@ async fn define(world: &World) {
                 }}}],
             },
         });
-        apply(world, &definition).await;
+        apply(world, &definition);
     }
-    let plane = world.plane.clone();
-    tokio::task::spawn_blocking(move || plane.wait_for_definitions())
-        .await
-        .unwrap();
+    world.plane.wait_for_definitions();
 }
 
-async fn apply(world: &World, object: &Value) {
-    let (plane, text) = (world.plane.clone(), object.to_string());
-    tokio::task::spawn_blocking(move || plane.kubectl_with(&["apply", "-f", "-"], &text).succeeded())
-        .await
-        .unwrap();
+fn apply(world: &World, object: &Value) {
+    let text = object.to_string();
+    world.plane.kubectl_with(&["apply", "-f", "-"], &text).succeeded();
 }
 
 /// An object with a pod for Windows at this path below its spec.
@@ -77,10 +72,10 @@ async fn custom_resources_keep_taints_away_and_hold_what_they_name() {
     let Some(world) = World::start().await else {
         return;
     };
-    define(&world).await;
+    define(&world);
     world.create(&node("w22", "10.0.20348.2700", &[])).await;
     let agent = |pod: Value| object("apps.kruise.io/v1alpha1", "DaemonSet", "agent", &[], &pod);
-    apply(&world, &agent(json!({}))).await;
+    apply(&world, &agent(json!({})));
     let spec = json!({
         "taints": {"mode": "Apply", "required": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]},
         "runtimeClasses": {"management": "Managed"},
@@ -96,7 +91,7 @@ async fn custom_resources_keep_taints_away_and_hold_what_they_name() {
         "{message}"
     );
     // Its generation changes, so the guard runs again soon.
-    apply(&world, &agent(tolerant(json!({})))).await;
+    apply(&world, &agent(tolerant(json!({}))));
     world.node_until("w22", is_tainted).await;
 
     // A Rollout at 0 names a class, and a ScaledJob without a Job selects by the mirror of the build label.
@@ -108,7 +103,7 @@ async fn custom_resources_keep_taints_away_and_hold_what_they_name() {
     let named = tolerant(json!({"runtimeClassName": "windows-ltsc2022"}));
     let mut rollout = object("argoproj.io/v1alpha1", "Rollout", "web", &[], &named);
     rollout["spec"]["replicas"] = json!(0);
-    apply(&world, &rollout).await;
+    apply(&world, &rollout);
     let selects = tolerant(json!({"nodeSelector": {RESTRICTED_BUILD_LABEL: "10.0.20348"}}));
     let scaled = object(
         "keda.sh/v1alpha1",
@@ -117,7 +112,7 @@ async fn custom_resources_keep_taints_away_and_hold_what_they_name() {
         &["jobTargetRef"],
         &selects,
     );
-    apply(&world, &scaled).await;
+    apply(&world, &scaled);
     let disabled = json!({"spec": {"runtimeClasses": {"management": "Disabled"},
         "labels": {"nodeRestriction": "Disabled"}}});
     world.patch_policy("windows", disabled).await;
@@ -142,7 +137,7 @@ async fn uninstalling_names_what_uses_the_label_removes_it_and_keeps_a_class_in_
     let Some(world) = World::start().await else {
         return;
     };
-    define(&world).await;
+    define(&world);
     world.create(&node("w22", "10.0.20348.2700", &[])).await;
     let managed = json!({"runtimeClasses": {"management": "Managed"}});
     world.create(&policy("windows", managed)).await;
@@ -156,7 +151,7 @@ async fn uninstalling_names_what_uses_the_label_removes_it_and_keeps_a_class_in_
     drop(running);
     let pod = json!({"runtimeClassName": "windows-ltsc2022", "nodeSelector": {RESTRICTED_BUILD_LABEL: "10.0.20348"}});
     let rollout = object("argoproj.io/v1alpha1", "Rollout", "web", &[], &pod);
-    apply(&world, &rollout).await;
+    apply(&world, &rollout);
 
     let report = revert_everything(&world.client, RevertOptions::default()).await;
     assert_eq!(report.failures, [""; 0]);

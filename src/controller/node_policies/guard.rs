@@ -5,14 +5,15 @@ mod affected;
 pub mod cache;
 mod impact;
 mod peers;
+mod survey;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use self::impact::Impact;
 
-use self::affected::WorkloadKey;
-use self::impact::{AffectedWorkload, Remedy};
+use self::affected::AffectedKey;
+use self::impact::{AffectedWorkload, Remedy, remedy, selects};
 use crate::cluster::snapshot::NamespacePolicy;
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::cluster::workload_survey::WorkloadSurvey;
@@ -23,7 +24,7 @@ use crate::model::json::at;
 use crate::model::node::Taint;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::object_status::ObjectStatus;
-use crate::model::os::{EvidenceKind, Inference, Verdict};
+use crate::model::os::{Inference, Verdict};
 use crate::model::workload::Kind;
 
 /// The guard's result for a policy.
@@ -67,16 +68,13 @@ pub struct Guard<'g> {
     /// Results of `policy_of`, by namespace.
     met: BTreeMap<String, Arc<NamespacePolicy>>,
     /// The owners of ReplicaSets and Jobs, so that the top-level owner of a pod can be named.
-    owners: BTreeMap<WorkloadKey, WorkloadKey>,
-    affected_workloads: AffectedMap,
+    owners: BTreeMap<AffectedKey, AffectedKey>,
+    affected_workloads: BTreeMap<AffectedKey, TaintEffects>,
     /// DaemonSets that lose nodes that join others, which matters only if they run on those now.
-    if_running: BTreeMap<WorkloadKey, (AffectingTaints, Remedy)>,
+    if_running: BTreeMap<AffectedKey, (AffectingTaints, Remedy)>,
     /// The generations of the affected workloads whose own object was read.
-    generations: BTreeMap<WorkloadKey, i64>,
+    generations: BTreeMap<AffectedKey, i64>,
 }
-
-/// How workloads would be affected.
-type AffectedMap = BTreeMap<WorkloadKey, TaintEffects>;
 
 /// How a workload would be affected.
 struct TaintEffects {
@@ -147,9 +145,9 @@ impl<'g> Guard<'g> {
         if subject.meta.deletion_timestamp.0 {
             return;
         }
-        let place = WorkloadKey::of(&subject);
+        let place = AffectedKey::of(&subject);
         let owner = subject.meta.controller().map(|owner| {
-            let place = WorkloadKey::of_owner(&subject.namespace, owner);
+            let place = AffectedKey::of_owner(&subject.namespace, owner);
             (
                 place,
                 subject.owner_kind().filter(|kind| self.survey.reads(*kind)),
@@ -177,7 +175,7 @@ impl<'g> Guard<'g> {
             return;
         }
         let head = ObjectHeadMeta::of(json);
-        let place = WorkloadKey::new(&head.namespace, kind.group(), kind.as_str(), &head.name);
+        let place = AffectedKey::new(&head.namespace, kind.group(), kind.as_str(), &head.name);
         let affected = TaintEffects {
             why: format!("cannot be read: {error}"),
             remedy: None,
@@ -187,7 +185,7 @@ impl<'g> Guard<'g> {
     }
 
     /// Evaluates one of the pods that an object describes.
-    fn visit_template(&mut self, subject: &Object<'_>, generation: Option<i64>, place: &WorkloadKey) {
+    fn visit_template(&mut self, subject: &Object<'_>, generation: Option<i64>, place: &AffectedKey) {
         let counts = self.counts(&subject.namespace);
         let inference = infer_os(subject, self.facts(), &counts.policy);
         // A Task runs where its TaskRun says, unless it selects nodes itself.
@@ -257,7 +255,7 @@ impl<'g> Guard<'g> {
     }
 
     /// Notes that a DaemonSet runs on a node: if it loses nodes that join the pool of this one, it is affected.
-    fn note_running(&mut self, daemon_set: &WorkloadKey, node: &str) {
+    fn note_running(&mut self, daemon_set: &AffectedKey, node: &str) {
         let Some((waiting, remedy)) = self.if_running.remove(daemon_set) else {
             return;
         };
@@ -274,8 +272,8 @@ impl<'g> Guard<'g> {
         &mut self,
         subject: &Object<'_>,
         json: &str,
-        place: WorkloadKey,
-        owner: Option<(WorkloadKey, Option<Kind>)>,
+        place: AffectedKey,
+        owner: Option<(AffectedKey, Option<Kind>)>,
     ) {
         if self.facts().is_stored_mirror(subject) {
             return;
@@ -291,7 +289,7 @@ impl<'g> Guard<'g> {
             self.note_running(daemon_set, node);
         }
         if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
-            let known = |owner: WorkloadKey| self.owners.get(&owner).cloned().unwrap_or(owner);
+            let known = |owner: AffectedKey| self.owners.get(&owner).cloned().unwrap_or(owner);
             let named = owner.map_or(place, |(owner, _)| known(owner));
             self.add(named, &lacking, why, remedy(&inference, is_of_daemon_set));
         }
@@ -364,7 +362,7 @@ impl<'g> Guard<'g> {
         counts
     }
 
-    fn add(&mut self, place: WorkloadKey, lacking: &AffectingTaints, why: &str, remedy: Remedy) {
+    fn add(&mut self, place: AffectedKey, lacking: &AffectingTaints, why: &str, remedy: Remedy) {
         if lacking.is_empty() {
             return;
         }
@@ -405,25 +403,6 @@ impl<'g> Guard<'g> {
 
 /// Why a template is affected whose pods placement does not change, followed by the taints.
 const UNTOLERATING_TEMPLATE: &str = "its template does not tolerate";
-
-/// What the author of a pod or template should write. `in_template`: what a RuntimeClass selects is ignored.
-fn remedy(inference: &Inference, in_template: bool) -> Remedy {
-    match inference.verdict {
-        Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
-        Verdict::Windows => Remedy::SelectWindows,
-        Verdict::Linux => Remedy::SelectLinux,
-        Verdict::Unknown | Verdict::Conflicting => Remedy::StateOs,
-    }
-}
-
-/// Whether the scheduler sees the operating system: the other evidence is only used by Transom or the kubelet.
-fn selects(inference: &Inference, in_template: bool) -> bool {
-    inference.evidence.iter().any(|evidence| match evidence.kind {
-        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,
-        EvidenceKind::RuntimeClass => !in_template,
-        _ => false,
-    })
-}
 
 #[cfg(test)]
 mod tests;

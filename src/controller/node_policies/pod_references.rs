@@ -26,19 +26,15 @@ const NAMED: usize = 5;
 /// Objects that name something: the first ones, and how many there are.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Referrers {
-    named: BTreeSet<String>,
+    named: Vec<String>,
     count: usize,
 }
 
 impl Referrers {
     fn add(&mut self, object: &str) {
-        // An object with several pods is counted once.
-        if self.named.contains(object) {
-            return;
-        }
         self.count += 1;
         if self.named.len() < NAMED {
-            self.named.insert(object.to_owned());
+            self.named.push(object.to_owned());
         }
     }
 
@@ -89,7 +85,7 @@ impl PodReferences {
         PodReferences {
             classes: BTreeMap::new(),
             mirror_label: Referrers {
-                named: BTreeSet::new(),
+                named: Vec::new(),
                 count: 0,
             },
         }
@@ -130,16 +126,20 @@ impl PodReferences {
                 });
             }
         };
-        let name = title(kind, &object.namespace, &object.meta.name);
+        // An object with several pods is counted once.
+        let (mut classes, mut selects_by_mirror) = (BTreeSet::new(), false);
         object.for_each_pod(|object| {
             let Some(pod) = object.pod() else { return };
-            if let Some(class) = pod.runtime_class_name.as_deref() {
-                self.classes.entry(class.to_owned()).or_default().add(&name);
-            }
-            if Constraints::new(pod, None).name(RESTRICTED_BUILD_LABEL) {
-                self.mirror_label.add(&name);
-            }
+            classes.extend(pod.runtime_class_name.as_deref().map(str::to_owned));
+            selects_by_mirror |= Constraints::new(pod, None).name(RESTRICTED_BUILD_LABEL);
         });
+        let name = title(kind, &object.namespace, &object.meta.name);
+        for class in classes {
+            self.classes.entry(class).or_default().add(&name);
+        }
+        if selects_by_mirror {
+            self.mirror_label.add(&name);
+        }
         Ok(())
     }
 }

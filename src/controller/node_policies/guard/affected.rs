@@ -21,16 +21,16 @@ const MOST: usize = 20;
 
 /// A workload. Two kinds of different API groups may have the same name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct WorkloadKey {
+pub(super) struct AffectedKey {
     namespace: String,
     kind: String,
     name: String,
     group: String,
 }
 
-impl WorkloadKey {
+impl AffectedKey {
     pub(super) fn new(namespace: &str, group: &str, kind: &str, name: &str) -> Self {
-        WorkloadKey {
+        AffectedKey {
             namespace: namespace.to_owned(),
             kind: kind.to_owned(),
             name: name.to_owned(),
@@ -40,21 +40,25 @@ impl WorkloadKey {
 
     pub(super) fn of(object: &Object<'_>) -> Self {
         let kind = object.kind;
-        WorkloadKey::new(&object.namespace, kind.group(), kind.as_str(), &object.meta.name)
+        AffectedKey::new(&object.namespace, kind.group(), kind.as_str(), &object.meta.name)
     }
 
     /// The owner of an object in this namespace.
     pub(super) fn of_owner(namespace: &str, owner: &OwnerReference<'_>) -> Self {
-        let group = (owner.api_version.rsplit_once('/')).map_or("", |(group, _)| group);
+        let group = owner.api_version.rsplit_once('/');
+        let group = group.map(|(group, _)| group).unwrap_or_default();
         // Old groups have new names.
-        let group = Kind::of(group, &owner.kind).map_or(group, Kind::group);
-        WorkloadKey::new(namespace, group, &owner.kind, &owner.name)
+        let group = match Kind::of(group, &owner.kind) {
+            Some(kind) => kind.group(),
+            None => group,
+        };
+        AffectedKey::new(namespace, group, &owner.kind, &owner.name)
     }
 }
 
-impl fmt::Display for WorkloadKey {
+impl fmt::Display for AffectedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WorkloadKey {
+        let AffectedKey {
             namespace,
             kind,
             name,
@@ -201,7 +205,7 @@ mod tests {
                 remedy: None,
                 generation: None,
             };
-            let key = |at| WorkloadKey::new("shop", group, kind, &format!("agent-{at}"));
+            let key = |at| AffectedKey::new("shop", group, kind, &format!("agent-{at}"));
             Impact((0..count).map(|at| (key(at), affected.clone())).collect())
         };
         let survey = WorkloadSurvey::listing_custom([Kind::AdvancedDaemonSet]);
@@ -222,7 +226,7 @@ mod tests {
                 "DaemonSet.apps.kruise.io shop/agent",
             ),
         ] {
-            assert_eq!(WorkloadKey::new("shop", group, kind, "agent").to_string(), text);
+            assert_eq!(AffectedKey::new("shop", group, kind, "agent").to_string(), text);
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::affected::WorkloadKey;
+use super::affected::AffectedKey;
 use crate::model::node::Taint;
+use crate::model::os::{EvidenceKind, Inference, Verdict};
 use crate::model::text::{count, cut, list};
 
 /// How many workloads the short message names.
@@ -60,9 +61,28 @@ impl Remedy {
     }
 }
 
+/// What the author of a pod or template should write. `in_template`: what a RuntimeClass selects is ignored.
+pub(super) fn remedy(inference: &Inference, in_template: bool) -> Remedy {
+    match inference.verdict {
+        Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
+        Verdict::Windows => Remedy::SelectWindows,
+        Verdict::Linux => Remedy::SelectLinux,
+        Verdict::Unknown | Verdict::Conflicting => Remedy::StateOs,
+    }
+}
+
+/// Whether the scheduler sees the operating system: the other evidence is only used by Transom or the kubelet.
+pub(super) fn selects(inference: &Inference, in_template: bool) -> bool {
+    inference.evidence.iter().any(|evidence| match evidence.kind {
+        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,
+        EvidenceKind::RuntimeClass => !in_template,
+        _ => false,
+    })
+}
+
 /// The workloads that taints would affect.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Impact(pub(super) BTreeMap<WorkloadKey, AffectedWorkload>);
+pub struct Impact(pub(super) BTreeMap<AffectedKey, AffectedWorkload>);
 
 impl Impact {
     /// Adds those that are not in it yet.

@@ -1,8 +1,8 @@
 //! Applies the plan for RuntimeClasses. A class that an object still names is not deleted.
 
 use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
-use kube::{Api, Client};
 
 use super::ClassChange;
 use crate::cluster::errors::ApiError;
