@@ -26,3 +26,4 @@ pub mod walk;
 pub mod watch_staleness;
 pub mod watches;
 pub mod webhook_configurations;
+pub mod workload_survey;

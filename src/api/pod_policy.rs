@@ -169,7 +169,8 @@ pub struct PlacementSpec {
     /// image, if some known node or pool does not), RuntimeClass (by runtimeClasses).
     #[schemars(schema_with = "schema::placement_fields")]
     pub fields: Vec<PlacementField>,
-    /// Taints that placement makes every Windows pod tolerate, in addition to those of known Windows nodes.
+    /// Taints that placement makes Windows pods tolerate, in addition to those of known Windows nodes, unless the
+    /// toleration could make a pod worse off.
     #[schemars(
         length(max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])

@@ -223,21 +223,6 @@ pub async fn for_each(
     }
 }
 
-/// Hands every object of these lists to `visit`, one list after the other.
-///
-/// # Errors
-/// One of the lists cannot be read to its end: nothing can be concluded from what was seen until then.
-pub async fn for_each_of(
-    client: &Client,
-    lists: &[(Kind, &str)],
-    mut visit: impl FnMut(Kind, &str) + Send,
-) -> Result<(), ListError> {
-    for (kind, path) in lists.iter().copied() {
-        for_each(client, Listing::of(kind, path), |json| visit(kind, json)).await?;
-    }
-    Ok(())
-}
-
 /// Hands every object of a list to `visit`, and those that are not what their kind says to `unreadable`, by name.
 ///
 /// # Errors

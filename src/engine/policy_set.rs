@@ -2,7 +2,7 @@
 //! are active.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Span;
@@ -15,6 +15,7 @@ use crate::model::json_types::Str;
 use crate::model::label_selector::LabelSelector;
 use crate::model::policy::{Exemption, ImageEvidence, Policy};
 use crate::model::string_enum::string_enum;
+use crate::model::workload::configured::ConfiguredKind;
 
 /// An exemption as written in a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -144,6 +145,14 @@ impl PolicySet {
     /// The stored policies, in order of precedence.
     pub fn stored(&self) -> &[Arc<StoredPolicy>] {
         &self.stored
+    }
+
+    /// The custom resources that any stored policy adds to those that are evaluated.
+    pub fn pod_templates(&self) -> BTreeSet<ConfiguredKind> {
+        let policies = self.stored.iter();
+        policies
+            .flat_map(|stored| stored.policy.pod_templates.iter().copied())
+            .collect()
     }
 
     /// The names of the stored policies that use what registries report of images.

@@ -57,17 +57,19 @@ impl<'c> Constraints<'c> {
 
     /// Whether any requirement uses a label in this list, or a field of nodes.
     pub fn name_any(&self, labels: &[&str]) -> bool {
-        let named = |key: &str| labels.contains(&key);
-        let of_class = || self.class.iter().flat_map(|class| class.node_selector.keys());
-        let terms = self.spec.required_terms();
-        (self.spec.node_selector.iter()).any(|(key, _)| named(key))
-            || of_class().any(|key| named(key))
-            || terms.iter().any(|term| {
-                !term.match_fields.is_empty()
-                    || term
-                        .match_expressions
-                        .iter()
-                        .any(|requirement| named(&requirement.key))
+        let mut terms = self.spec.required_terms().iter();
+        terms.any(|term| !term.match_fields.is_empty()) || labels.iter().any(|label| self.name(label))
+    }
+
+    /// Whether any requirement uses this label.
+    pub fn name(&self, label: &str) -> bool {
+        let mut of_class = self.class.iter().flat_map(|class| class.node_selector.keys());
+        let mut terms = self.spec.required_terms().iter();
+        (self.spec.node_selector.iter()).any(|(key, _)| **key == *label)
+            || of_class.any(|key| *key == label)
+            || terms.any(|term| {
+                let mut requirements = term.match_expressions.iter();
+                requirements.any(|requirement| *requirement.key == *label)
             })
     }
 

@@ -114,19 +114,13 @@ pub fn images_of_stored(eval_context: &EvalContext<'_>, subject: &Object<'_>, js
         return Vec::new();
     }
     let mut images = Vec::new();
-    let mut add = |object: &Object<'_>| {
+    subject.for_each_pod(|object| {
         let inference = infer_os(object, eval_context.facts, &policy);
         if inference.verdict != Verdict::Linux || inference.is_weak() {
             let pod = object.pod().into_iter();
             images.extend(pod.flat_map(PodSpec::images).map(str::to_owned));
         }
-    };
-    if subject.custom_pods.is_empty() {
-        add(subject);
-    }
-    for pod in &subject.custom_pods {
-        add(&subject.with_custom_pod(pod));
-    }
+    });
     images
 }
 

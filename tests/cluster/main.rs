@@ -16,6 +16,7 @@ mod crds;
 mod existing_cluster;
 mod image_lookups;
 mod match_conditions;
+mod node_custom_resources;
 mod nodes;
 mod partition;
 mod placement;

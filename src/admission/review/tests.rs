@@ -961,6 +961,19 @@ fn an_update_that_adds_no_evidence_breaks_no_running_windows_pod() {
 }
 
 #[test]
+fn an_update_of_metadata_passes_though_the_kubelet_rejects_the_label() {
+    let windows = without_a_sign(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    let before = pod_of(windows);
+    let mut after = before.clone();
+    after["metadata"]["labels"] = json!({"kubernetes.io/os": "linux"});
+    let answer = update(Phase::Validate, "", &before, &after);
+    assert_eq!((answer.denial, answer.patch), (None, Vec::new()));
+    // The same label in a new pod is denied.
+    let denied_by = decide(Phase::Validate, &after).denied_by.unwrap_or_default();
+    assert!(denied_by.contains("pod-os-label-mismatch"), "{denied_by}");
+}
+
+#[test]
 fn an_update_that_makes_the_evidence_contradict_itself_is_denied() {
     let pod = |spec: &Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": without_a_sign(spec)});
     let linux = json!({"os": {"name": "linux"}, "schedulingGates": [{"name": "example.com/gate"}]});

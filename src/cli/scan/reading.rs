@@ -64,9 +64,7 @@ pub(super) async fn scan(
     }
     let snapshot = &cluster.snapshot;
     let mut eval_context = EvalContext::of(snapshot).with(overrides);
-    let stored = eval_context.policies.stored().iter();
-    let configured = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
-    let custom = CustomLists::read(client, &configured.collect()).await;
+    let custom = CustomLists::read(client, &eval_context.policies.pod_templates()).await;
     eval_context = eval_context.listing(&custom.kinds);
     let mut registries = None;
     let facts;

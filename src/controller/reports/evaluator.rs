@@ -160,11 +160,10 @@ mod tests {
         assert!(is_stuck(&pod("windows", &[on("w1")])));
         assert!(is_stuck(&pod("linux", &[on("w1")])));
         assert!(is_stuck(&pod("windows", &[on("w1"), deleted])));
-        let ready = json!([{"type": "Ready", "status": "True"}]);
-        assert!(!is_stuck(&pod(
-            "windows",
-            &[on("w1"), ("/status/conditions", ready)]
-        )));
+        let ready = ("/status/conditions", json!([{"type": "Ready", "status": "True"}]));
+        assert!(!is_stuck(&pod("windows", &[on("w1"), ready.clone()])));
+        let relabelled = ("/metadata/labels", json!({"kubernetes.io/os": "linux"}));
+        assert!(is_stuck(&pod("windows", &[on("w1"), ready, relabelled])));
     }
 
     #[test]
