@@ -4,6 +4,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::model::policy::{
     Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
+    PodNodeSelector,
 };
 
 /// The key of a label or taint, with or without a prefix.
@@ -143,6 +144,11 @@ pub fn build_label(_: &mut SchemaGenerator) -> Schema {
 /// Whether images are evidence.
 pub fn image_evidence(_: &mut SchemaGenerator) -> Schema {
     one_of(&ImageEvidence::ALL.map(ImageEvidence::as_str))
+}
+
+/// Whether the plug-in PodNodeSelector is on.
+pub fn pod_node_selector(_: &mut SchemaGenerator) -> Schema {
+    one_of(&PodNodeSelector::ALL.map(PodNodeSelector::as_str))
 }
 
 /// What placement writes.
