@@ -292,19 +292,19 @@ impl From<&PoolTaint> for Taint {
 pub struct AllowedToleration {
     /// The key of the taint; unset with the operator Exists: every key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME))]
+    #[schemars(schema_with = "schema::taint_key")]
     pub key: Option<String>,
     /// How the value is compared: Equal or Exists. Unset: Equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["Equal", "Exists"]))]
+    #[schemars(schema_with = "schema::toleration_operator")]
     pub operator: Option<String>,
     /// The value of the taint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63), regex(pattern = schema::LABEL_VALUE))]
+    #[schemars(schema_with = "schema::taint_value")]
     pub value: Option<String>,
     /// The effect of the taint; unset: every effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("enum" = ["NoSchedule", "PreferNoSchedule", "NoExecute"]))]
+    #[schemars(schema_with = "schema::taint_effect")]
     pub effect: Option<String>,
 }
 

@@ -151,6 +151,26 @@ pub fn pod_node_selector(_: &mut SchemaGenerator) -> Schema {
     one_of(&PodNodeSelector::ALL.map(PodNodeSelector::as_str))
 }
 
+/// The key of a taint.
+pub fn taint_key(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "minLength": 1, "maxLength": 316, "pattern": QUALIFIED_NAME})
+}
+
+/// The value of a taint.
+pub fn taint_value(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "maxLength": 63, "pattern": LABEL_VALUE})
+}
+
+/// The effect of a taint.
+pub fn taint_effect(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"])
+}
+
+/// How a toleration compares the value of a taint.
+pub fn toleration_operator(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["Equal", "Exists"])
+}
+
 /// What placement writes.
 pub fn placement_fields(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

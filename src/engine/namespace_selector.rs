@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::infer_os;
+use super::os_inference::infer_os;
 use super::policy_set::PolicySet;
 use crate::model::facts::{Facts, NamespaceFacts};
 use crate::model::managed_fields::ManagedFields;
@@ -106,7 +106,9 @@ fn may_be_for_windows(
     let mut without = pod.clone();
     if let Body::Pod(template) = &mut without.body {
         let spec = &mut template.spec;
-        selector.keys().for_each(|key| spec.node_selector.remove(key));
+        for key in selector.keys() {
+            spec.node_selector.remove(key);
+        }
         if is_unowned(Path::of(&["spec", "os", "name"])) {
             spec.os = None;
         }

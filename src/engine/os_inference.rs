@@ -649,6 +649,13 @@ mod tests {
             };
             let verdict = |facts: &Facts| verdict_of(&[image], &json!({ "spec": spec }), facts, &policy);
             assert_eq!(verdict(&nodes), on_nodes, "{spec} {image}");
+            // That an image is for Linux keeps the default away even if images are no evidence.
+            let no_evidence = Policy {
+                image_evidence: ImageEvidence::Disabled,
+                ..policy.clone()
+            };
+            let without_images = verdict_of(&[image], &json!({ "spec": spec }), &nodes, &no_evidence);
+            assert_eq!(without_images, on_nodes, "images disabled: {spec} {image}");
             assert_eq!(verdict(&with_pool), at_zero, "at zero: {spec} {image}");
             assert_eq!(verdict(&without_windows), no, "without Windows: {spec} {image}");
             // Without a list of nodes, only the image says that the pod is for Linux.

@@ -100,7 +100,8 @@ pub fn evaluate_owned_pod(
     subject: &Object<'_>,
     json: &str,
 ) -> Result<Evaluated, ObjectError> {
-    if let Some(reason) = unless_running(eval_context, subject, json) {
+    let reason = unless_alive(eval_context, subject);
+    if let Some(reason) = reason.or_else(|| unless_running(eval_context, subject, json)) {
         return Ok(Evaluated::Passed(reason));
     }
     let mut evaluated = evaluate_itself(eval_context, subject, json)?;
@@ -168,34 +169,36 @@ pub fn images_of_stored(eval_context: &EvalContext<'_>, subject: &Object<'_>, js
 
 /// What an object is if it is not a top owner to evaluate; `None` if it is one.
 fn unless_top_owner(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Option<Evaluated> {
-    let reason = unless_running(eval_context, subject, json);
+    if let Some(reason) = unless_alive(eval_context, subject) {
+        return Some(Evaluated::Passed(reason));
+    }
     if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind())
         && eval_context.evaluates(kind)
-        && matches!(reason, None | Some(SkipReason::Finished))
     {
         return Some(Evaluated::Owned(kind, owner.name.to_string()));
     }
-    reason.map(Evaluated::Passed)
+    unless_running(eval_context, subject, json).map(Evaluated::Passed)
 }
 
-/// Why an object is not evaluated, whoever created it; `None` if it runs, or may run.
-fn unless_running(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Option<SkipReason> {
-    let kind = subject.kind;
-    if !kind.has_pod() {
+/// Why an object is not evaluated, whoever created it.
+fn unless_alive(eval_context: &EvalContext<'_>, subject: &Object<'_>) -> Option<SkipReason> {
+    if !subject.kind.has_pod() {
         return Some(SkipReason::NoPod);
     }
     if subject.meta.deletion_timestamp.0 {
         return Some(SkipReason::Deleted);
     }
-    if eval_context.facts.is_stored_mirror(subject) {
-        return Some(SkipReason::Mirror);
-    }
-    if let Kind::Configured(configured) = kind
+    (eval_context.facts.is_stored_mirror(subject)).then_some(SkipReason::Mirror)
+}
+
+/// Why an object is not evaluated itself although nothing else is evaluated for it.
+fn unless_running(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Option<SkipReason> {
+    if let Kind::Configured(configured) = subject.kind
         && !(eval_context.policy_in(&subject.namespace).pod_templates).contains(&configured)
     {
         return Some(SkipReason::NoPod);
     }
-    let has_ended = ObjectStatus::of(json).has_ended(kind);
+    let has_ended = ObjectStatus::of(json).has_ended(subject.kind);
     has_ended.then_some(SkipReason::Finished)
 }
 

@@ -126,7 +126,7 @@ pub struct OwnerResult {
     pub owner: Option<ForeignOwner>,
     /// Whether it is a pod that is for Windows only by what admission added, such as a default node selector of the namespace:
     /// the template of its owner does not show it. Otherwise absent.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_added_evidence: bool,
     /// Its operating system.
     pub verdict: Verdict,

@@ -205,7 +205,7 @@ fn the_selector_of_the_namespace_keeps_pods_off_nodes() {
     let facts = resolved(facts(with_plugin("pool=a", true)), &Policy::standalone());
     let object = |kind: &str, spec: Value| json!({"kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec});
     let node = |pool: &str| Host {
-        labels: Arc::new([("pool".to_owned(), pool.to_owned())].into()),
+        labels: [("pool".to_owned(), pool.to_owned())].into(),
         ..Host::default()
     };
     let pod = json!({"containers": [{"name": "app", "image": "app"}]});
