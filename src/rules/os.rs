@@ -337,7 +337,10 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
         let Some(other) = evidence.iter().find(|e| e.kind.is_strong() && e.os != first.os) else {
             return;
         };
-        out.report(other.path.clone()).message(format!(
+        // The author can change the own field, and not the namespace.
+        let is_of_namespace = other.kind == EvidenceKind::NamespaceNodeSelector;
+        let changeable = if is_of_namespace { first } else { other };
+        out.report(changeable.path.clone()).message(format!(
             "{} is for {}, but {} is for {}",
             sign(other),
             other.os.label(),

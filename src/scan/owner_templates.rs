@@ -11,7 +11,7 @@ use crate::model::os::Verdict;
 use crate::model::workload::Kind;
 
 /// How many owners are known at most: the pods of further ones are not compared.
-const MOST: usize = 200_000;
+const MOST: usize = 100_000;
 
 /// The templates that were seen, as hashes.
 #[derive(Debug, Default)]
