@@ -41,6 +41,7 @@ pub use self::suppression::{
 };
 use self::suppression::{CommentSuppressions, SuppressionUse, Suppressions};
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
+use crate::engine::namespace_selector;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::engine::{Decision, Evaluation, action_reason, evaluate, infer_os};
 use crate::manifest::{self, Document, Locator, NodeStep, Position};
@@ -538,11 +539,13 @@ impl Manifests {
             |role| roles.push(role),
         );
         let mut asks_for_workloads = false;
+        let mut knows_namespaces = false;
         for ((_, document), role) in self.documents.iter().zip(&roles) {
             match role {
                 Ok(DocumentRole::Namespace) => {
                     if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(document.json()) {
                         let name = namespace.metadata.name.to_string();
+                        knows_namespaces = true;
                         Arc::make_mut(&mut facts.namespaces)
                             .insert(name, NamespaceFacts::of(&namespace.metadata));
                     }
@@ -560,6 +563,9 @@ impl Manifests {
                 }
                 _ => {}
             }
+        }
+        if knows_namespaces {
+            namespace_selector::resolve(facts, policies);
         }
         if asks_for_workloads {
             let with_pods: Vec<(usize, &Document, Kind)> = (self.documents.iter().zip(&roles))

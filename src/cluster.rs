@@ -11,6 +11,7 @@ pub mod lease;
 pub mod list;
 pub mod node;
 pub mod node_ownership;
+mod node_selectors;
 pub mod offline;
 pub mod policy_store;
 pub mod pool_history;

@@ -17,6 +17,7 @@ use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
 use crate::cluster::offline::{self, ObjectsInFiles, OfflineOptions};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
+use crate::engine::namespace_selector;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::plan::{NodeInventory, PlanOptions, Planner, TargetBuild, UpgradePlan};
@@ -150,6 +151,7 @@ async fn of_snapshot(
         Some(path) => {
             let of_file = policies(Some(path), Policy::standalone())?;
             of_file.declare(&mut snapshot.facts);
+            namespace_selector::resolve(&mut snapshot.facts, &of_file.set);
             of_file.set
         }
         None => (*snapshot.policies).clone(),

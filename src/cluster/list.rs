@@ -133,6 +133,21 @@ impl Listing {
         answered(client.request_text(request)).await
     }
 
+    /// Hands at most so many of the objects to `visit`, as JSON: the first ones, on one page.
+    ///
+    /// # Errors
+    /// The API server refuses, or does not answer with a list.
+    pub async fn first(
+        &self,
+        client: &Client,
+        most: u32,
+        visit: impl FnMut(&str) + Send,
+    ) -> Result<(), ApiError> {
+        let mut pages = Pages::of(self.clone());
+        pages.params.limit = Some(most);
+        pages.next(client, visit).await.map(drop)
+    }
+
     /// The version from which a watch misses nothing that a list shows from now on.
     ///
     /// # Errors

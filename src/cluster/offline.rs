@@ -22,6 +22,7 @@ use super::cache::{CachedNamespace, ClusterCache, PoolHistoryObject};
 use super::errors::{ApiError, answered_within};
 use super::list::{Listing, UnreadPart, for_each_as};
 use super::node::WatchedNode;
+use super::node_selectors;
 use super::pool_history::NODE_POOLS_CONFIG_MAP;
 use super::revisions::StoredRevision;
 use super::snapshot::{Snapshot, SnapshotBuilder};
@@ -117,7 +118,16 @@ pub async fn open(
         visit(Kind::RuntimeClass, json);
         transform::runtime_class(class)
     };
+    let namespaces = reading.namespaces(options.namespaces).await;
+    let shown_selectors = node_selectors::shown(client, &node_selectors::stated(&namespaces)).await;
+    let default_node_selector = if api_groups.has_scc {
+        node_selectors::openshift_default(client).await
+    } else {
+        Ok(String::new())
+    };
     let view = ClusterCache {
+        default_node_selector: default_node_selector.unwrap_or_default(),
+        shown_selectors: Arc::new(shown_selectors),
         kubernetes: minor.unwrap_or(Facts::KUBERNETES),
         has_scc: api_groups.has_scc,
         has_gmsa: api_groups.has_gmsa,
@@ -131,7 +141,7 @@ pub async fn open(
                 transform::csi_node(node)
             })
             .await,
-        namespaces: reading.namespaces(options.namespaces).await,
+        namespaces,
         pod_policies: reading
             .all(
                 "windowspodpolicies",
@@ -223,6 +233,7 @@ impl ObjectsInFiles {
     pub fn snapshot(mut self, base: Facts) -> Snapshot {
         let cache = &mut self.cache;
         (cache.kubernetes, cache.has_scc, cache.has_gmsa) = (base.kubernetes, base.has_scc, base.has_gmsa);
+        (cache.default_node_selector).clone_from(&base.default_node_selector);
         SnapshotBuilder::new(base, []).take(&Arc::new(self.cache), None, Timestamp::now())
     }
 }

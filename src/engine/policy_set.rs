@@ -180,6 +180,11 @@ impl PolicySet {
         stored.find(|stored| stored.namespace_selector.selects(labels))
     }
 
+    /// The policy that applies to a namespace with these labels, before its own labels and exemptions change it.
+    pub fn policy_of(&self, labels: &BTreeMap<String, String>) -> &Policy {
+        &self.selecting(labels).unwrap_or(&self.fallback).policy
+    }
+
     /// The Transom labels that have no effect in a namespace with these labels. A label that a policy uses to select
     /// namespaces has an effect.
     pub fn ignored_labels(&self, labels: &BTreeMap<String, String>) -> Vec<IgnoredLabel> {

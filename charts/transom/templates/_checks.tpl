@@ -171,7 +171,7 @@ notes then state that the release has no policy. An upgrade that removes the nod
 (`--reset-then-reuse-values`), so it is not rejected there. With Argo CD every sync looks like an installation. */}}
 {{- define "transom.checkDropped" -}}
 {{- if and (not .Values.policy.create) (ne (toJson .Values.policy.spec) (toJson (dict "mode" "Enforce"))) -}}
-{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" -}}
+{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods, webhooks.defaultOS and webhooks.defaultNodeSelector" -}}
 {{- end -}}
 {{- if and (not .Values.nodePolicy.create) .Values.nodePolicy.spec (not .Release.IsUpgrade) (ne .Values.hooks.runner "argocd") -}}
 {{- fail "nodePolicy.spec: no policy would use it, because nodePolicy.create is false. Do not set nodePolicy.create, or remove nodePolicy.spec. If you create the policy yourself, register its pool labels with webhooks.poolLabels" -}}

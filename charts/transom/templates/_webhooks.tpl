@@ -125,6 +125,10 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOS" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
 {{- end -}}
+{{- $evidence := default (dict) $values.policy.spec.evidence -}}
+{{- if or $values.webhooks.defaultNodeSelector.enabled (and $values.policy.create (or (eq "Enabled" (default "" $evidence.podNodeSelector)) $evidence.defaultNodeSelector)) -}}
+{{- $_ := set $optional "namespace-selector" (default $everywhere $values.webhooks.defaultNodeSelector.namespaceSelector) -}}
+{{- end -}}
 {{- $registries := default (list) (include "transom.registryTests" (dict "root" $root "ofDockerHub" $source.images.ofDockerHub) | fromYaml).tests -}}
 {{- if $registries -}}
 {{- $_ := set $optional "images" (dict) -}}

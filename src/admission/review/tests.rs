@@ -914,10 +914,18 @@ fn what_an_update_turns_into_a_finding_by_adding_the_evidence_is_new() {
         // A debug container in between makes nothing known.
         (Kind::Pod, with(&gate, &debugger), with(&windows, &debugger)),
     ] {
-        let object = |spec: &Value| match kind {
+        let unqueued = |spec: &Value| match kind {
             Kind::Pod => pod_of(spec.clone()),
             _ => workload_of(kind, spec.clone()),
         };
+        let object = |spec: &Value| {
+            let mut object = unqueued(spec);
+            object["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "default"});
+            object
+        };
+        // Kueue changes nothing that is in no queue: another client has its account.
+        let (old, new) = (unqueued(&before), unqueued(&after));
+        assert!(update_by(KUEUE, Phase::Validate, "", &old, &new).denial.is_some());
         let (before, after) = (object(&before), object(&after));
         let answer = update(Phase::Validate, "", &before, &after);
         assert!(answer.denial.is_some(), "{before}\n{after}");
@@ -937,6 +945,28 @@ fn what_an_update_turns_into_a_finding_by_adding_the_evidence_is_new() {
                 .is_some()
         );
     }
+}
+
+#[test]
+fn kueue_may_add_selectors_to_custom_resources() {
+    let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    let rollout = |spec: &Value, labels: &Value| {
+        let template = json!({"spec": without_a_sign(spec)});
+        json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web", "labels": labels},
+            "spec": {"template": template}})
+    };
+    let queued = json!({"kueue.x-k8s.io/queue-name": "default"});
+    let (before, after) = (rollout(&json!({}), &queued), rollout(&windows, &queued));
+    for (user, is_denied) in [("alice", true), (KUEUE, false), ("platform:queue", false)] {
+        let answer = update_by(user, Phase::Validate, "", &before, &after);
+        assert_eq!(answer.denial.is_some(), is_denied, "{user}: {answer:?}");
+    }
+    let (before, after) = (rollout(&json!({}), &json!({})), rollout(&windows, &json!({})));
+    assert!(
+        update_by(KUEUE, Phase::Validate, "", &before, &after)
+            .denial
+            .is_some()
+    );
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
+use crate::engine::namespace_selector;
 use crate::model::policy::Policy;
 use crate::plan::{NodeInventory, PlanOptions, Planner, UpgradePlan};
 use crate::registration::names::non_empty_items;
@@ -61,6 +62,7 @@ pub(super) async fn scan(
     if let Some(of_file) = of_file {
         of_file.declare(&mut cluster.snapshot.facts);
         cluster.snapshot.policies = Arc::new(of_file.set);
+        namespace_selector::resolve(&mut cluster.snapshot.facts, &cluster.snapshot.policies);
     }
     let snapshot = &cluster.snapshot;
     let mut eval_context = EvalContext::of(snapshot).with(overrides);

@@ -42,6 +42,7 @@ pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
         name: "web".to_owned(),
         uid: uid.to_owned(),
         owner: None,
+        is_added_evidence: false,
         verdict: Verdict::Windows,
         evidence: Vec::new(),
         policy: "default".to_owned(),

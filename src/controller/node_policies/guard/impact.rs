@@ -75,7 +75,7 @@ pub(super) fn remedy(inference: &Inference, in_template: bool) -> Remedy {
 pub(super) fn selects(inference: &Inference, in_template: bool) -> bool {
     inference.evidence.iter().any(|evidence| match evidence.kind {
         EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,
-        EvidenceKind::RuntimeClass => !in_template,
+        EvidenceKind::RuntimeClass | EvidenceKind::NamespaceNodeSelector => !in_template,
         _ => false,
     })
 }
