@@ -1,5 +1,6 @@
 //! Checks manifests: collects facts from all objects, then evaluates every object. No output.
 
+mod ambiguous_names;
 mod baseline;
 mod config;
 mod document_file;
@@ -12,6 +13,7 @@ mod objects;
 mod parallel;
 mod policies;
 pub mod policy_tests;
+mod rendered;
 mod repository;
 mod scope;
 mod suppression;
@@ -22,6 +24,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ambiguous_names::ambiguous_names;
 use parallel::in_order;
 use serde::Deserialize;
 use serde_json::Value;
@@ -47,13 +50,13 @@ use crate::engine::{Decision, Evaluation, action_reason, evaluate, infer_os};
 use crate::manifest::{self, Document, Locator, NodeStep, Position};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
 use crate::model::json_types::Str;
+use crate::model::known_claims::{InputSource, ObjectSource};
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::{Os, Verdict};
 use crate::model::path::{Path, Segment};
 use crate::model::policy::{Action, IgnoredFields, PlacementMode};
 use crate::model::requester::Origin;
 use crate::model::resources::MetaOnly;
-use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::model::workload::configured::ConfiguredKind;
 use crate::model::workload::custom::exclusion;
@@ -198,6 +201,8 @@ pub struct Manifests {
     errors: Vec<UnreadableInput>,
     /// Notes about what was read.
     notes: Vec<CheckNote>,
+    /// The command that reads folders, as in `transom check`, if it notes what else can be checked.
+    command: Option<&'static str>,
     keep_text: bool,
     scope: Scope,
     /// Custom resources that are evaluated everywhere.
@@ -217,6 +222,8 @@ pub struct Manifests {
 /// The source of documents.
 struct DocumentSource {
     name: String,
+    /// The same for facts and objects.
+    origin: ObjectSource,
     text: Option<SourceLines>,
     role: SourceRole,
     /// The operating system that the author states for it.
@@ -240,7 +247,7 @@ pub enum SourceRole {
 pub struct CheckOutcome {
     /// The parts of the input that could not be read.
     pub errors: Vec<UnreadableInput>,
-    /// Notes about suppressions, in the order of the input.
+    /// Notes about the inputs and about suppressions, in the order of the input.
     pub notes: Vec<CheckNote>,
 }
 
@@ -364,6 +371,7 @@ impl Manifests {
             sources: Vec::new(),
             errors: Vec::new(),
             notes: Vec::new(),
+            command: None,
             keep_text,
             scope: Scope::default(),
             configured: Vec::new(),
@@ -380,6 +388,15 @@ impl Manifests {
     pub fn reading_once(self) -> Self {
         Manifests {
             read_once: Some(HashSet::new()),
+            ..self
+        }
+    }
+
+    /// For a command of authors, as in `transom check`: notes folders that have to be rendered.
+    #[must_use]
+    pub fn for_command(self, command: &'static str) -> Self {
+        Manifests {
+            command: Some(command),
             ..self
         }
     }
@@ -477,17 +494,12 @@ impl Manifests {
                 message: error.message,
             }));
         self.notes
-            .extend(parsed.duplicates.into_iter().map(|duplicate| CheckNote {
+            .extend(parsed.warnings.into_iter().map(|warning| CheckNote {
                 source: input.source.clone(),
-                line: duplicate.position.line,
+                line: warning.position.line,
+                column: warning.position.column,
                 level: NoteLevel::Warning,
-                message: format!(
-                    "the key {} is given twice in one mapping, at lines {} and {}: the last one applies; remove one of \
-                     them",
-                    shown(&duplicate.key),
-                    duplicate.first_line,
-                    duplicate.position.line
-                ),
+                message: warning.message,
             }));
         let suppressions = if !self.for_admission && role != SourceRole::Facts {
             CommentSuppressions::read(&input.source, parsed.directives, &mut self.errors)
@@ -496,11 +508,25 @@ impl Manifests {
         };
         self.sources.push(DocumentSource {
             stated_os: self.scope.systems.of(&input.source),
+            origin: Some(Arc::new(InputSource {
+                name: input.source.clone(),
+                is_fact: role == SourceRole::Facts,
+            })),
             name: input.source,
             text,
             role,
             suppressions,
         });
+    }
+
+    /// Whether something of the inputs is not what its author may expect: a key that is given twice, text that is not read.
+    pub fn has_warnings(&self) -> bool {
+        self.notes.iter().any(|note| note.level == NoteLevel::Warning)
+    }
+
+    /// Records a note about an input.
+    pub fn add_note(&mut self, note: CheckNote) {
+        self.notes.push(note);
     }
 
     /// Records a text that could not be opened.
@@ -540,7 +566,7 @@ impl Manifests {
         );
         let mut asks_for_workloads = false;
         let mut knows_namespaces = false;
-        for ((_, document), role) in self.documents.iter().zip(&roles) {
+        for ((source, document), role) in self.documents.iter().zip(&roles) {
             match role {
                 Ok(DocumentRole::Namespace) => {
                     if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(document.json()) {
@@ -557,7 +583,8 @@ impl Manifests {
                 }
                 Ok(DocumentRole::Subject(kind, _)) if !kind.has_pod() => {
                     asks_for_workloads = true;
-                    if let Ok(subject) = self.subject_of(document, *kind, ReviewStage::Written, None) {
+                    if let Ok(mut subject) = self.subject_of(document, *kind, ReviewStage::Written, None) {
+                        subject.source = self.origin(*source);
                         facts.learn(&subject);
                     }
                 }
@@ -584,7 +611,8 @@ impl Manifests {
         let known = &*facts;
         let workload_of = |(source, document, kind): &(usize, &Document, Kind)| {
             let stated = self.stated_os(*source);
-            let subject = (self.subject_of(document, *kind, ReviewStage::Written, stated)).ok()?;
+            let mut subject = (self.subject_of(document, *kind, ReviewStage::Written, stated)).ok()?;
+            subject.source = self.origin(*source);
             let policy = policies.in_namespace(&subject.namespace, known);
             let is_windows = infer_os(&subject, known, &policy).verdict == Verdict::Windows;
             is_windows.then(|| WindowsWorkload::of(&subject)).flatten()
@@ -685,6 +713,7 @@ impl Manifests {
             notes.push(CheckNote {
                 source: baseline.name.clone(),
                 line: 0,
+                column: 0,
                 level: NoteLevel::Note,
                 message: format!(
                     "entries of the baseline that match no finding: {unused}; write it again with --write-baseline"
@@ -743,6 +772,7 @@ impl Manifests {
         if !self.for_admission {
             subject.api_version = api_version.clone().into();
         }
+        subject.source.clone_from(&source.origin);
         let query = PolicyQuery::without_user(&subject.namespace, facts);
         let mut policy = policies.effective(&query);
         if let Kind::Configured(configured) = kind
@@ -795,6 +825,22 @@ impl Manifests {
             let annotation = subject.meta.annotations.get(SUPPRESS_ANNOTATION);
             checked.used = (self.suppressions(source, facts)).apply(&mut checked, annotation.map(|it| &**it));
         }
+        if checked.evaluation.inference.verdict != Verdict::Linux {
+            let notes = ambiguous_names(&subject, facts)
+                .into_iter()
+                .map(|(path, message)| {
+                    let Position { line, column } = checked.places().of(&path);
+                    CheckNote {
+                        source: source.name.clone(),
+                        line,
+                        column,
+                        level: NoteLevel::Note,
+                        message,
+                    }
+                });
+            let notes: Vec<CheckNote> = notes.collect();
+            checked.used.notes.extend(notes);
+        }
         Ok(Some(checked))
     }
 
@@ -808,6 +854,11 @@ impl Manifests {
         stated: Option<Os>,
     ) -> Result<Object<'d>, ObjectError> {
         self.subject_of_json(document.json(), kind, stage, stated)
+    }
+
+    /// The origin of the objects of a source.
+    fn origin(&self, source: usize) -> ObjectSource {
+        self.sources.get(source)?.origin.clone()
     }
 
     /// The operating system that the author states for a source.

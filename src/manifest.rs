@@ -24,6 +24,7 @@ use input::Chunk;
 use locate::{TextIndex, TextMark};
 use syntax::SyntaxRoot;
 use transcript::Transcript;
+use yaml::YamlDocument;
 
 use crate::model::json::{Members, string_at};
 
@@ -66,15 +67,15 @@ pub struct ParseError {
     pub message: String,
 }
 
-/// A key that one mapping has more than once. The last one applies, as in the API server.
+/// Text that `kubectl` accepts and ignores: a key that the same mapping has again, or what follows the end of a document.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DuplicateKey {
-    /// The key.
-    pub key: String,
-    /// The line of the first one, from 1.
-    pub first_line: usize,
-    /// The position of the repeated one.
+pub struct ParseWarning {
+    /// The position of the repeated key, or of the text.
     pub position: Position,
+    /// The message and the remedy.
+    pub message: String,
+    /// The offset in the transcript of the mapping; `None` if it is outside of every document.
+    offset: Option<usize>,
 }
 
 /// The result of parsing one input, in input order.
@@ -84,12 +85,28 @@ pub struct Parsed {
     pub documents: Vec<Document>,
     /// The parts that could not be parsed, with their positions.
     pub errors: Vec<ParseError>,
-    /// The keys that a mapping has more than once.
-    pub duplicates: Vec<DuplicateKey>,
+    /// What `kubectl` reads otherwise than its author may expect.
+    pub warnings: Vec<ParseWarning>,
     /// The comments that are addressed to Transom (`# transom:…`).
     pub directives: Vec<Directive>,
     /// The `functionConfig` of the last `ResourceList` that has one: the settings of a KRM function.
     pub function_config: Option<Document>,
+}
+
+impl Parsed {
+    /// The warnings about this document.
+    pub fn warnings_of(&self, document: &Document) -> impl Iterator<Item = &ParseWarning> {
+        let is_inside = |warning: &&ParseWarning| warning.is_inside(document);
+        self.warnings.iter().filter(is_inside)
+    }
+}
+
+impl ParseWarning {
+    /// Whether it is about this document of the same input.
+    pub fn is_inside(&self, document: &Document) -> bool {
+        let is_transcribed = matches!(document.source.positions, Positions::Marks(_));
+        is_transcribed && self.offset.is_some_and(|offset| document.range.contains(&offset))
+    }
 }
 
 /// One Kubernetes object (or any other document) with its positions in the input.
@@ -228,7 +245,7 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
         written: Transcript::default(),
         index: None,
         found: Vec::new(),
-        duplicates: Vec::new(),
+        warnings: Vec::new(),
         errors: Vec::new(),
         template_seen: false,
     };
@@ -268,7 +285,7 @@ struct DocumentReader {
     /// The lines of JSON with duplicate keys.
     index: Option<TextIndex>,
     found: Vec<FoundValue>,
-    duplicates: Vec<DuplicateKey>,
+    warnings: Vec<ParseWarning>,
     errors: Vec<ParseError>,
     template_seen: bool,
 }
@@ -278,6 +295,11 @@ impl DocumentReader {
         let Some(text) = self.input.text.get(chunk.range.clone()) else {
             return;
         };
+        if chunk.is_refused {
+            let failure = yaml::refused_separator(text, chunk.line);
+            self.fail_yaml(failure);
+            return;
+        }
         let (length, start) = (text.len(), json::begins(text));
         let Some(start) = start else {
             if let Err(failure) = self.yaml(chunk) {
@@ -323,18 +345,27 @@ impl DocumentReader {
     }
 
     fn yaml(&mut self, chunk: &Chunk) -> Result<(), yaml::YamlError> {
-        let before = (self.written.checkpoint(), self.duplicates.len());
-        let (root, mut items) = self.read_yaml(chunk, chunk.range.len() > LARGE_LIST);
-        let mut root = root?;
+        let before = (self.written.checkpoint(), self.warnings.len());
+        let (document, mut items) = self.read_yaml(chunk, chunk.range.len() > LARGE_LIST);
+        let YamlDocument { mut root, unread } = document?;
         if !items.is_empty() && !root.as_ref().is_some_and(|root| root.node.is_list()) {
             self.written.reset(before.0);
-            self.duplicates.truncate(before.1);
-            (root, items) = (self.read_yaml(chunk, false).0?, Vec::new());
+            self.warnings.truncate(before.1);
+            (root, items) = (self.read_yaml(chunk, false).0?.root, Vec::new());
         }
-        let Some(root) = root else { return Ok(()) };
+        let unread = unread.map(|position| ParseWarning {
+            position,
+            message: "kubectl does not read this, because it follows the end of a document (`...`): write `---` above it"
+                .to_owned(),
+            offset: None,
+        });
+        let Some(root) = root else {
+            self.warnings.extend(unread);
+            return Ok(());
+        };
         let written = self
             .written
-            .add(&self.input.text, &root, &mut self.duplicates)
+            .add(&self.input.text, &root, &mut self.warnings)
             .map_err(|error| yaml::YamlError {
                 position: error.position,
                 message: error.message,
@@ -342,13 +373,14 @@ impl DocumentReader {
             });
         let range = written.inspect_err(|_| {
             self.written.reset(before.0);
-            self.duplicates.truncate(before.1);
+            self.warnings.truncate(before.1);
         })?;
         self.found.push(FoundValue {
             origin: TextOrigin::Transcribed,
             range,
             items,
         });
+        self.warnings.extend(unread);
         Ok(())
     }
 
@@ -357,25 +389,25 @@ impl DocumentReader {
         &mut self,
         chunk: &Chunk,
         streams: bool,
-    ) -> (Result<Option<SyntaxRoot>, yaml::YamlError>, Vec<Range<usize>>) {
-        let before = (self.written.checkpoint(), self.duplicates.len());
+    ) -> (Result<YamlDocument, yaml::YamlError>, Vec<Range<usize>>) {
+        let before = (self.written.checkpoint(), self.warnings.len());
         let text = &self.input.text;
-        let (written, duplicates, mut items) = (&mut self.written, &mut self.duplicates, Vec::new());
+        let (written, warnings, mut items) = (&mut self.written, &mut self.warnings, Vec::new());
         let mut sink = |item: Option<SyntaxRoot>| {
             if let Some(item) = item {
                 // Without aliases, nothing can fail.
-                items.extend(written.add(text, &item, duplicates));
+                items.extend(written.add(text, &item, warnings));
             } else {
                 written.reset(before.0);
-                duplicates.truncate(before.1);
+                warnings.truncate(before.1);
                 items.clear();
             }
         };
-        let root = yaml::read(text, chunk, if streams { Some(&mut sink) } else { None });
-        if root.is_err() {
+        let document = yaml::read(text, chunk, if streams { Some(&mut sink) } else { None });
+        if document.is_err() {
             sink(None);
         }
-        (root, items)
+        (document, items)
     }
 
     /// Writes JSON again without the entries that a later one replaces.
@@ -384,7 +416,7 @@ impl DocumentReader {
         let index = self.index.get_or_insert_with(|| TextIndex::new(text));
         let root = SyntaxRoot::of_json(text, range, index, false);
         // Valid JSON has no aliases, whose expansion could fail.
-        if let Ok(range) = self.written.add(text, &root, &mut self.duplicates) {
+        if let Ok(range) = self.written.add(text, &root, &mut self.warnings) {
             self.found.push(FoundValue {
                 origin: TextOrigin::Transcribed,
                 range,
@@ -431,7 +463,7 @@ impl DocumentReader {
         Parsed {
             documents: unfolded.documents,
             errors: self.errors,
-            duplicates: self.duplicates,
+            warnings: self.warnings,
             directives,
             function_config: unfolded.function_config,
         }
@@ -669,10 +701,10 @@ mod tests {
                 .starts_with(r#"{"apiVersion":"v1","items":[{"metadata":{"name":"a0"}"#)
         );
         let parsed = read(&text("- a: 1\n  a: 2\n", "List", "").replace("apiVersion: v1", "items: [1]"));
-        assert_eq!(parsed.duplicates.len(), 2);
+        assert_eq!(parsed.warnings.len(), 2);
         assert_eq!(parsed.documents[0].json(), r#"{"a":2}"#);
         let parsed = read(&text("- a: 1\n  a: 2\n", "List", "- ]\n"));
-        assert!(parsed.documents.is_empty() && parsed.duplicates.is_empty());
+        assert!(parsed.documents.is_empty() && parsed.warnings.is_empty());
         assert_eq!(parsed.errors.len(), 1);
         let template =
             "- {apiVersion: v1, kind: Pod, metadata: {name: x}}\n- apiVersion: v{{ x }}\n  kind: Pod\n";
@@ -718,12 +750,86 @@ mod tests {
 
     #[test]
     fn documents_may_mix_yaml_and_json() {
-        let text = "%YAML 1.1\n--- # first\n{\"a\": 1}\n---\nb: 2\n...\n--- {c: 3}\n---  \n# x\n[4]\n\u{FEFF}---\nd: 5\n";
-        let expected = ["{\"a\":1}", "{\"b\":2}", "{\"c\":3}", "[4]", "{\"d\":5}"];
-        // The first document has a directive, so it is parsed as YAML and loses its space.
+        let text =
+            "--- # first\n{\"a\": 1}\n---\nb: 2\n...\n---\n{c: 3}\n---  \n# x\n[4]\n---\n\u{FEFF}d: 5\n";
+        let expected = ["{\"a\": 1}", "{\"b\":2}", "{\"c\":3}", "[4]", "{\"d\":5}"];
         assert_eq!(json(text), expected);
         let lines: Vec<_> = good(text).iter().map(|document| document.start().line).collect();
-        assert_eq!(lines, [3, 5, 7, 10, 12]);
+        assert_eq!(lines, [2, 4, 7, 10, 12]);
+    }
+
+    #[test]
+    fn text_on_the_line_of_a_separator_is_refused_with_its_document() {
+        for (text, message) in [
+            (
+                "a: 1\n--- {b: 2}\nx: 1\n---\nc: 3\n",
+                "line 2, column 4: text on the line of a `---`: kubectl accepts only a comment there; put the text on the \
+                 next line",
+            ),
+            (
+                "a: 1\n--- {{ b }}\nx: 1\n---\nc: 3\n",
+                "line 2, column 4: this looks like a template that was not rendered (line 2 has \"{{ ... }}\"): render the \
+                 chart first, for example: helm template RELEASE CHART | transom check -",
+            ),
+            (
+                "a: 1\n---\n# x\n%YAML 1.1\n---\nc: 3\n",
+                "line 4, column 10: a line that begins with `%` is a directive, which kubectl does not read: remove it, or \
+                 quote it if it is text",
+            ),
+        ] {
+            assert_eq!(errors(text), [message], "{text}");
+            let parsed = read(text);
+            let found: Vec<_> = parsed.documents.iter().map(Document::json).collect();
+            assert_eq!(found, ["{\"a\":1}", "{\"c\":3}"], "{text}");
+        }
+    }
+
+    #[test]
+    fn text_after_the_end_of_a_document_is_not_read_and_noted() {
+        let found = |text: &str| -> Vec<(usize, usize)> {
+            let parsed = read(text);
+            assert_eq!(parsed.errors, [], "{text}");
+            assert_eq!(parsed.documents.len(), 2, "{text}");
+            let positions = parsed
+                .warnings
+                .iter()
+                .map(|it| (it.position.line, it.position.column));
+            positions.collect()
+        };
+        for text in [
+            "a: 1\n...\n---\nb: 2\n",
+            "a: 1\n... # x\n# y\n...\n---\nb: 2\n...\n\n",
+        ] {
+            assert_eq!(found(text), [], "{text}");
+        }
+        assert_eq!(found("a: 1\n...\n\n # x\n  @b: [\n---\nb: 2\n"), [(5, 3)]);
+        assert_eq!(found("a: 1\r\n---\r\nb: 2\r\n...\r\nc\r\n"), [(5, 1)]);
+        assert_eq!(read("---\n...\na: 1\n").warnings.len(), 1);
+    }
+
+    #[test]
+    fn many_characters_that_only_go_yaml_reads_are_read() {
+        let count = 500;
+        let item =
+            |n: usize| format!("- [2001:db8::{n}:, \"it\\'s\", 'C:\\', \"\\\\'\", a:b]\n- |\n  x:[ \\'\n");
+        let text: String = (0..count).map(item).collect();
+        let items: serde_json::Value = serde_json::from_str(only(&text).json()).unwrap();
+        let items = items.as_array().unwrap();
+        assert_eq!(items.len(), 2 * count);
+        for (n, pair) in items.chunks(2).enumerate() {
+            let expected = serde_json::json!([
+                [format!("2001:db8::{n}:"), "it's", "C:\\", "\\'", "a:b"],
+                "x:[ \\'\n"
+            ]);
+            assert_eq!(serde_json::json!(pair), expected);
+        }
+        // A blank before the colons is only found when libyaml refuses them.
+        assert_eq!(json("[a ::, b:]\n"), [r#"["a ::","b:"]"#]);
+        // What go-yaml does not read either is refused.
+        for text in ["[a:, ::]\n", "[a:, b:?]\n", "[a:, b:[c]]\n", "{a:[b]}\n"] {
+            assert_eq!(read(text).errors.len(), 1, "{text}");
+        }
+        assert_eq!(read("a: [b:]\nb: {\"c\":[1]}\nd: @\n").errors[0].line, 3);
     }
 
     #[test]
@@ -795,7 +901,7 @@ mod tests {
                 10,
             ),
             (
-                "kind: List\napiVersion: v1\nitems:\n- apiVersion: apps/v1\n  kind: X\n  nodeSelector:\n    a: b{{ c }}\n",
+                "kind: List\napiVersion: v1\nitems:\n- apiVersion: apps/v1\n  kind: Deployment\n  nodeSelector:\n    a: b{{ c }}\n",
                 7,
                 8,
             ),
@@ -834,10 +940,10 @@ mod tests {
             let workflow = format!("apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nspec:\n  {image}\n");
             assert_eq!(good(&workflow).len(), 1, "{workflow}");
         }
-        assert_eq!(
-            good("apiVersion: v1\nkind: ConfigMap\ndata:\n  name: a {{ b }}\n").len(),
-            1
-        );
+        for data in ["name: a {{ b }}", "image: a{{ b }}", "nodeSelector: a{{ b }}"] {
+            let text = format!("apiVersion: v1\nkind: ConfigMap\ndata:\n  {data}\n");
+            assert_eq!(good(&text).len(), 1, "{text}");
+        }
         assert_eq!(good("image: a{{ b }}\nname: c{{ d }}\n").len(), 1);
     }
 
@@ -854,23 +960,20 @@ mod tests {
                 .map(|it| it.json().replace([' ', '\n'], ""))
                 .collect();
             assert_eq!(found, [r#"{"a":1,"b":{"x":3},"80":"c"}"#, r#"{"b":1}"#]);
-            let of = |column| DuplicateKey {
-                key: "x".to_owned(),
-                first_line: 2,
-                position: Position { line: 2, column },
-            };
-            assert_eq!(parsed.duplicates, columns.map(of));
+            let found: Vec<_> = (parsed.warnings.iter())
+                .map(|it| (it.position.line, it.position.column, &*it.message))
+                .collect();
+            let message = "the key x is given twice in one mapping, at lines 2 and 2: the last one applies; remove one of them";
+            assert_eq!(found, columns.map(|column| (2, column, message)));
+            let of_documents = parsed.documents.iter().map(|it| parsed.warnings_of(it).count());
+            assert_eq!(of_documents.collect::<Vec<_>>(), [2, 0]);
             assert_eq!(at(&parsed.documents[0], &[Key("b"), Key("x")]), (2, columns[1]));
         }
         let many: Vec<String> = (0..40).map(|n| format!("k{n}: {n}\n")).collect();
         let many = many.concat();
         let parsed = read(&format!("{many}k7: x\n'80': a\n80: b\n"));
-        let keys: Vec<_> = parsed
-            .duplicates
-            .iter()
-            .map(|it| (&*it.key, it.first_line, it.position.line))
-            .collect();
-        assert_eq!(keys, [("k7", 8, 41), ("80", 42, 43)]);
+        let lines: Vec<_> = parsed.warnings.iter().map(|it| it.position.line).collect();
+        assert_eq!(lines, [41, 43]);
     }
 
     #[test]

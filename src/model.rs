@@ -14,6 +14,7 @@ pub mod image_facts;
 pub mod json;
 pub mod json_types;
 mod k8s_struct;
+pub mod known_claims;
 pub mod known_faults;
 pub mod label_selector;
 pub mod managed_fields;

@@ -18,7 +18,7 @@ mod yaml;
 pub use self::check::{check_github, check_gitlab, check_junit, check_sarif};
 pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, page};
 pub use self::image::image_text;
-pub use self::json::{Json, schema as check_schema};
+pub use self::json::{Json, JsonNote, schema as check_schema};
 pub use self::plain::write_json;
 pub use self::plan::{can_move, plan_section, plan_text};
 pub use self::policy_tests::{tests_junit, tests_text};

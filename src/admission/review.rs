@@ -12,7 +12,7 @@ use super::response::{Denial, ReviewDecision, encode};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::engine::{Decision, Evaluation, evaluate, evaluate_as, evaluate_each, infer_os, ratchet};
 use crate::model::debugger;
-use crate::model::facts::{Facts, NamespaceFacts, PodSecurity, SCC_ANNOTATION};
+use crate::model::facts::{Facts, PodSecurity, SCC_ANNOTATION};
 use crate::model::json_types::SharedList;
 use crate::model::managed_fields::ManagedFields;
 use crate::model::mirror::Witness;
@@ -218,6 +218,11 @@ fn added_by_scc(
     {
         return Vec::new();
     }
+    // This profile requires them of every pod, also of one that says Windows.
+    let profile = facts.pod_security(&subject.namespace);
+    if profile == PodSecurity::RestrictedForAll {
+        return Vec::new();
+    }
     let forbidden = evaluation
         .findings
         .iter()
@@ -226,15 +231,8 @@ fn added_by_scc(
         .filter(|finding| finding.class == Class::Api && finding.edit.is_some())
         .map(|finding| finding.path.clone())
         .collect();
-    // Fields that Pod Security also requires of Windows pods stay where it enforces them.
-    let namespace = facts.namespaces.get(&*subject.namespace);
-    let is_not_required = |namespace: &NamespaceFacts| {
-        matches!(
-            namespace.pod_security(),
-            PodSecurity::Lower | PodSecurity::Unknown
-        )
-    };
-    if namespace.is_some_and(is_not_required) {
+    // Pod Security requires it of Windows pods too if it enforces the restricted profile, and it may do so without a label.
+    if profile == PodSecurity::Lower {
         fields.extend(non_root(subject, &template.spec));
     }
     fields.retain(|field| !owners.owns(field));

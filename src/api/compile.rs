@@ -82,6 +82,7 @@ impl Compiler<'_> {
                 action,
                 ignored_fields,
                 placement: placement.mode,
+                taints: true,
             },
             parts: PlacementParts::of(&placement.fields),
             linux_pods: placement.linux_pods,

@@ -12,7 +12,7 @@ use super::node_pools::DeclaredPools;
 use super::pod_policy::WindowsPodPolicySpec;
 use super::{API_VERSION, NODE_POLICY, POD_POLICY};
 use crate::engine::policy_set::StoredPolicy;
-use crate::manifest::{self, Document, NodeStep, Position};
+use crate::manifest::{self, Document, NodeStep, ParseWarning, Position};
 
 /// A `WindowsPodPolicy` as it is written in a file: nothing unknown, and no more of the metadata than its name.
 #[derive(Deserialize, Debug)]
@@ -75,22 +75,33 @@ pub struct PolicyFileError {
     pub message: String,
 }
 
-/// Reads every policy of a YAML or JSON file. Of a `WindowsNodePolicy` its pools and pool labels count: they say which
-/// nodes there may be.
+/// Reads every policy of a YAML or JSON file, which can be an export of a cluster: objects of other API groups are skipped.
+/// Of a `WindowsNodePolicy` its pools and pool labels count: they say which nodes there may be.
 ///
 /// # Errors
 /// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable,
 /// so that the author never gets half of what was written.
 pub fn read_policies(bytes: Vec<u8>) -> Result<PolicyFile, Vec<PolicyFileError>> {
     let parsed = manifest::parse(bytes);
-    let mut errors: Vec<PolicyFileError> = (parsed.errors.into_iter())
+    let mut errors: Vec<PolicyFileError> = (parsed.errors.iter())
         .map(|error| PolicyFileError {
             line: error.line,
-            message: error.message,
+            message: error.message.clone(),
         })
         .collect();
+    let (ours, others): (Vec<&Document>, Vec<&Document>) = parsed
+        .documents
+        .iter()
+        .partition(|document| is_of_transom(document));
+    // What the API server ignores in another object does not matter here.
+    let is_in_others = |warning: &ParseWarning| others.iter().any(|other| warning.is_inside(other));
+    let warnings = parsed.warnings.iter().filter(|warning| !is_in_others(warning));
+    errors.extend(warnings.map(|warning| PolicyFileError {
+        line: warning.position.line,
+        message: warning.message.clone(),
+    }));
     let mut file = PolicyFile::default();
-    for document in &parsed.documents {
+    for document in ours {
         let read = if is_a(document, NODE_POLICY) {
             read_node_policy(document).map(|declared| file.declared.push(declared))
         } else {
@@ -101,7 +112,9 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<PolicyFile, Vec<PolicyFileError>>
     if file.pod_policies.is_empty() && errors.is_empty() {
         errors.push(PolicyFileError {
             line: 1,
-            message: format!("there is no {POD_POLICY} in the file"),
+            message: format!(
+                "there is no {POD_POLICY} in the file; it needs one with apiVersion: {API_VERSION}"
+            ),
         });
     }
     if errors.is_empty() { Ok(file) } else { Err(errors) }
@@ -119,6 +132,13 @@ impl PolicyHeader {
     fn of(document: &Document) -> Self {
         serde_json::from_str(document.json()).unwrap_or_default()
     }
+}
+
+/// Whether a document is of a kind of Transom's that has policies, in any version.
+fn is_of_transom(document: &Document) -> bool {
+    let group = |version: &str| version.split('/').next().map(str::to_owned);
+    let header = PolicyHeader::of(document);
+    group(&header.api_version) == group(API_VERSION)
 }
 
 /// Whether a document says that it is a policy of this kind, in the version that is known.
@@ -165,8 +185,15 @@ pub fn read_node_policy(document: &Document) -> Result<DeclaredPools, Vec<Policy
 }
 
 fn compiled(document: &Document) -> Result<StoredPolicy, Vec<FieldError>> {
-    let reading = read::<Written>(value_of(document)?, None);
-    reading.then(|written| compile(written.metadata.name, written.spec, UnknownNameHandling::Refused))
+    let value = value_of(document)?;
+    let lists_taints = value.pointer("/spec/placement/toleratedTaints").is_some();
+    let reading = read::<Written>(value, None);
+    let compiled =
+        reading.then(|written| compile(written.metadata.name, written.spec, UnknownNameHandling::Refused));
+    compiled.map(|mut stored| {
+        stored.policy.explicit.taints = lists_taints;
+        stored
+    })
 }
 
 /// Reads one document that is no custom resource, such as a configuration file.
@@ -369,13 +396,35 @@ mod tests {
     }
 
     #[test]
-    fn something_else_than_a_policy_is_refused() {
-        let error = &read_policies("apiVersion: v1\nkind: Pod\n".into()).unwrap_err()[0];
-        assert!(
-            error.message.starts_with("this is not a policy but \"v1 Pod\""),
-            "{error}"
+    fn a_file_needs_a_policy_and_other_objects_in_it_are_skipped() {
+        let other = "apiVersion: v1\nkind: Pod\nspec: {a: 1, a: 2}\n";
+        let error = &read_policies(other.into()).unwrap_err()[0];
+        assert_eq!(
+            error.message,
+            "there is no WindowsPodPolicy in the file; it needs one with apiVersion: transom.dev/v1alpha1"
         );
         assert!(read_policies(Vec::new()).is_err());
+        let policy = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: a}\nspec: {mode: Audit}\n";
+        let file = read_policies(format!("{other}---\n{policy}").into()).unwrap();
+        assert_eq!(file.pod_policies.len(), 1);
+        for (text, message) in [
+            (
+                policy.replace("v1alpha1", "v2"),
+                "this is not a policy but \"transom.dev/v2 WindowsPodPolicy\"",
+            ),
+            (
+                policy.replace("WindowsPodPolicy", "WindowsPolicy"),
+                "this is not a policy but",
+            ),
+            (
+                policy.replace("mode: Audit", "mode: Audit, mode: Warn"),
+                "the key mode is given twice",
+            ),
+        ] {
+            let errors = read_policies(format!("{other}---\n{policy}---\n{text}").into()).unwrap_err();
+            assert_eq!(errors.len(), 1, "{text}");
+            assert!(errors[0].message.starts_with(message), "{}", errors[0]);
+        }
     }
 
     #[test]

@@ -67,6 +67,10 @@ pub(super) fn read<'f, T: DeserializeOwned>(
     for error in &parsed.errors {
         problem(error.line, &error.message);
     }
+    // Of a file that is only for Transom, nothing is ignored.
+    for warning in &parsed.warnings {
+        problem(warning.position.line, &warning.message);
+    }
     if let Some(second) = parsed.documents.get(1) {
         problem(
             second.start().line,

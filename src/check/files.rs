@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{CheckInput, Manifests, SourceRole, UnreadableInput};
+use super::{CheckInput, Manifests, SourceRole, UnreadableInput, rendered};
 use crate::api::{DeclaredPools, PolicyFile, read_policies};
 use crate::engine::exemption::matches;
 use crate::engine::policy_set::PolicySet;
@@ -214,6 +214,9 @@ impl FolderWalk<'_> {
             }
         };
         entries.sort_by_key(std::fs::DirEntry::file_name);
+        if self.role != SourceRole::Facts {
+            rendered::note(folder, |path| self.leaves_out(path), manifests);
+        }
         let mut found = 0;
         for entry in entries {
             let path = entry.path();

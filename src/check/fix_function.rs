@@ -60,8 +60,18 @@ impl FixFunction {
         if memmem::find(text, FIELD).is_none() {
             return Ok(FixFunction::default());
         }
-        let config = manifest::parse(text.to_vec()).function_config;
-        config.map_or_else(|| Ok(FixFunction::default()), |config| FixFunction::read(&config))
+        let parsed = manifest::parse(text.to_vec());
+        let Some(config) = &parsed.function_config else {
+            return Ok(FixFunction::default());
+        };
+        let problems: Vec<String> = (parsed.warnings_of(config))
+            .map(|warning| format!("{}: functionConfig: {}", warning.position.line, warning.message))
+            .collect();
+        if problems.is_empty() {
+            FixFunction::read(config)
+        } else {
+            Err(problems)
+        }
     }
 
     /// Reads the settings. An object of another kind without settings, as Kustomize requires one, has none.

@@ -103,6 +103,7 @@ impl Manifests {
         CheckNote {
             source: source.map(|source| source.name.clone()).unwrap_or_default(),
             line: position.map_or(0, |position| position.line),
+            column: position.map_or(0, |position| position.column),
             level: NoteLevel::Note,
             message: format!("the image {} {message}", shown(image)),
         }

@@ -7,15 +7,16 @@ use serde_json::Value;
 
 use super::{CheckInput, Checked, Manifests, SourceLines};
 use crate::engine::evaluate;
-use crate::engine::manifest_edits::{placement_edits, safe_edit};
+use crate::engine::manifest_edits::{placement_edits, safe_edit, taint_of};
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::Document;
 use crate::model::edit::{Edit, to_json_patch};
 use crate::model::facts::{Facts, PodSecurity};
+use crate::model::node::Taint;
 use crate::model::object::{ObjectError, ReviewStage};
 use crate::model::os::{Os, Verdict};
 use crate::model::path::{Path, Segment};
-use crate::model::policy::{PlacementParts, Policy};
+use crate::model::policy::PlacementParts;
 use crate::model::workload::Kind;
 use crate::rules::{Finding, Required, Rule};
 
@@ -95,6 +96,8 @@ pub struct PlannedEdit {
     pub path: Path,
     /// The identity of the finding that it resolves, unless it places the pod.
     pub finding: Option<(&'static str, String)>,
+    /// The taint that it makes the pod tolerate.
+    pub taint: Option<Taint>,
     /// Why it is made.
     pub reason: String,
 }
@@ -212,6 +215,7 @@ impl Manifests {
                 let planned = PlannedEdit {
                     path: edit.path().clone(),
                     finding: Some(finding.identity()),
+                    taint: None,
                     reason: format!("{} {}: {}", finding.rule.id, finding.rule.name, finding.message),
                 };
                 edits.push((edit.clone(), planned));
@@ -225,8 +229,8 @@ impl Manifests {
                 let policy = policy.to_mut();
                 let of_rules = target.suppressed.iter().map(|(rule, _)| *rule);
                 policy.parts = scope.parts(policy.parts, &of_rules.collect());
-                if policy.name == Policy::standalone().name {
-                    // Nobody wrote these: only known nodes need a toleration.
+                if !policy.explicit.taints {
+                    // A default that nobody wrote: only known nodes need a toleration.
                     policy.taints.clear();
                 }
                 let may_select = policy.parts.os || evaluation.inference.verdict == Verdict::Windows;
@@ -236,15 +240,13 @@ impl Manifests {
                     edits = placed
                         .into_iter()
                         .map(|(edit, reason)| {
-                            let (path, finding) = (edit.path().clone(), None);
-                            (
-                                edit,
-                                PlannedEdit {
-                                    path,
-                                    finding,
-                                    reason,
-                                },
-                            )
+                            let planned = PlannedEdit {
+                                path: edit.path().clone(),
+                                finding: None,
+                                taint: taint_of(&edit),
+                                reason,
+                            };
+                            (edit, planned)
                         })
                         .collect();
                     edits.retain(|(edit, _)| !is_blocked(edit.path().pointer().as_str()));

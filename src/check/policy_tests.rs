@@ -295,10 +295,10 @@ fn evaluate(
         namespace: test.namespace.clone(),
         ..Scope::default()
     });
-    let mut read = |paths: &[PathBuf], role| {
+    let read_all = |manifests: &mut Manifests, paths: &[PathBuf], role| {
         for path in paths {
             let path = folder.join(path);
-            if read_except(&path, &Excludes::default(), role, &mut manifests) == 0 {
+            if read_except(&path, &Excludes::default(), role, manifests) == 0 {
                 manifests.add_error(UnreadableInput {
                     source: path.display().to_string(),
                     line: 0,
@@ -307,10 +307,8 @@ fn evaluate(
             }
         }
     };
-    read(&test.policies, SourceRole::Facts);
-    read(&test.facts, SourceRole::Facts);
-    read(&test.resources, SourceRole::Named);
-    let policies = manifests.policies(true);
+    read_all(&mut manifests, &test.policies, SourceRole::Facts);
+    let policies = manifests.policies_after(0, true);
     let has_policies = !policies.is_empty() || manifests.has_node_policy();
     if !has_policies && !test.policies.is_empty() && manifests.errors().is_empty() {
         manifests.add_error(UnreadableInput {
@@ -319,6 +317,11 @@ fn evaluate(
             message: format!("there is no {POD_POLICY} and no {NODE_POLICY} in the files of policies"),
         });
     }
+    // Only the files of policies apply; others are validated.
+    let known = manifests.len();
+    read_all(&mut manifests, &test.facts, SourceRole::Facts);
+    read_all(&mut manifests, &test.resources, SourceRole::Named);
+    manifests.policies_after(known, false);
     let policies = PolicySet::new(policies, Policy::standalone());
     let day = test.today.as_deref().and_then(|day| date(day).ok());
     let kubernetes = test

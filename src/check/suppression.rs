@@ -88,17 +88,37 @@ impl NoteLevel {
     }
 }
 
-/// What is to be said about a suppression.
+/// What is to be said about an input or a suppression.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CheckNote {
     /// The input's name.
     pub source: String,
     /// The line, from 1; 0 for the whole file.
     pub line: usize,
+    /// The column, from 1, in characters; 0 for the whole line.
+    pub column: usize,
     /// How much it matters.
     pub level: NoteLevel,
     /// What it is, and the remedy.
     pub message: String,
+}
+
+/// As in `file.yaml:7:3: message`.
+impl fmt::Display for CheckNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CheckNote {
+            source,
+            line,
+            column,
+            message,
+            ..
+        } = self;
+        match (line, column) {
+            (0, _) => write!(f, "{source}: {message}"),
+            (line, 0) => write!(f, "{source}:{line}: {message}"),
+            (line, column) => write!(f, "{source}:{line}:{column}: {message}"),
+        }
+    }
 }
 
 /// The suppressions of the comments of one input. A file may have as many comments as findings, so that they are found
@@ -259,6 +279,7 @@ impl Suppression {
         let note = |level, message| CheckNote {
             source: source.to_owned(),
             line,
+            column: 0,
             level,
             message,
         };

@@ -36,8 +36,8 @@ use crate::render::{
 ///
 /// Reads YAML and JSON: single objects, several documents in one file, Lists, dumps of kubectl get -o yaml. Nodes,
 /// CSINodes, RuntimeClasses, Namespaces, StorageClasses, PersistentVolumeClaims and EndpointSlices among the inputs
-/// describe the cluster. WindowsPodPolicies among the inputs apply as they would in a cluster, unless --policy names a
-/// file. Without any policy, the built-in one applies: errors deny, placement is applied, ignored fields deny. A Pod,
+/// describe the cluster. Without --policy, the built-in policy applies: errors deny, placement is applied, ignored fields
+/// deny. WindowsPodPolicies among the inputs are validated but do not apply, and a note names them. A Pod,
 /// ReplicaSet or Job with an owner is evaluated as if that owner's controller had created it.
 ///
 /// Settings come from the nearest file .transom.yaml in the folder of each path or above it; arguments replace them.
@@ -138,6 +138,7 @@ impl CheckGroup {
     fn load(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<CheckGroup>> {
         let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
         let groups = args.inputs.read(ReadOptions {
+            command: "transom check",
             keep_text,
             role: if args.skip_non_kubernetes {
                 SourceRole::Found
@@ -228,8 +229,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let CheckTotals { summaries, errors } = totals;
     let mut with_summary = groups.iter().zip(&summaries);
     let is_incomplete = errors > 0;
-    let fails =
-        args.write_baseline.is_none() && with_summary.any(|(group, summary)| is_in(group.fail_on, summary));
+    let is_named = |(group, summary): (&CheckGroup, &CheckSummary)| {
+        let of_text = matches!(group.fail_on, FailOn::Warning | FailOn::Advice);
+        is_in(group.fail_on, summary) || of_text && group.manifests.has_warnings()
+    };
+    let fails = args.write_baseline.is_none() && with_summary.any(is_named);
     Ok(exit_status(is_incomplete, fails))
 }
 

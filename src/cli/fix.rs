@@ -15,13 +15,13 @@ use super::image_evidence::{note_names_only, note_of};
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{OutputArgs, RuleSelector, rules};
 use super::{exit_status, is_quiet};
-use crate::check::{FixFunction, FixScope, SourceRole, UnreadableInput};
+use crate::check::{CheckNote, FixFunction, FixScope, SourceRole, UnreadableInput};
 use crate::fix::kustomize::{ObjectPatch, component};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
 use crate::model::report_schema::of_report;
-use crate::model::text::count;
+use crate::model::text::{count, one_line};
 use crate::process::files::{MANIFEST_BYTES, read_all};
-use crate::render::{unknown_os_remedy, write_json};
+use crate::render::{JsonNote, unknown_os_remedy, write_json};
 
 /// Fix manifests: remove fields that Windows ignores, migrate deprecated labels and spellings
 ///
@@ -30,9 +30,9 @@ use crate::render::{unknown_os_remedy, write_json};
 /// again and must have exactly the planned values, else the object stays as it is. What is not fixed is listed on
 /// standard error with the reason.
 ///
-/// With -, the fixed text of standard input goes to standard output, and other paths only describe the cluster and the
-/// policies. So it works as Helm's post-renderer and as a KRM function of Kustomize (a ResourceList in and out, with
-/// settings in its functionConfig).
+/// With -, the fixed text of standard input goes to standard output, and other paths only describe the cluster. So it works
+/// as Helm's post-renderer and as a KRM function of Kustomize (a ResourceList in and out, with settings in its
+/// functionConfig).
 ///
 /// Settings come from the nearest file .transom.yaml in the folder of each path or above it; arguments replace them.
 ///
@@ -88,6 +88,8 @@ struct FixReport<'r> {
     summary: FixSummary,
     /// The objects in which something was found, in the order of the input.
     objects: &'r [&'r FixedObject],
+    /// Notes about the inputs and about suppressions.
+    notes: Vec<JsonNote<'r>>,
     /// The parts of the input that could not be read or written.
     errors: Vec<FixReportError<'r>>,
 }
@@ -176,6 +178,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let errors: Vec<&UnreadableInput> = groups.iter().flat_map(|group| &group.fixed.errors).collect();
+    let notes: Vec<&CheckNote> = groups.iter().flat_map(|group| &group.fixed.notes).collect();
     let objects: Vec<&FixedObject> = groups.iter().flat_map(|group| &group.fixed.objects).collect();
     let is_stream = has_stdin && !args.diff;
     // What cannot be evaluated, and a document that cannot be read, stays as it is. A text of which nothing can be read is
@@ -197,12 +200,12 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
                 written.try_for_each(|name| writeln!(out, "fixed {name}"))
             }
             FixFormat::Text => groups.iter().try_for_each(|group| print_diffs(group, out)),
-            FixFormat::Json => print_json(&objects, &errors, out),
+            FixFormat::Json => print_json(&objects, &errors, &notes, out),
             FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
         })?;
     }
     let unknown = groups.iter().map(|group| group.unknown).sum();
-    match report(&objects, &errors, unknown, has_patches) {
+    match report(&objects, &errors, &notes, unknown, has_patches) {
         // The reader of standard error has seen enough: that is no reason for another exit status.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
@@ -223,6 +226,7 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
     let function = function(stdin.as_deref())?;
     let scope = scope(args, &function);
     let groups = args.inputs.read(ReadOptions {
+        command: "transom fix",
         keep_text: true,
         role: SourceRole::Named,
         once: true,
@@ -322,11 +326,17 @@ fn print_diffs(group: &FixGroup, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn print_json(objects: &[&FixedObject], errors: &[&UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
+fn print_json(
+    objects: &[&FixedObject],
+    errors: &[&UnreadableInput],
+    notes: &[&CheckNote],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let report = FixReport {
         schema: SCHEMA,
         summary: FixSummary::of(objects),
         objects,
+        notes: notes.iter().map(|note| JsonNote::of(note)).collect(),
         errors: (errors.iter())
             .map(|error| FixReportError {
                 source: &error.source,
@@ -356,11 +366,12 @@ fn patches(objects: &[&FixedObject]) -> Vec<ObjectPatch> {
         .collect()
 }
 
-/// Writes the errors, what was fixed, what was not, and how many objects have pods of unknown operating system, to standard
-/// error. `has_patches`: whether patches for Kustomize were written.
+/// Writes the errors, the notes, what was fixed, what was not, and how many objects have pods of unknown operating system,
+/// to standard error. `has_patches`: whether patches for Kustomize were written.
 fn report(
     objects: &[&FixedObject],
     errors: &[&UnreadableInput],
+    notes: &[&CheckNote],
     unknown: usize,
     has_patches: bool,
 ) -> io::Result<()> {
@@ -370,6 +381,9 @@ fn report(
     }
     if is_quiet() {
         return out.flush();
+    }
+    for note in notes {
+        writeln!(out, "{}: {}", note.level.as_str(), one_line(&note.to_string()))?;
     }
     for object in objects {
         let FixedObject { source, line, .. } = object;

@@ -61,6 +61,8 @@ pub(super) struct ManifestArgs {
 
 /// How a command reads manifests.
 pub(super) struct ReadOptions {
+    /// The command, for notes that print one.
+    pub command: &'static str,
     /// Whether the texts are kept.
     pub keep_text: bool,
     /// The role of what the user named.
@@ -160,6 +162,7 @@ impl ManifestArgs {
             self.pod_template.clone()
         };
         let mut manifests = Manifests::new(options.keep_text)
+            .for_command(options.command)
             .with_baseline(options.baseline.clone())
             .within(scope)
             .with_pod_templates(added);
@@ -194,12 +197,8 @@ impl ManifestArgs {
             let stdin = is_stdin(path).then(|| options.stdin.take()).flatten();
             read_path(path, &excludes, options.role, stdin, &mut manifests);
         }
-        let among_the_inputs = manifests.policies(policy.is_none());
-        let mut policies = of_file.set;
-        if policy.is_none() {
-            policies = PolicySet::new(among_the_inputs, Policy::standalone());
-        }
-        let policies = policies.with(|policy| config.change(policy));
+        manifests.note_policies(options.command, policy.map(PathBuf::as_path));
+        let policies = of_file.set.with(|policy| config.change(policy));
         manifests.add_policies(&policies);
         Ok(ManifestGroup {
             file,

@@ -128,7 +128,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
         }
     }
     // Reports those that are invalid, with their positions.
-    manifests.policies(args.policy.policy.is_none());
+    manifests.policies_after(0, args.policy.policy.is_none());
     let mut objects = ObjectsInFiles::new(args.connect.namespace_of_files());
     let unreadable = manifests.visit_cluster(|kind, json| objects.visit(kind, json));
     let mut snapshot = objects.snapshot(args.cluster.facts(args.today.unwrap_or_else(today)));

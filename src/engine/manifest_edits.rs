@@ -98,33 +98,42 @@ pub fn placement_edits(
 
 /// Why placement makes an edit.
 fn reason(edit: &Edit, facts: &Facts, policy: &Policy) -> String {
-    let (Edit::Set(path, value) | Edit::Append(path, value)) = edit else {
+    let (Edit::Set(path, _) | Edit::Append(path, _)) = edit else {
         return "placement writes the stable label instead".to_owned();
     };
-    let has = |field: &'static str| path.segments().contains(&Segment::Field(field));
-    if !has("tolerations") {
-        let of_nodes = if has("os") {
+    let Some(tolerated) = taint_of(edit) else {
+        let is_os = path.segments().contains(&Segment::Field("os"));
+        let of_nodes = if is_os {
             "the API server then checks the pod as a Windows pod"
         } else {
             "the pod can run only on such nodes"
         };
         return of_nodes.to_owned();
-    }
-    let toleration = value.get(0).unwrap_or(value);
-    let is_meant = |taint: &&Taint| {
-        toleration["key"] == *taint.key
-            && toleration["value"] == *taint.value
-            && toleration["effect"] == *taint.effect
     };
     let mut of_nodes = facts.sorts().chain(&facts.pools).flat_map(|host| &host.taints);
-    match (of_nodes.find(is_meant), policy.taints.iter().find(is_meant)) {
-        (Some(taint), _) => format!("Windows nodes have the taint {taint}"),
-        (None, Some(taint)) => {
-            format!(
-                "placement.toleratedTaints of the policy {} lists the taint {taint}",
-                policy.name
-            )
-        }
-        (None, None) => "placement adds the toleration".to_owned(),
+    if of_nodes.any(|taint| *taint == tolerated) {
+        format!("Windows nodes have the taint {tolerated}")
+    } else if policy.taints.contains(&tolerated) {
+        format!(
+            "placement.toleratedTaints of the policy {} lists the taint {tolerated}",
+            policy.name
+        )
+    } else {
+        "placement adds the toleration".to_owned()
     }
+}
+
+/// The taint that an edit of placement makes a pod tolerate.
+pub fn taint_of(edit: &Edit) -> Option<Taint> {
+    let (Edit::Set(path, value) | Edit::Append(path, value)) = edit else {
+        return None;
+    };
+    let toleration = value.get(0).unwrap_or(value);
+    let text = |field: &str| toleration.get(field)?.as_str().map(str::to_owned);
+    let is_toleration = path.segments().contains(&Segment::Field("tolerations"));
+    is_toleration.then_some(Taint {
+        key: text("key")?,
+        value: text("value").unwrap_or_default(),
+        effect: text("effect").unwrap_or_default(),
+    })
 }

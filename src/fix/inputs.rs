@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use super::rewrite::rewrite;
 use super::text_edit::{RefusedField, Replacement};
-use crate::check::UnreadableInput;
+use crate::check::{CheckNote, CheckOutcome, UnreadableInput};
 use crate::check::{Checked, FixRules, FixScope, FixTarget, Manifests, PlannedEdit, PlannedFix};
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::Position;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
-use crate::model::path::{Path, Segment};
+use crate::model::path::Path;
 use crate::model::report_schema::json_patch;
 use crate::model::resources::MetaOnly;
 use crate::model::severity::Severity;
@@ -31,6 +31,8 @@ pub struct FixedInputs {
     pub texts: BTreeMap<String, FixedText>,
     /// What could not be read or evaluated.
     pub errors: Vec<UnreadableInput>,
+    /// Notes about the inputs.
+    pub notes: Vec<CheckNote>,
 }
 
 /// An input that changed.
@@ -268,7 +270,7 @@ pub fn fix(
         object.plan(manifests, rules);
         objects.push(object);
     };
-    let errors = manifests.check(&known, policies, ReviewStage::Written, check);
+    let CheckOutcome { errors, notes } = manifests.run(&known, policies, ReviewStage::Written, check);
     find_unpatchable(&mut objects);
     let texts = rewrite_texts(manifests, &mut objects, rules);
     let after = findings_after(manifests, &texts, facts, policies);
@@ -284,6 +286,7 @@ pub fn fix(
         objects: fixed,
         texts,
         errors,
+        notes,
     }
 }
 
@@ -504,10 +507,8 @@ fn compare(before: Before, after: Option<&[Finding]>, scope: &FixScope) -> Optio
 fn explains(finding: &Finding, edit: &PlannedEdit) -> bool {
     match &edit.finding {
         Some(identity) => finding.identity() == *identity,
-        // Several tolerations have one path: the message names the taint.
-        None if edit.path.segments().contains(&Segment::Field("tolerations")) => {
-            finding.message.starts_with(&edit.reason)
-        }
+        // Several tolerations have one path.
+        None if edit.taint.is_some() => finding.taint == edit.taint,
         None => {
             let is_related = finding.path.starts_with(&edit.path) || edit.path.starts_with(&finding.path);
             FixScope::is_of_placement(finding.rule) && is_related

@@ -354,3 +354,25 @@ fn a_refusal_names_the_fields() {
     after["w"]["a"] = 1.into();
     assert_eq!(refused(&after), (Vec::new(), text.replace("  c: 3\n", "")));
 }
+
+#[test]
+fn a_mapping_with_a_key_that_is_given_twice_is_not_edited() {
+    let refused = Err("a key is given twice in one mapping: remove one of them".to_owned());
+    for text in [
+        "a: {x: 1, y: 2, x: 3}\nb: 1\n",
+        "a:\n  x: 1\n  y: 2\n  'x': 3\nb: 1\n",
+        "{\"a\": {\"x\": 1, \"y\": 2, \"\\u0078\": 3}, \"b\": 1}\n",
+    ] {
+        for patch in [remove("/a/y"), remove("/a/x"), add("/a/z", json!(1))] {
+            assert_eq!(edit(text, patch), refused, "{text}");
+        }
+        // What is next to it is edited, and so is the whole of it.
+        assert!(edit(text, add("/b", json!(2))).is_ok(), "{text}");
+        assert!(edit(text, remove("/a")).is_ok(), "{text}");
+    }
+    // A mapping around what changes.
+    let around = "a: {x: 1}\nb: 1\nb: 2\n";
+    assert_eq!(edit(around, remove("/a/x")), refused);
+    let json = "{\"a\": {\"x\": 1}, \"b\": 1, \"b\": 2}";
+    assert_eq!(edit(json, remove("/a/x")), refused);
+}

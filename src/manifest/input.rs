@@ -67,52 +67,43 @@ pub(super) fn decode(mut bytes: Vec<u8>) -> Result<String, ParseError> {
     })
 }
 
-/// The text between two document markers; `---` belongs to the document that it starts.
+/// The text between two separators.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) range: Range<usize>,
     /// The line of its first byte, from 1.
     pub(super) line: usize,
+    /// Whether it begins with the separator above it, because `kubectl` does not accept the text on that line.
+    pub(super) is_refused: bool,
 }
 
-/// Splits at `---` and `...` at the start of a line, where neither YAML nor JSON can have other content.
+/// Splits as `kubectl` does: at lines that begin with `---`, wherever they are. It accepts only a comment after the dashes.
+///
+/// Source: kubernetes, `k8s.io/apimachinery/pkg/util/yaml/decoder.go`, `YAMLReader.Read`.
 pub(super) fn split(text: &str) -> Vec<Chunk> {
     let mut chunks = Vec::new();
-    let mut current = Chunk { range: 0..0, line: 1 };
-    // Directives (`%YAML 1.1`) and comments belong to the document after them.
-    let mut has_content = false;
+    let mut current = Chunk {
+        range: 0..0,
+        line: 1,
+        is_refused: false,
+    };
     let mut offset = 0;
+    let mut is_line = true;
     for (number, line) in lines(text).enumerate() {
-        let bare = line.strip_prefix('\u{FEFF}').unwrap_or(line);
-        let marker = |marker: &str| {
-            bare.strip_prefix(marker)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
-        };
         let end = offset + line.len();
-        if marker("---") {
-            if has_content {
-                current.range.end = offset;
-                chunks.push(current);
-                current = Chunk {
-                    range: end - bare.len()..0,
-                    line: number + 1,
-                };
-            }
-            has_content = true;
-        } else if marker("...") {
-            current.range.end = end;
-            if has_content {
-                chunks.push(current);
-            }
+        if let Some(rest) = line.strip_prefix("---").filter(|_| is_line) {
+            // A carriage return alone ends no line of `kubectl`'s.
+            let is_open = !line.ends_with('\n') && end < text.len();
+            let is_refused = is_open || !(rest.trim().is_empty() || rest.trim_start().starts_with('#'));
+            current.range.end = offset;
+            chunks.push(current);
             current = Chunk {
-                range: end..0,
-                line: number + 2,
+                range: if is_refused { offset..0 } else { end..0 },
+                line: if is_refused { number + 1 } else { number + 2 },
+                is_refused,
             };
-            has_content = false;
-        } else if !has_content {
-            let trimmed = bare.trim_start();
-            has_content = !(trimmed.is_empty() || trimmed.starts_with('#') || bare.starts_with('%'));
         }
+        is_line = line.ends_with('\n');
         offset = end;
     }
     current.range.end = text.len();
@@ -170,29 +161,29 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_cut_at_their_markers() {
-        let pieces = |text: &str| -> Vec<(String, usize)> {
-            split(text)
-                .into_iter()
-                .map(|chunk| (text[chunk.range.clone()].to_owned(), chunk.line))
-                .collect()
-        };
-        let owned = |expected: &[(&str, usize)]| -> Vec<(String, usize)> {
-            expected
-                .iter()
-                .map(|(text, line)| ((*text).to_owned(), *line))
-                .collect()
-        };
-        assert_eq!(pieces("a\n---\nb\n"), owned(&[("a\n", 1), ("---\nb\n", 2)]));
-        assert_eq!(
-            pieces("# c\n--- x\n---y\n ---\n"),
-            owned(&[("# c\n--- x\n---y\n ---\n", 1)])
-        );
-        assert_eq!(
-            pieces("a\r\n...\r\n%YAML 1.1\r\n---\r\nb"),
-            owned(&[("a\r\n...\r\n", 1), ("%YAML 1.1\r\n---\r\nb", 3)])
-        );
-        assert_eq!(pieces("---"), owned(&[("---", 1)]));
-        assert_eq!(pieces("---\r---\rx"), owned(&[("---\r", 1), ("---\rx", 2)]));
+    fn documents_are_cut_where_kubectl_cuts_them() {
+        let cases: &[(&str, &[(&str, usize, bool)])] = &[
+            ("a\n---\nb\n", &[("a\n", 1, false), ("b\n", 3, false)]),
+            ("---", &[("", 1, false), ("", 2, false)]),
+            (
+                "# c\n---#x\n ---\n---\t # y\r\nb",
+                &[("# c\n", 1, false), (" ---\n", 3, false), ("b", 5, false)],
+            ),
+            // Other text after the dashes is refused.
+            ("a\n---- x\nb", &[("a\n", 1, false), ("---- x\nb", 2, true)]),
+            ("a\n--- {b: 1}\n", &[("a\n", 1, false), ("--- {b: 1}\n", 2, true)]),
+            ("---\r---\rx", &[("", 1, false), ("---\r---\rx", 1, true)]),
+            ("a\r---\rb\n---\nc", &[("a\r---\rb\n", 1, false), ("c", 5, false)]),
+            // The end of a document separates nothing, and neither does a separator after a byte order mark.
+            ("a\n...\nb\n", &[("a\n...\nb\n", 1, false)]),
+            ("a\n\u{FEFF}---\nb\n", &[("a\n\u{FEFF}---\nb\n", 1, false)]),
+        ];
+        for (text, expected) in cases {
+            let chunks = split(text);
+            let found: Vec<_> = (chunks.iter())
+                .map(|chunk| (&text[chunk.range.clone()], chunk.line, chunk.is_refused))
+                .collect();
+            assert_eq!(found, *expected, "{text:?}");
+        }
     }
 }

@@ -34,19 +34,14 @@ pub(super) struct JsonSyntaxError {
     pub(super) looks_like_yaml: bool,
 }
 
-/// The offset of the first character after blanks, comments and a `---`, if it is a bracket.
+/// The offset of the first character after blanks and comments, if it is a bracket.
 pub(super) fn begins(chunk: &str) -> Option<usize> {
     let mut rest = chunk;
-    let mut marker = false;
     loop {
         rest = rest.trim_start_matches(['\u{FEFF}', ' ', '\t', '\r', '\n']);
         match rest.as_bytes().first()? {
             b'{' | b'[' => return Some(chunk.len() - rest.len()),
             b'#' => rest = rest.trim_start_matches(|c| c != '\n' && c != '\r'),
-            _ if !marker => {
-                rest = rest.strip_prefix("---")?;
-                marker = true;
-            }
             _ => return None,
         }
     }
@@ -282,12 +277,11 @@ mod tests {
     }
 
     #[test]
-    fn json_begins_after_comments_and_a_marker() {
+    fn json_begins_after_comments() {
         let cases = [
             ("{}", Some(0)),
-            ("# {\n--- # x\n\n [1]", Some(14)),
-            ("---{", Some(3)),
-            ("---\n---\n{}", None),
+            ("# {\n# x\n\n [1]", Some(10)),
+            ("---{", None),
             ("a: {}", None),
             ("", None),
             ("#", None),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::Position;
 use super::locate::{TextIndex, narrow};
 use crate::model::json::{Members, string_at};
+use crate::model::workload::Kind;
 
 /// A node of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -148,7 +149,7 @@ impl SyntaxNode {
     }
 
     /// The first field of an object that cannot contain an unquoted `{{` on purpose: its type, its name, and in
-    /// Kubernetes' own kinds its images and node selectors. Everywhere else the braces can be text for a controller, as in
+    /// Kubernetes' own kinds with pods its images and node selectors. Everywhere else the braces can be text for a controller, as in
     /// an alert, or in the pods of an Argo Workflow.
     pub(super) fn unrendered_field(&self) -> Option<&SyntaxNode> {
         let (version, kind) = (self.member("apiVersion")?, self.member("kind")?);
@@ -161,10 +162,13 @@ impl SyntaxNode {
         ]
         .into_iter()
         .flatten();
-        let is_kubernetes = !version.json.split('/').next().unwrap_or_default().contains('.');
+        let is_own_pod = || {
+            let kind = Kind::of_api_version(version.json.trim_matches('"'), kind.json.trim_matches('"'));
+            kind.is_some_and(|kind| kind.has_pod() && kind.custom().is_none())
+        };
         of_object.find(|node| node.is_template()).or_else(|| {
             let items = self.items();
-            if items.is_empty() && is_kubernetes {
+            if items.is_empty() && is_own_pod() {
                 self.unrendered_in_pods()
             } else {
                 items.iter().find_map(SyntaxNode::unrendered_field)

@@ -7,8 +7,9 @@ use std::ops::Range;
 use super::locate::{TextMark, narrow};
 use super::syntax::{Place, SyntaxEntry, SyntaxForm, SyntaxMapping, SyntaxNode, SyntaxRoot};
 use super::yaml::{MAX_DEPTH, TOO_DEEP};
-use super::{DuplicateKey, Position};
+use super::{ParseWarning, Position};
 use crate::model::json::write_string;
+use crate::model::text::shown;
 
 /// The maximum size that aliases and merge keys may add to all documents of an input, in bytes of text and
 /// marks.
@@ -36,14 +37,14 @@ impl Transcript {
         &mut self,
         input: &str,
         root: &SyntaxRoot,
-        duplicates: &mut Vec<DuplicateKey>,
+        warnings: &mut Vec<ParseWarning>,
     ) -> Result<Range<usize>, TranscriptError> {
-        let (before, known) = (self.checkpoint(), duplicates.len());
+        let (before, known) = (self.checkpoint(), warnings.len());
         let mut writer = TreeWriter {
             input,
             to: self,
             anchors: HashMap::new(),
-            duplicates,
+            warnings,
             depth: 0,
             in_alias: 0,
         };
@@ -54,7 +55,7 @@ impl Transcript {
         let written = writer.node(&root.node);
         if let Err(error) = written {
             self.reset(before);
-            duplicates.truncate(known);
+            warnings.truncate(known);
             return Err(error);
         }
         Ok(before.0..self.out.len())
@@ -82,7 +83,7 @@ struct TreeWriter<'t, 'o> {
     to: &'o mut Transcript,
     /// The nodes with an anchor, by its number.
     anchors: HashMap<usize, &'t SyntaxNode>,
-    duplicates: &'o mut Vec<DuplicateKey>,
+    warnings: &'o mut Vec<ParseWarning>,
     depth: usize,
     /// The number of aliases and merge keys on the way to the current node.
     in_alias: usize,
@@ -254,10 +255,15 @@ impl<'t> TreeWriter<'t, '_> {
             let Some(key) = entry.key.as_deref() else { continue };
             let position = entry.key_place.position();
             match first.get(key) {
-                Some(first) => self.duplicates.push(DuplicateKey {
-                    key: key.to_owned(),
-                    first_line: *first,
+                Some(first) => self.warnings.push(ParseWarning {
+                    message: format!(
+                        "the key {} is given twice in one mapping, at lines {first} and {}: the last one applies; \
+                         remove one of them",
+                        shown(key),
+                        position.line
+                    ),
                     position,
+                    offset: Some(self.to.out.len()),
                 }),
                 None => drop(first.insert(key, position.line)),
             }
@@ -311,7 +317,7 @@ mod tests {
         let chunk = super::super::input::split(text).remove(0);
         let mut transcript = Transcript::default();
         let root = yaml::read(text, &chunk, None).map_err(|error| error.message)?;
-        let root = root.ok_or_else(|| "empty".to_owned())?;
+        let root = root.root.ok_or_else(|| "empty".to_owned())?;
         transcript
             .add(text, &root, &mut Vec::new())
             .map_err(|error| error.message)?;

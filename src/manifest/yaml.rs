@@ -13,7 +13,7 @@ use libyaml_safer::{Encoding, Event, EventData, MappingStyle, Mark, Parser, Scal
 use self::diagnostics::DocumentLines;
 use super::Position;
 use super::input::Chunk;
-use super::locate::narrow;
+use super::locate::{self, narrow};
 use super::scalar::{self, Scalar};
 use super::syntax::{Place, SyntaxEntry, SyntaxForm, SyntaxMapping, SyntaxNode, SyntaxRoot};
 
@@ -52,18 +52,27 @@ type YamlResult<T = ()> = Result<T, ScanFailure>;
 /// read again, and the items so far are void.
 pub(super) type ItemSink<'r, 's> = &'r mut (dyn FnMut(Option<SyntaxRoot>) + 's);
 
-/// Reads the document of a chunk of a text; `None` if it is empty. As for `kubectl`, a chunk has one document.
+/// The document of a chunk.
+pub(super) struct YamlDocument {
+    /// `None` if it is empty.
+    pub(super) root: Option<SyntaxRoot>,
+    /// The position of the text after the end of the document.
+    pub(super) unread: Option<Position>,
+}
+
+/// Reads the document of a chunk of a text. As for `kubectl`, a chunk has one document, and what follows its end (`...`) is
+/// not read.
 ///
 /// With `sink`, the root is without those `items` that the sink has got.
 pub(super) fn read(
     text: &str,
     chunk: &Chunk,
     mut sink: Option<ItemSink<'_, '_>>,
-) -> Result<Option<SyntaxRoot>, YamlError> {
+) -> Result<YamlDocument, YamlError> {
     let part = text.get(chunk.range.clone()).unwrap_or_default();
     let rest = part.trim_start_matches('\u{FEFF}');
-    let mut hidden = HiddenCharacters { offsets: Vec::new() };
-    let (root, aliases, has_braces, unrendered) = loop {
+    let mut hidden = HiddenCharacters::default();
+    let (root, aliases, has_braces, unrendered, end) = loop {
         if let Some(sink) = &mut sink {
             sink(None);
         }
@@ -80,6 +89,7 @@ pub(super) fn read(
             has_braces: false,
             sink: sink.as_deref_mut(),
             unrendered: None,
+            end: rest.len(),
         };
         // A panic of the scanner must lose one document, never the whole run.
         let outcome = catch_unwind(AssertUnwindSafe(|| builder.read())).unwrap_or_else(|_| {
@@ -93,7 +103,16 @@ pub(super) fn read(
             })
         });
         let failure = match outcome {
-            Ok(root) => break (root, builder.aliases, builder.has_braces, builder.unrendered),
+            Ok(root) => {
+                let TreeBuilder {
+                    aliases,
+                    has_braces,
+                    unrendered,
+                    end,
+                    ..
+                } = builder;
+                break (root, aliases, has_braces, unrendered, end);
+            }
             Err(failure) => failure,
         };
         let refused = failure.refused.map(|at| hidden.offset(at));
@@ -107,46 +126,106 @@ pub(super) fn read(
             return Err(error);
         }
     };
-    let Some(node) = root else { return Ok(None) };
+    let unread = unread_offset(rest, end).map(|offset| {
+        let before = rest.get(..offset).unwrap_or_default();
+        let last = before.rsplit(['\n', '\r']).next().unwrap_or_default();
+        let line = locate::lines(before).count() - usize::from(!last.is_empty());
+        Position {
+            line: chunk.line + line,
+            column: last.chars().count() + 1,
+        }
+    });
+    let Some(node) = root else {
+        return Ok(YamlDocument { root: None, unread });
+    };
     let of_root = || Some(node.unrendered_field().filter(|_| has_braces)?.place);
     if let Some(field) = unrendered.or_else(of_root) {
         return Err(diagnostics::unrendered(field.position()));
     }
-    Ok(Some(SyntaxRoot { node, aliases }))
+    let root = Some(SyntaxRoot { node, aliases });
+    Ok(YamlDocument { root, unread })
+}
+
+/// The error for a chunk after a separator that `kubectl` does not accept.
+pub(super) fn refused_separator(chunk: &str, line: usize) -> YamlError {
+    let position = Position { line, column: 4 };
+    let separator = chunk.lines().next().unwrap_or_default();
+    if separator.contains("{{") {
+        return diagnostics::unrendered(position);
+    }
+    YamlError {
+        position,
+        message:
+            "text on the line of a `---`: kubectl accepts only a comment there; put the text on the next line"
+                .to_owned(),
+        template: false,
+    }
+}
+
+/// The offset of the first text after the end of a document that is neither a comment nor another end.
+fn unread_offset(text: &str, end: usize) -> Option<usize> {
+    let mut rest = text.get(end..)?;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{FEFF}');
+        if rest.starts_with('#') {
+            rest = rest.trim_start_matches(|c| c != '\n' && c != '\r');
+        } else if let Some(after) = rest.strip_prefix("...") {
+            rest = after;
+        } else {
+            return (!rest.is_empty()).then(|| text.len() - rest.len());
+        }
+    }
 }
 
 /// A text with some characters hidden that go-yaml reads and libyaml refuses, each by one that stands for it.
+#[derive(Default)]
 struct HiddenCharacters {
     /// The offsets in the text, ascending.
     offsets: Vec<usize>,
+    /// The same offsets in the input of the scanner.
+    in_input: Vec<usize>,
+    /// How often something was hidden.
+    rounds: usize,
 }
 
 impl HiddenCharacters {
-    /// The characters, what hides them, and what they mean in a scalar.
-    const KNOWN: [(char, char, &'static str); 2] = [
-        // `[::]`: in brackets, a colon that no blank follows is text.
-        (':', '\u{10FF3A}', ":"),
-        // `"it\'s"`: this escape is a quote.
-        ('\\', '\u{10FF5C}', ""),
-    ];
+    /// The colon in `[a:,]`: in brackets, it is text inside of a plain scalar.
+    const COLON: char = '\u{10FF3A}';
+    /// The backslash in `"it\'s"`: this escape is a quote.
+    const BACKSLASH: char = '\u{10FF5C}';
     /// What hides a character is this many bytes longer.
     const LONGER: usize = 3;
-    /// The largest number of them in one document: it is read again for each.
+
+    /// How often a document is read again for a character that is not found in advance.
     const MOST: usize = 100;
 
-    /// Hides the character at an offset of the text, if go-yaml reads it.
-    fn hide(&mut self, text: &str, offset: usize) -> bool {
-        let rest = text.get(offset..).unwrap_or_default();
-        let is_known = rest.starts_with(':') || rest.starts_with("\\'");
-        let is_possible = is_known
-            && self.offsets.len() < Self::MOST
-            && !self.offsets.contains(&offset)
-            && !Self::KNOWN.iter().any(|(_, hidden, _)| text.contains(*hidden));
-        if is_possible {
-            let at = self.offsets.partition_point(|known| *known < offset);
-            self.offsets.insert(at, offset);
+    /// Hides the character that libyaml refused, if go-yaml reads it, and all similar ones. Returns whether it is hidden now.
+    fn hide(&mut self, text: &str, refused: usize) -> bool {
+        let rest = text.get(refused..).unwrap_or_default();
+        let is_read = [":,", ":]", ":}", "\\'"]
+            .iter()
+            .any(|start| rest.starts_with(start));
+        if !is_read || self.rounds == Self::MOST || text.contains([Self::COLON, Self::BACKSLASH]) {
+            return false;
         }
-        is_possible
+        if self.rounds == 0 {
+            self.offsets = refusable(text);
+        }
+        self.rounds += 1;
+        match self.offsets.binary_search(&refused) {
+            // It is hidden already, and refused all the same.
+            Ok(_) if self.rounds > 1 => return false,
+            Ok(_) => {}
+            Err(at) => self.offsets.insert(at, refused),
+        }
+        let longer = (0..).step_by(Self::LONGER);
+        self.in_input = self
+            .offsets
+            .iter()
+            .zip(longer)
+            .map(|(offset, longer)| offset + longer)
+            .collect();
+        true
     }
 
     /// The text for the scanner.
@@ -158,9 +237,9 @@ impl HiddenCharacters {
         let mut from = 0;
         for offset in &self.offsets {
             input.push_str(text.get(from..*offset)?);
-            let refused = text.get(*offset..)?.chars().next()?;
-            input.extend(Self::KNOWN.iter().filter(|it| it.0 == refused).map(|it| it.1));
-            from = offset + refused.len_utf8();
+            let is_colon = text.as_bytes().get(*offset) == Some(&b':');
+            input.push(if is_colon { Self::COLON } else { Self::BACKSLASH });
+            from = offset + 1;
         }
         input.push_str(text.get(from..)?);
         Some(input)
@@ -168,23 +247,55 @@ impl HiddenCharacters {
 
     /// The offset in the text of an offset in the input.
     fn offset(&self, input: usize) -> usize {
-        let mut longer = 0;
-        for offset in &self.offsets {
-            if offset + longer >= input {
-                break;
-            }
-            longer += Self::LONGER;
-        }
-        input.saturating_sub(longer)
+        let before = self.in_input.partition_point(|hidden| *hidden < input);
+        input - (before * Self::LONGER).min(input)
     }
 
     /// The text of a scalar of the input.
-    fn shown(&self, mut scalar: String) -> String {
-        for (_, hidden, meant) in Self::KNOWN.iter().filter(|_| !self.offsets.is_empty()) {
-            scalar = scalar.replace(*hidden, meant);
+    fn shown(&self, scalar: String, style: ScalarStyle) -> String {
+        if self.offsets.is_empty() {
+            return scalar;
         }
+        let backslash = if style == ScalarStyle::DoubleQuoted {
+            ""
+        } else {
+            "\\"
+        };
         scalar
+            .replace(Self::COLON, ":")
+            .replace(Self::BACKSLASH, backslash)
     }
+}
+
+/// The offsets of the characters that libyaml may refuse and go-yaml reads. Where libyaml does not refuse one, hiding it changes
+/// nothing: not a colon that can end a key, and not a backslash that another one escapes.
+fn refusable(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    let mut found = Vec::new();
+    // The byte before the colons in front of the current byte, and whether a backslash escapes the current byte.
+    let (mut before, mut is_escaped) = (b' ', false);
+    for (offset, pair) in bytes.windows(2).enumerate() {
+        let &[byte, next] = pair else { continue };
+        let is_hidden = match byte {
+            b':' => {
+                matches!(next, b',' | b']' | b'}')
+                    && !matches!(
+                        before,
+                        b' ' | b'\t' | b'\r' | b'\n' | b',' | b'[' | b'{' | b'"' | b'\'' | b']' | b'}'
+                    )
+            }
+            b'\\' => next == b'\'' && !is_escaped,
+            _ => false,
+        };
+        if is_hidden {
+            found.push(offset);
+        }
+        is_escaped = byte == b'\\' && !is_escaped;
+        if byte != b':' {
+            before = byte;
+        }
+    }
+    found
 }
 
 /// An open mapping or sequence.
@@ -231,6 +342,8 @@ struct TreeBuilder<'t, 's> {
     sink: Option<ItemSink<'t, 's>>,
     /// A field of an item of the sink that was not rendered.
     unrendered: Option<Place>,
+    /// The offset after the document.
+    end: usize,
 }
 
 impl TreeBuilder<'_, '_> {
@@ -251,9 +364,11 @@ impl TreeBuilder<'_, '_> {
                 .map_err(|error| diagnostics::scan_error(&error, self.text))?;
             match event.data {
                 EventData::StreamEnd => break,
-                EventData::StreamStart { .. }
-                | EventData::DocumentStart { .. }
-                | EventData::DocumentEnd { .. } => {}
+                EventData::DocumentEnd { .. } => {
+                    self.end = self.offset(event.end_mark);
+                    break;
+                }
+                EventData::StreamStart { .. } | EventData::DocumentStart { .. } => {}
                 _ => {
                     if let Some(node) = self.event(event)? {
                         root = Some(node);
@@ -331,7 +446,7 @@ impl TreeBuilder<'_, '_> {
             } => {
                 let end = self.offset(end_mark);
                 let written = WrittenScalar {
-                    value: self.hidden.shown(value),
+                    value: self.hidden.shown(value, style),
                     tag,
                     plain_implicit,
                     style,

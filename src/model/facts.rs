@@ -1,6 +1,6 @@
 //! Facts: what is known about the cluster and the date, as plain data. This module performs no look-ups.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use super::build::{Build, ContainerIsolation};
 use super::feature_gates::FeatureGates;
 use super::image_facts::ImageFacts;
+use super::known_claims::{KnownClaims, ObjectSource, nearness};
 use super::mirror::Witness;
 use super::namespace_selector::{NodeSelector, StatedSelectors};
 use super::node::{Host, PoolLabel, major_minor, shared_labels};
 use super::object::{Body, Object};
 use super::pod::{Container, Toleration};
-use super::resources::{Meta, RuntimeClass, Service, StorageClass};
+use super::resources::{ClaimRef, Meta, RuntimeClass, Service, StorageClass};
 use super::workload::Kind;
 
 /// The OpenShift annotation with the name of the SecurityContextConstraints that added defaults to a pod.
@@ -197,6 +198,8 @@ pub struct WindowsWorkload {
     pub kind: String,
     /// Its name.
     pub name: String,
+    /// Where it was read.
+    pub source: ObjectSource,
     /// The labels of its pods.
     pub labels: BTreeMap<String, String>,
     /// The PersistentVolumeClaims that its pods use by name.
@@ -220,6 +223,7 @@ impl WindowsWorkload {
             namespace: subject.namespace.to_string(),
             kind: subject.kind.to_string(),
             name: pod.to_owned(),
+            source: subject.source.clone(),
             labels: template
                 .meta
                 .labels
@@ -347,8 +351,10 @@ pub struct ClusterFacts {
     pub workloads: Vec<WindowsWorkload>,
     /// StorageClasses by name. Only `transom check` knows any; reviews have no facts about storage.
     pub storage_classes: BTreeMap<String, StorageClassFacts>,
-    /// Claims in Block mode, by (namespace, name).
-    pub block_claims: BTreeSet<(String, String)>,
+    /// RuntimeClasses and StorageClasses whose definitions in several files differ: they are not known.
+    pub contested_classes: HashSet<(Kind, String)>,
+    /// Claims of files.
+    pub claims: KnownClaims,
     /// The minor release of the newest kubelet among all nodes, including Linux nodes.
     pub newest_kubelet: Option<u32>,
     /// The uids of known nodes by name: they distinguish a mirror pod from a pod that only has the annotation.
@@ -418,7 +424,8 @@ impl ClusterFacts {
             pool_labels: PoolLabel::well_known(),
             workloads: Vec::new(),
             storage_classes: BTreeMap::new(),
-            block_claims: BTreeSet::new(),
+            contested_classes: HashSet::new(),
+            claims: KnownClaims::default(),
             newest_kubelet: None,
             node_uids: BTreeMap::new(),
             backends: HashMap::new(),
@@ -512,20 +519,22 @@ impl ClusterFacts {
                 }
             }
             Body::RuntimeClass(class) => {
-                self.runtime_classes
-                    .insert(subject.meta.name.to_string(), RuntimeClassFacts::of(class));
+                let (class, contested) = (RuntimeClassFacts::of(class), &mut self.contested_classes);
+                learn_class(&mut self.runtime_classes, contested, subject, class);
             }
             Body::StorageClass(class) => {
-                self.storage_classes
-                    .insert(subject.meta.name.to_string(), StorageClassFacts::of(class));
+                let (class, contested) = (StorageClassFacts::of(class), &mut self.contested_classes);
+                learn_class(&mut self.storage_classes, contested, subject, class);
             }
             Body::CsiNode(node) => {
                 let drivers = node.spec.drivers.iter().map(|driver| &*driver.name);
                 self.add_csi_drivers(&subject.meta.name, drivers);
             }
-            Body::Claim(claim) if claim.spec.volume_mode.as_deref() == Some("Block") => {
-                self.block_claims
-                    .insert((subject.namespace.to_string(), subject.meta.name.to_string()));
+            Body::Claim(claim) => {
+                let is_block = claim.spec.volume_mode.as_deref() == Some("Block");
+                let source = subject.source.clone();
+                self.claims
+                    .add(&subject.namespace, &subject.meta.name, source, is_block);
             }
             Body::Service(service) => {
                 let characters = variables_of(&subject.meta.name, service);
@@ -565,10 +574,22 @@ impl ClusterFacts {
     }
 
     /// Whether a known Windows workload uses a PersistentVolumeClaim.
-    pub fn is_used_on_windows(&self, namespace: &str, claim: &str) -> bool {
-        self.workloads
-            .iter()
-            .any(|workload| workload.uses_claim(namespace, claim))
+    pub fn is_claim_used_on_windows(&self, claim: &Object<'_>) -> bool {
+        let (namespace, name) = (&*claim.namespace, &*claim.meta.name);
+        self.workloads.iter().any(|workload| {
+            workload.uses_claim(namespace, name)
+                && self
+                    .claims
+                    .is_meant(namespace, name, &workload.source, &claim.source)
+        })
+    }
+
+    /// Whether a known Windows workload uses the claim to which a PersistentVolume is bound.
+    pub fn is_volume_used_on_windows(&self, volume: &Object<'_>, claim: &ObjectReference<'_>) -> bool {
+        self.workloads.iter().any(|workload| {
+            workload.uses_claim(&claim.namespace, &claim.name)
+                && nearness(&workload.source, &volume.source).is_some()
+        })
     }
 
     fn evaluates_as(&self, other: &ClusterFacts) -> bool {
@@ -625,6 +646,26 @@ impl ClusterFacts {
     /// The distinct builds of the known Windows nodes.
     pub fn builds(&self) -> &BTreeSet<Build> {
         &self.builds
+    }
+}
+
+/// Adds a class. If files define it differently, it is contested.
+fn learn_class<T: PartialEq>(
+    known: &mut BTreeMap<String, T>,
+    contested: &mut HashSet<(Kind, String)>,
+    subject: &Object<'_>,
+    class: T,
+) {
+    let name = subject.meta.name.to_string();
+    let key = (subject.kind, name.clone());
+    if contested.contains(&key) {
+        return;
+    }
+    if known.get(&name).is_some_and(|other| *other != class) {
+        known.remove(&name);
+        contested.insert(key);
+    } else {
+        known.insert(name, class);
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 use self::custom_pods::CustomPod;
 use super::debugger;
 use super::json_types::{List, Str};
+use super::known_claims::ObjectSource;
 use super::mirror::{self, Witness};
 use super::os::Os;
 use super::path::Path;
@@ -67,6 +68,8 @@ pub struct Object<'a> {
     /// The container that `kubectl debug node/…` created, if it created the pod ([`debugger::container_of`]); `None`
     /// until [`Object::find_debugger`] ran.
     pub debugger: Option<usize>,
+    /// Where it was read; `None` for an object of a cluster.
+    pub source: ObjectSource,
     /// The operating system that the author states for the file (`--os`): it applies to a pod without other evidence.
     pub stated_os: Option<Os>,
     /// Whether admission, not the author, added `spec.os`: placement may remove it.
@@ -166,6 +169,7 @@ impl<'a> Object<'a> {
             origin: Origin::Author,
             is_mirror: false,
             debugger: None,
+            source: None,
             stated_os: None,
             os_is_added: false,
             added_fields: Vec::new(),
@@ -192,6 +196,7 @@ impl<'a> Object<'a> {
             origin: self.origin,
             is_mirror: self.is_mirror,
             debugger: self.debugger,
+            source: self.source.clone(),
             stated_os: self.stated_os,
             os_is_added: self.os_is_added,
             added_fields: self.added_fields.clone(),
@@ -376,6 +381,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
             origin: Origin::Author,
             is_mirror: false,
             debugger: None,
+            source: None,
             stated_os: None,
             os_is_added: false,
             added_fields: Vec::new(),

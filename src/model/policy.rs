@@ -64,6 +64,8 @@ pub struct Explicit {
     pub ignored_fields: Option<IgnoredFields>,
     /// `placement.mode`.
     pub placement: Option<PlacementMode>,
+    /// Whether `placement.toleratedTaints` is written, by the author or as the default of the API server.
+    pub taints: bool,
 }
 
 string_enum! {
@@ -434,6 +436,7 @@ impl Policy {
             action: Some(Action::Disabled),
             ignored_fields: Some(IgnoredFields::Audit),
             placement: Some(PlacementMode::Disabled),
+            ..self.explicit
         };
         self.set_mode(self.mode);
     }

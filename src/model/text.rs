@@ -69,6 +69,18 @@ pub fn count<N: Copy + PartialEq + From<u8> + fmt::Display>(number: N, noun: &st
     format!("{number} {noun}{s}")
 }
 
+/// A word of a command, in single quotes if a shell would not read it as one word.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| {
+        c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@' | ',' | '=' | '%')
+    };
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 /// Breaks a paragraph into lines of at most `width` characters.
 pub fn wrap(text: &str, width: usize) -> String {
     let (mut out, mut used) = (String::new(), 0);

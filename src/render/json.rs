@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::plain::write_json;
 use super::{CheckSummary, NotEvaluated};
 use crate::check::{
-    CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, Repository, SourceLines, SuppressedBy,
-    SuppressedFinding, with_edit,
+    CheckNote, CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, Repository, SourceLines,
+    SuppressedBy, SuppressedFinding, with_edit,
 };
 use crate::engine::Decision;
 use crate::engine::manifest_edits::safe_edit;
@@ -187,10 +187,10 @@ pub(super) struct JsonSuppressed {
     pub(super) reason: Option<String>,
 }
 
-/// A note about suppressions or images.
+/// A note about an input, suppressions or images.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Note")]
-struct JsonNote<'r> {
+pub struct JsonNote<'r> {
     /// How important it is.
     #[schemars(extend("enum" = ["warning", "note"]))]
     level: &'static str,
@@ -198,8 +198,23 @@ struct JsonNote<'r> {
     source: &'r str,
     /// The line, from 1; 0 if there is none.
     line: usize,
+    /// The column, from 1, in characters; 0 if there is none.
+    column: usize,
     /// The note.
     message: &'r str,
+}
+
+impl<'r> JsonNote<'r> {
+    /// A note as JSON.
+    pub fn of(note: &'r CheckNote) -> Self {
+        JsonNote {
+            level: note.level.as_str(),
+            source: &note.source,
+            line: note.line,
+            column: note.column,
+            message: &note.message,
+        }
+    }
 }
 
 /// What admission would do with the objects of the input.
@@ -221,7 +236,8 @@ struct JsonReport<'r> {
     skipped: &'r BTreeMap<String, usize>,
     /// Documents in folders that are not Kubernetes objects, as `file:line`.
     other_documents: &'r [String],
-    /// Notes about suppressions that expired or match nothing, and about images that are not known.
+    /// Notes about the inputs (keys given twice, policies that do not apply, folders to render), about suppressions that
+    /// expired or match nothing, and about images that are not known.
     notes: Vec<JsonNote<'r>>,
     /// The parts of the input that could not be read.
     errors: Vec<JsonError<'r>>,
@@ -353,12 +369,7 @@ impl Json {
             line: e.line,
             message: &e.message,
         });
-        let notes = outcome.notes.iter().map(|note| JsonNote {
-            level: note.level.as_str(),
-            source: &note.source,
-            line: note.line,
-            message: &note.message,
-        });
+        let notes = outcome.notes.iter().map(JsonNote::of);
         let report = JsonReport {
             schema: SCHEMA,
             summary: self.summary,

@@ -408,11 +408,7 @@ impl<W: Write> TextReport<W> {
                 NoteLevel::Note => BOLD,
             };
             let level = note.level.as_str();
-            let text = match note.line {
-                0 => format!("{}: {}", note.source, note.message),
-                line => format!("{}:{line}: {}", note.source, note.message),
-            };
-            let text = hang(&text, self.width, level.len() + 2, 2);
+            let text = hang(&note.to_string(), self.width, level.len() + 2, 2);
             writeln!(self.out, "{style}{level}{style:#}: {text}\n")?;
         }
         self.rule_counts()?;

@@ -114,6 +114,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
                 .message(format!(
                     "Windows nodes have the taint {taint}, which the pod does not tolerate"
                 ))
+                .taint(taint)
                 .remedy(format!("add the toleration {}{also}", taint.toleration_yaml()));
         }
     }),

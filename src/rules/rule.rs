@@ -12,6 +12,7 @@ use super::context::{Cx, PodCx};
 use crate::model::edit::Edit;
 use crate::model::facts::Runtime;
 use crate::model::field_set::FieldSet;
+use crate::model::node::Taint;
 use crate::model::object::ReviewStage;
 use crate::model::os::Verdict;
 use crate::model::path::Path;
@@ -415,6 +416,8 @@ pub struct Finding {
     pub edit: Option<Edit>,
     /// When Pod Security may require the field, so that it is not removed.
     pub required: Required,
+    /// The taint that the pod does not tolerate, if the finding is about one.
+    pub taint: Option<Taint>,
     /// The kind of edit that resolves this finding in admission, if any.
     pub resolved_by: Option<Resolver>,
     /// What the finding does: the engine sets it from the policy; `Off` until then.
@@ -438,6 +441,7 @@ impl Finding {
             remedy: Cow::Borrowed(rule.remedy),
             edit: None,
             required: Required::Never,
+            taint: None,
             resolved_by: None,
             action: Action::Disabled,
             enforced_action: Action::Disabled,
@@ -454,6 +458,12 @@ impl Finding {
     /// Sets a remedy for this case.
     pub fn remedy(&mut self, remedy: impl Into<Cow<'static, str>>) -> &mut Self {
         self.remedy = tidy(remedy.into());
+        self
+    }
+
+    /// Sets the taint that the pod does not tolerate.
+    pub fn taint(&mut self, taint: &Taint) -> &mut Self {
+        self.taint = Some(taint.clone());
         self
     }
 

@@ -5,6 +5,7 @@ mod drivers;
 use super::context::{Cx, PodCx};
 use super::rule::{Check, Reporter, Rule};
 use crate::model::field_set::FieldSet;
+use crate::model::known_claims::ClaimMode;
 use crate::model::object::Body;
 use crate::model::path::Path;
 use crate::model::pod::ClaimSpec;
@@ -82,14 +83,13 @@ spec:
         match &cx.subject.body {
             Body::Pod(_) => block_claims_of_pod(cx, out),
             Body::Claim(claim)
-                if is_block(&claim.spec)
-                    && cx.facts.is_used_on_windows(&cx.subject.namespace, &cx.subject.meta.name) =>
+                if is_block(&claim.spec) && cx.facts.is_claim_used_on_windows(cx.subject) =>
             {
                 out.report(mode()).message("a Windows workload uses this claim, but Windows cannot use a volume in Block mode");
             }
             Body::Volume(volume) if volume.spec.volume_mode.as_deref() == Some("Block") => {
                 let claim = volume.spec.claim_ref.as_ref();
-                if claim.is_some_and(|claim| cx.facts.is_used_on_windows(&claim.namespace, &claim.name)) {
+                if claim.is_some_and(|claim| cx.facts.is_volume_used_on_windows(cx.subject, claim)) {
                     out.report(mode()).message("a Windows workload uses this volume's claim, but Windows cannot use a volume in Block mode");
                 }
             }
@@ -120,20 +120,14 @@ fn block_claims_of_pod(cx: &Cx<'_>, out: &mut Reporter<'_>) {
         if template.is_some_and(|template| is_block(&template.spec)) {
             out.report(volume.at(&["ephemeral", "volumeClaimTemplate", "spec", "volumeMode"]));
         }
-        // Most pods have no such claims, and need no look-up.
-        let Some(source) = volume
-            .persistent_volume_claim
-            .as_ref()
-            .filter(|_| !cx.facts.block_claims.is_empty())
-        else {
+        let Some(source) = &volume.persistent_volume_claim else {
             continue;
         };
-        let claim = (cx.subject.namespace.to_string(), source.claim_name.to_string());
-        if cx.facts.block_claims.contains(&claim) {
+        let (namespace, name) = (&*cx.subject.namespace, &*source.claim_name);
+        if cx.facts.claims.mode(namespace, name, &cx.subject.source) == ClaimMode::Block {
             let finding = out.report(volume.at(&["persistentVolumeClaim", "claimName"]));
             finding.message(format!(
-                "the claim \"{}\" is in Block mode, which Windows cannot use",
-                claim.1
+                "the claim \"{name}\" is in Block mode, which Windows cannot use"
             ));
         }
     }
@@ -197,7 +191,7 @@ spec:
         let grows = request.millis().zip(capacity.millis()).is_some_and(|(request, capacity)| request > capacity);
         if grows
             && is_in_tree(&claim.metadata)
-            && cx.facts.is_used_on_windows(&cx.subject.namespace, &cx.subject.meta.name)
+            && cx.facts.is_claim_used_on_windows(cx.subject)
         {
             out.report(Path::of(&["spec", "resources", "requests"]).key("storage"));
         }

@@ -80,6 +80,6 @@ pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c PersistentVolume<'c>
         os.is_some_and(|(os, ..)| os == Os::Windows)
     });
     let claim = volume.spec.claim_ref.as_ref();
-    let used = || claim.is_some_and(|claim| cx.facts.is_used_on_windows(&claim.namespace, &claim.name));
+    let used = || claim.is_some_and(|claim| cx.facts.is_volume_used_on_windows(cx.subject, claim));
     (selects || used()).then_some(&**volume)
 }

@@ -20,6 +20,16 @@ fn check_text(arguments: &[&str], text: &str) -> Run {
     check(Path::new("."), &[arguments, &["-"]].concat(), text)
 }
 
+/// The same, with this file of policies.
+fn check_by(policies: &str, arguments: &[&str], text: &str) -> Run {
+    let files = folder(&[("policies.yaml", policies)]);
+    check(
+        files.path(),
+        &[&["--policy", "policies.yaml"], arguments, &["-"]].concat(),
+        text,
+    )
+}
+
 /// A pod that Windows cannot run, and that no placement fixes: one error.
 fn bad(metadata: &str) -> String {
     format!(
@@ -115,12 +125,13 @@ fn what_admission_never_sees_is_not_called_denied() {
 #[test]
 fn a_namespace_that_is_given_is_a_filter_and_that_of_objects_without_one() {
     let named = "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {transom.dev/mode: Warn}}\n";
-    let text = policy("all", "mode: Enforce, namespaceOverrides: Any") + &bad("name: a") + "---\n" + named;
-    assert_eq!(check_text(&[], &text).status, 1);
-    let run = check_text(&["--namespace", "web"], &text);
+    let overridable = policy("all", "mode: Enforce, namespaceOverrides: Any");
+    let text = bad("name: a") + "---\n" + named;
+    assert_eq!(check_by(&overridable, &[], &text).status, 1);
+    let run = check_by(&overridable, &["--namespace", "web"], &text);
     assert_eq!(run.status, 0, "{}", run.out);
     assert!(run.out.contains("(Pod web/a)"), "{}", run.out);
-    let elsewhere = policy("all", "mode: Enforce") + &bad("name: a, namespace: db") + "---\n" + named;
+    let elsewhere = bad("name: a, namespace: db") + "---\n" + named;
     assert_eq!(check_text(&["-n", "web"], &elsewhere).status, 0);
     assert_eq!(check_text(&["-n", "web", "-n", "db"], &elsewhere).status, 1);
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
@@ -140,7 +151,8 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
         "{}",
         run.out
     );
-    let run = check_text(&[], &(selecting.clone() + &two + labelled));
+    let labelled = two.clone() + labelled;
+    let run = check_by(&selecting, &[], &labelled);
     assert_eq!(run.status, 1);
     for line in [
         "\npolicy: built-in (validation Deny, placement Apply), for 1 object: no policy selects the namespace, whose labels are not among the inputs\n",
@@ -149,7 +161,7 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
         assert!(run.out.contains(line), "{}", run.out);
     }
     let first = policy("first", "mode: Audit, priority: 7");
-    let json = check_text(&["-o", "json"], &(selecting + &first + &two + labelled)).json();
+    let json = check_by(&(selecting + &first), &["-o", "json"], &labelled).json();
     let why = &json["objects"][0]["policy"];
     assert_eq!(
         (&why["name"], &why["validation"], &why["placement"]),
@@ -163,34 +175,92 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
 }
 
 #[test]
-fn a_policy_among_the_inputs_counts_and_a_broken_one_is_refused() {
-    let audit = policy("default", "mode: Audit, placement: {mode: Apply}");
-    let run = check_text(&[], &(audit.clone() + &bad("name: a")));
-    assert_eq!(run.status, 0, "{}", run.out);
-    let broken = policy("default", "mode: Adit") + &bad("name: a");
-    let run = check_text(&[], &broken);
-    assert_eq!(run.status, 2);
-    assert!(run.out.contains("cannot read -:5: spec.mode"), "{}", run.out);
-    let twice = check_text(&[], &(audit.clone() + &audit + &bad("name: a")));
-    assert_eq!(twice.status, 2);
-    assert!(
-        twice.out.contains("another WindowsPodPolicy \"default\" in -:2"),
-        "{}",
-        twice.out
+fn a_policy_among_the_inputs_changes_nothing_and_is_named() {
+    let glass = policy(
+        "break-glass",
+        "mode: Audit, priority: 1000, placement: {mode: Disabled}, evidence: {images: Disabled}, podTemplates: \
+         [{group: corp.example, kind: Job, path: spec}]",
+    );
+    let files = folder(&[
+        ("app/break-glass.yaml", &glass),
+        ("app/pod.yaml", &bad("name: a")),
+        (
+            "app/job.yaml",
+            "apiVersion: corp.example/v1\nkind: Job\nspec: {containers: [{name: a, image: a}]}\n",
+        ),
+    ]);
+    let alone = check(files.path(), &["app/pod.yaml"], "");
+    let run = check(files.path(), &["app"], "");
+    assert_eq!((alone.status, run.status), (1, 1), "{}", run.out);
+    let note = "note: app/break-glass.yaml:2: the policy \"break-glass\" does not apply; to apply: transom check --policy \
+                app/break-glass.yaml PATHS\n";
+    let unwrapped = |run: &Run| run.out.replace("\n  ", " ");
+    assert!(unwrapped(&run).contains(note), "{}", run.out);
+    assert!(run.out.contains("\npolicy: built-in ("), "{}", run.out);
+    assert!(run.out.contains("skipped: 1 (Job.corp.example 1)"), "{}", run.out);
+    let json = check(files.path(), &["-o", "json", "app"], "").json();
+    let note = &json["notes"][0];
+    assert_eq!(
+        (&note["level"], &note["line"]),
+        (&json!("note"), &json!(2)),
+        "{json:#}"
     );
 
-    // A file that is named counts alone; what is broken is refused all the same.
-    let files = folder(&[
-        ("deny.yaml", &policy("default", "mode: Enforce")),
-        ("audit.yaml", &audit),
-        ("broken.yaml", &broken),
+    // The file that is given applies, also if it is among the inputs, and is not named.
+    let run = check(files.path(), &["--policy", "app/break-glass.yaml", "app"], "");
+    assert_eq!(run.status, 0, "{}", run.out);
+    assert!(!run.out.contains("does not apply"), "{}", run.out);
+    // In facts, it does not apply either.
+    let configured = folder(&[
+        (".transom.yaml", "facts: [cluster.yaml]\n"),
+        ("cluster.yaml", &(glass.clone() + &policy("other", "mode: Audit"))),
         ("pod.yaml", &bad("name: a")),
     ]);
-    let named =
-        |policy: &str, file: &str| check(files.path(), &["--policy", policy, file, "pod.yaml"], "").status;
-    assert_eq!(named("deny.yaml", "audit.yaml"), 1);
-    assert_eq!(named("audit.yaml", "deny.yaml"), 0);
-    assert_eq!(named("audit.yaml", "broken.yaml"), 2);
+    let run = check(configured.path(), &["pod.yaml"], "");
+    assert_eq!(run.status, 1, "{}", run.out);
+    let named = "the policies \"break-glass\", \"other\" do not apply";
+    assert!(unwrapped(&run).contains(named), "{}", run.out);
+}
+
+#[test]
+fn a_broken_policy_is_refused_wherever_it_is() {
+    let audit = policy("default", "mode: Audit, placement: {mode: Apply}");
+    let broken = policy("default", "mode: Adit");
+    let run = check_text(&[], &(broken.clone() + &bad("name: a")));
+    assert_eq!(run.status, 2);
+    assert!(run.out.contains("cannot read -:5: spec.mode"), "{}", run.out);
+    // Two of one name can be those of two clusters.
+    let twice = check_text(&[], &(audit.clone() + &audit + &bad("name: a")));
+    assert_eq!(twice.status, 1, "{}", twice.out);
+    assert_eq!(check_by(&audit, &[], &broken).status, 2);
+    assert_eq!(check_by(&broken, &[], &bad("name: a")).status, 2);
+}
+
+#[test]
+fn the_policies_of_an_export_of_a_cluster_apply() {
+    let export = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: a}}}}\n- apiVersion: \
+         transom.dev/v1alpha1\n  kind: WindowsPodPolicy\n  metadata: {{name: exported}}\n  spec: {{mode: Audit}}\n---\n{}",
+        bad("name: other")
+    );
+    let run = check_by(&export, &[], &bad("name: a"));
+    assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+    assert!(run.out.contains("\npolicy: exported ("), "{}", run.out);
+    assert!(run.out.contains("1 object checked"), "{}", run.out);
+    let run = check_by(&bad("name: other"), &[], &bad("name: a"));
+    assert_eq!(run.status, 2);
+    assert!(
+        run.err.contains("there is no WindowsPodPolicy in the file"),
+        "{}",
+        run.err
+    );
+    let run = check_by(
+        &export.replace("mode: Audit", "mode: Audit, mode: Enforce"),
+        &[],
+        &bad("name: a"),
+    );
+    assert_eq!(run.status, 2);
+    assert!(run.err.contains("the key mode is given twice"), "{}", run.err);
 }
 
 #[test]
@@ -219,34 +289,39 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
         "name: a, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, controller: true}]",
     );
     let exempt = "exemptions: [{name: old, rules: [run-as-user], namespaces: ['*'], expires: 2999-01-01, owner: web team, reason: old image}]";
-    for (text, effect, note, status) in [
-        (pod.clone(), "Deny", "", 1),
+    let enforce = policy("p", "mode: Enforce");
+    for (policies, text, effect, note, status) in [
+        (enforce.clone(), &pod, "Deny", "", 1),
         (
-            policy("p", "mode: Audit, placement: {mode: Apply}") + &pod,
+            policy("p", "mode: Audit, placement: {mode: Apply}"),
+            &pod,
             "Audit",
             "Audit instead of Deny: the policy p limits actions to Audit",
             0,
         ),
         (
-            policy("p", "mode: Enforce, validation: {rules: {run-as-user: Warn}}") + &pod,
+            policy("p", "mode: Enforce, validation: {rules: {run-as-user: Warn}}"),
+            &pod,
             "Warn",
             "Warn instead of Deny: the policy p sets run-as-user to Warn",
             0,
         ),
         (
-            owned,
+            enforce,
+            &owned,
             "Audit",
             "Audit instead of Deny: its owner's controller is assumed to have created it",
             0,
         ),
         (
-            policy("p", &format!("mode: Enforce, {exempt}")) + &pod,
+            policy("p", &format!("mode: Enforce, {exempt}")),
+            &pod,
             "exempted",
             "an exemption lifts this: web team until 2999-01-01: old image",
             0,
         ),
     ] {
-        let run = check_text(&[], &text);
+        let run = check_by(&policies, &[], text);
         assert_eq!(run.status, status, "{text}\n{}", run.out);
         assert!(
             run.out
@@ -255,7 +330,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
             run.out
         );
         assert!(run.out.contains(note), "{}", run.out);
-        let json = check_text(&["-o", "json"], &text).json();
+        let json = check_by(&policies, &["-o", "json"], text).json();
         let subject = &json["objects"][0];
         if effect == "exempted" {
             assert_eq!(json["summary"]["exempted"], 1);
@@ -290,11 +365,11 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
 #[test]
 fn advice_that_denies_is_shown_whatever_is_left_out() {
     let pod = bad("name: a").replace("  os: {name: windows}\n", "");
-    let text = policy(
+    let policies = policy(
         "p",
         "mode: Enforce, placement: {mode: Disabled}, validation: {rules: {os-name-missing: Deny, run-as-user: Disabled}}",
-    ) + &pod;
-    let run = check_text(&["--no-advice"], &text);
+    );
+    let run = check_by(&policies, &["--no-advice"], &pod);
     assert_eq!(run.status, 1);
     assert!(
         run.out.contains("advice[TSM101 os-name-missing] (Deny): "),
@@ -346,22 +421,26 @@ fn the_documented_report_is_what_is_printed() {
 
 #[test]
 fn ci_can_fail_on_less_than_a_denial() {
-    let audit = policy("p", "mode: Audit, placement: {mode: Apply}") + &bad("name: a");
+    let [enforce, audit] =
+        ["Enforce", "Audit"].map(|mode| policy("p", &format!("mode: {mode}, placement: {{mode: Apply}}")));
+    let repeated = "apiVersion: v1\nkind: Service\nmetadata: {name: a, name: b}\n";
     let advice = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  nodeSelector: {kubernetes.io/os: windows}\n  \
                   containers: [{name: a, image: a}]\n";
     let linux =
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: nginx}]}\n";
-    for (text, statuses) in [
-        (audit.as_str(), [0, 1, 1, 1]),
-        (&bad("name: a"), [1, 1, 1, 1]),
-        (advice, [0, 0, 0, 1]),
-        (linux, [0, 0, 0, 0]),
+    for (policies, text, statuses) in [
+        (&audit, bad("name: a").as_str(), [0, 1, 1, 1]),
+        (&enforce, &bad("name: a"), [1, 1, 1, 1]),
+        (&enforce, advice, [0, 0, 0, 1]),
+        (&enforce, linux, [0, 0, 0, 0]),
+        // A key that is given twice is a warning.
+        (&enforce, repeated, [0, 0, 1, 1]),
     ] {
         for (what, status) in ["deny", "error", "warning", "advice"].into_iter().zip(statuses) {
-            let run = check_text(&["--fail-on", what], text);
+            let run = check_by(policies, &["--fail-on", what], text);
             assert_eq!(run.status, status, "{what}\n{text}\n{}", run.out);
         }
-        assert_eq!(check_text(&[], text).status, statuses[0]);
+        assert_eq!(check_by(policies, &[], text).status, statuses[0]);
     }
 }
 
@@ -998,4 +1077,209 @@ fn reports_link_to_the_documentation_only_if_it_is_published() {
         "{with}"
     );
     assert_eq!(check_text(&["--documentation-url", "docs"], &text).status, 2);
+}
+
+#[test]
+fn a_key_that_is_given_twice_is_noted_at_its_position() {
+    let text = "apiVersion: v1\nkind: Service\nmetadata: {name: a, name: b}\n...\nkind: Pod\n";
+    let run = check_text(&[], text);
+    assert_eq!(run.status, 0, "{}", run.out);
+    let out = run.out.replace("\n  ", " ");
+    let twice =
+        "warning: -:3:21: the key name is given twice in one mapping, at lines 3 and 3: the last one applies";
+    assert!(out.contains(twice), "{}", run.out);
+    let unread =
+        "warning: -:5:1: kubectl does not read this, because it follows the end of a document (`...`)";
+    assert!(out.contains(unread), "{}", run.out);
+    let json = check_text(&["-o", "json"], text).json();
+    let at = |note: &Value| json!([note["line"], note["column"]]);
+    let places: Vec<Value> = json["notes"].as_array().unwrap().iter().map(at).collect();
+    assert_eq!(places, [json!([3, 21]), json!([5, 1])]);
+    let sarif = check_text(&["-o", "sarif"], text).json();
+    let notes = &sarif["runs"][0]["invocations"][0]["toolExecutionNotifications"];
+    let region = &notes[0]["locations"][0]["physicalLocation"]["region"];
+    assert_eq!(
+        (&region["startLine"], &region["startColumn"]),
+        (&json!(3), &json!(21)),
+        "{notes:#}"
+    );
+    let github = check_text(&["-o", "github"], text).out;
+    assert!(github.contains("::warning file=-,line=3,col=21,"), "{github}");
+}
+
+#[test]
+fn a_folder_that_has_to_be_rendered_is_noted_with_the_command() {
+    let component = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n";
+    let files = folder(&[
+        ("overlays/pro d/kustomization.yaml", "resources: [../../base]\n"),
+        ("base/Kustomization", "resources: [pod.yaml]\n"),
+        ("base/pod.yaml", &bad("name: a")),
+        ("component/kustomization.yml", component),
+        ("chart/Chart.yaml", "apiVersion: v2\nname: x\n"),
+        ("chart/charts/sub/Chart.yaml", "apiVersion: v2\nname: sub\n"),
+        ("library/Chart.yaml", "apiVersion: v2\nname: lib\ntype: library\n"),
+    ]);
+    let json = check(files.path(), &["-o", "json", "."], "").json();
+    let notes: Vec<(&str, &str)> = (json["notes"].as_array().unwrap().iter())
+        .map(|note| {
+            (
+                note["source"].as_str().unwrap(),
+                note["message"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let message = |renderer: &str| {
+        format!("its files are read as written; for what the folder renders: {renderer} | transom check -")
+    };
+    assert_eq!(
+        notes,
+        [
+            ("./base", &*message("kubectl kustomize ./base")),
+            ("./chart", &*message("helm template ./chart")),
+            (
+                "./overlays/pro d",
+                &*message("kubectl kustomize './overlays/pro d'")
+            ),
+        ]
+    );
+    let fix = transom(files.path(), &["fix", "base"]);
+    assert!(
+        fix.err.contains("note: base: its files are read as written; for what the folder renders: kubectl kustomize base | transom fix -"),
+        "{}",
+        fix.err
+    );
+    for path in ["base/pod.yaml", "component"] {
+        let json = check(files.path(), &["-o", "json", path], "").json();
+        assert_eq!(json["notes"], json!([]), "{path}");
+    }
+    let excluded = check(
+        files.path(),
+        &["--exclude", "Kustomization", "-o", "json", "base"],
+        "",
+    )
+    .json();
+    assert_eq!(excluded["notes"], json!([]));
+}
+
+/// A Windows Deployment that uses a claim by name, and the claim.
+const USES_CLAIM: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n      \
+                          nodeSelector: {kubernetes.io/os: windows}\n      containers: [{name: a, image: a}]\n      \
+                          volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n";
+
+fn claim(mode: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data}}\nspec: {{volumeMode: {mode}}}\n"
+    )
+}
+
+#[test]
+fn the_nearest_claim_of_a_name_is_the_one_that_is_used() {
+    let (block, files) = (claim("Block"), claim("Filesystem"));
+    let own = USES_CLAIM.to_owned() + &files;
+    let found = |inputs: &[(&str, &str)], paths: &[&str]| {
+        let inputs = folder(inputs);
+        let json = check(inputs.path(), &[&["-o", "json"], paths].concat(), "").json();
+        let mut of_rule = Vec::new();
+        for object in json["objects"].as_array().unwrap() {
+            let findings = object["findings"].as_array().unwrap();
+            if findings.iter().any(|finding| finding["rule"] == "block-pvc") {
+                of_rule.push(object["kind"].as_str().unwrap().to_owned());
+            }
+        }
+        let notes: Vec<String> = (json["notes"].as_array().unwrap().iter())
+            .map(|note| {
+                format!(
+                    "{}:{} {}",
+                    note["source"].as_str().unwrap(),
+                    note["line"],
+                    note["message"].as_str().unwrap()
+                )
+            })
+            .collect();
+        (of_rule, notes)
+    };
+    let both = ["Deployment", "PersistentVolumeClaim"]
+        .map(str::to_owned)
+        .to_vec();
+    // A claim of another example is another claim.
+    let other = [("a/web.yaml", &*own), ("b/disk.yaml", &*block)];
+    assert_eq!(found(&other, &["."]), (vec![], vec![]));
+    let unrelated = [("a/web.yaml", USES_CLAIM), ("b/disk.yaml", &*block)];
+    assert_eq!(found(&unrelated, &["."]), (vec![], vec![]));
+    // Its own claim, in the file or in the folder.
+    let own_file = [
+        ("a/web.yaml", &*(USES_CLAIM.to_owned() + &block)),
+        ("a/disk.yaml", &*files),
+    ];
+    assert_eq!(found(&own_file, &["a"]), (both.clone(), vec![]));
+    let own_folder = [
+        ("a/web.yaml", USES_CLAIM),
+        ("a/disk.yaml", &*block),
+        ("b/disk.yaml", &*files),
+    ];
+    assert_eq!(found(&own_folder, &["a", "b"]), (both, vec![]));
+    // The cluster has the claim.
+    let cluster = [
+        (".transom.yaml", "facts: [cluster/claims.yaml]\n"),
+        ("cluster/claims.yaml", &*block),
+        ("a/web.yaml", USES_CLAIM),
+        ("b/disk.yaml", &*files),
+    ];
+    assert_eq!(found(&cluster, &["a", "b"]).0, ["Deployment"]);
+    // Two claims are as near.
+    let two = [
+        ("a/web.yaml", USES_CLAIM),
+        ("a/one.yaml", &*block),
+        ("a/two.yaml", &*files),
+    ];
+    let (of_rule, notes) = found(&two, &["a"]);
+    assert_eq!((of_rule.len(), notes.len()), (0, 1), "{notes:?}");
+    assert!(
+        notes[0].starts_with(
+            "a/web.yaml:9 several claims of the input have the name data, and their volumeMode differs"
+        ),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn a_class_that_files_define_differently_is_not_known() {
+    let class = |name: &str, file_system: &str| {
+        format!(
+            "---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {name}}}\nprovisioner: \
+             ebs.csi.aws.com\nparameters: {{fsType: {file_system}}}\n"
+        )
+    };
+    let volume = "volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: fast}}}}]\n";
+    let web = USES_CLAIM.replace(
+        "volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n",
+        volume,
+    );
+    let runtime = "---\napiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: fast}\nhandler: a\n";
+    let (ext4, ntfs) = (class("fast", "ext4"), class("fast", "ntfs"));
+    for (one, other, is_reported, notes) in [
+        (&ext4, &ext4, true, 0),
+        (&ext4, &ntfs, false, 1),
+        (&ntfs, &ext4, false, 1),
+    ] {
+        let files = folder(&[
+            ("a/web.yaml", &(web.clone() + one)),
+            ("b/class.yaml", &(other.clone() + runtime)),
+        ]);
+        let run = check(files.path(), &["."], "");
+        assert_eq!(run.out.contains("linux-file-system"), is_reported, "{}", run.out);
+        let noted = run
+            .out
+            .matches("defines the StorageClass fast several times")
+            .count();
+        assert_eq!(noted, notes, "{}", run.out);
+    }
+    let other = runtime.replace("handler: a", "handler: b");
+    let web = USES_CLAIM.replace("volumes: [", "runtimeClassName: fast\n      volumes: [");
+    let run = check_text(&[], &(web + runtime + &other));
+    assert!(
+        run.out.contains("defines the RuntimeClass fast several times"),
+        "{}",
+        run.out
+    );
 }

@@ -308,3 +308,32 @@ fn the_examples_of_the_page_do_what_it_says() {
     .json();
     assert_eq!(without["summary"]["suppressed"], 3);
 }
+
+#[test]
+fn a_key_that_is_given_twice_is_an_error_in_what_is_only_for_transom() {
+    let folder = files(&[
+        (".transom.yaml", "failOn: never\nfailOn: deny\n"),
+        (
+            "baseline.json",
+            "{\"schema\": \"transom.dev/baseline/v1\", \"schema\": \"a\", \"entries\": []}",
+        ),
+        ("pod.yaml", &bad_pod("name: a")),
+    ]);
+    let run = transom(folder.path(), &["check", "pod.yaml"]);
+    assert_eq!(run.status, 2);
+    assert!(
+        run.err.contains(".transom.yaml:2: the key failOn is given twice"),
+        "{}",
+        run.err
+    );
+    let run = transom(
+        folder.path(),
+        &["check", "--no-config", "--baseline", "baseline.json", "pod.yaml"],
+    );
+    assert_eq!(run.status, 2);
+    assert!(
+        run.err.contains("baseline.json:1: the key schema is given twice"),
+        "{}",
+        run.err
+    );
+}

@@ -841,6 +841,21 @@ fn a_toleration_is_written_if_a_node_or_a_policy_needs_it_and_listed_with_the_re
     );
     let listed = "  also  spec.tolerations: placement.toleratedTaints of the policy extra lists the taint pool=extra:NoSchedule";
     assert!(policy.err.contains(listed), "{}", policy.err);
+    // A list that nobody wrote is no reason.
+    fs::write(
+        folder.path().join("mode.yaml"),
+        "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: mode}\nspec: {mode: Enforce}\n",
+    )
+    .unwrap();
+    let unlisted = fix(&["--policy", "mode.yaml"]);
+    assert!(!unlisted.out.contains("toleration"), "{}", unlisted.out);
+    // A policy among the inputs is no setting.
+    let among = fix(&["policy.yaml"]);
+    assert!(!among.out.contains("toleration"), "{}", among.out);
+    let note = "note: policy.yaml:1: the policy \"extra\" does not apply; to apply: transom fix --policy policy.yaml PATHS\n";
+    assert!(among.err.contains(note), "{}", among.err);
+    let json: Value = serde_json::from_str(&fix(&["-o", "json", "policy.yaml"]).out).unwrap();
+    assert_eq!(json["notes"][0]["source"], "policy.yaml", "{json:#}");
     // Both have the same path.
     let both = fix(&["nodes.yaml", "--policy", "policy.yaml"]);
     assert!(
@@ -1064,4 +1079,29 @@ fn an_object_that_cannot_be_evaluated_is_an_error_and_stays() {
     let stream = run(folder.path(), &["-"], both.as_bytes());
     assert_eq!((stream.status, stream.out.as_str()), (0, text.as_str()));
     assert!(stream.err.contains("spec.hostPID"), "{}", stream.err);
+}
+
+#[test]
+fn a_key_that_is_given_twice_is_noted_and_its_mapping_stays() {
+    let container =
+        "  containers:\n  - name: web\n    image: web\n    securityContext: {runAsUser: 1, runAsUser: 2}\n";
+    let text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n  hostPID: true\n  nodeSelector: {{kubernetes.io/os: \
+         windows}}\n{container}"
+    );
+    let folder = folder(&[("pod.yaml", text.as_bytes())]);
+    let fixed = run(folder.path(), &["--write", "pod.yaml"], b"");
+    let note = "warning: pod.yaml:10:37: the key runAsUser is given twice in one mapping, at lines 10 and 10: the last one \
+                applies; remove one of them\n";
+    assert!(fixed.err.contains(note), "{}", fixed.err);
+    assert!(
+        fixed.err.contains("a key is given twice in one mapping"),
+        "{}",
+        fixed.err
+    );
+    let after = fs::read_to_string(folder.path().join("pod.yaml")).unwrap();
+    assert!(
+        after.ends_with(container) && !after.contains("hostPID"),
+        "{after}"
+    );
 }

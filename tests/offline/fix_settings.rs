@@ -114,6 +114,10 @@ fn a_function_config_has_the_settings_of_fix() {
             "-:4: functionConfig: the settings of transom fix have the apiVersion transom.dev/v1alpha1, not transom.dev/v1",
         ),
         (
+            format!("{head}spec: {{placement: true, placement: false}}\n"),
+            "-:7: functionConfig: the key placement is given twice in one mapping, at lines 7 and 7",
+        ),
+        (
             format!("{head}spec:\n  placment: true\n"),
             "-:8: functionConfig: spec: unknown field \"placment\"; did you mean placement?",
         ),

@@ -1,6 +1,6 @@
 //! Manifests are read as `kubectl` reads them: odd inputs, each with the JSON that `kubectl` makes of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
@@ -9,12 +9,22 @@ use transom::manifest::parse;
 
 use crate::support::control_plane::programs_or_skip;
 
-/// An input, and what `kubectl annotate --local -o json` prints for it, without the annotation.
+/// An input, and what `kubectl annotate --local -o json` prints for it, without the annotation: an object, or a list of
+/// several.
 #[derive(Deserialize)]
 struct Case {
     name: String,
     yaml: String,
     json: Value,
+}
+
+impl Case {
+    fn objects(&self) -> &[Value] {
+        match &self.json {
+            Value::Array(objects) => objects,
+            object => std::slice::from_ref(object),
+        }
+    }
 }
 
 fn cases() -> Vec<Case> {
@@ -38,13 +48,15 @@ fn with_floats(value: &Value) -> Value {
 fn odd_manifests_are_read_as_kubectl_reads_them() {
     let cases = cases();
     assert!(cases.len() >= 100);
-    for Case { name, yaml, json } in cases {
+    for case in &cases {
+        let Case { name, yaml, .. } = case;
         let parsed = parse(yaml.clone().into_bytes());
         assert_eq!(parsed.errors, [], "{name}: {yaml}");
         let read: Vec<Value> = (parsed.documents.iter())
             .map(|document| with_floats(&serde_json::from_str(document.json()).unwrap()))
             .collect();
-        assert_eq!(read, [with_floats(&json)], "{name}: {yaml}");
+        let expected: Vec<Value> = case.objects().iter().map(with_floats).collect();
+        assert_eq!(read, expected, "{name}: {yaml}");
     }
 }
 
@@ -72,10 +84,171 @@ fn kubectl_reads_the_odd_manifests_as_recorded() {
     );
     let printed = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
     let printed: Vec<Value> = printed.map(Result::unwrap).collect();
-    assert_eq!(printed.len(), cases.len());
-    for (case, mut object) in cases.iter().zip(printed) {
+    let recorded = cases
+        .iter()
+        .flat_map(|case| case.objects().iter().map(move |object| (&case.name, object)));
+    let recorded: Vec<(&String, &Value)> = recorded.collect();
+    assert_eq!(printed.len(), recorded.len());
+    for ((name, recorded), mut object) in recorded.into_iter().zip(printed) {
         let metadata = object["metadata"].as_object_mut().unwrap();
         metadata.remove("annotations").unwrap();
-        assert_eq!(object, case.json, "{}", case.name);
+        assert_eq!(object, *recorded, "{name}");
     }
+}
+
+/// The variable with a folder of manifests to compare with `kubectl`: those of public repositories, for example.
+const FOLDER: &str = "TRANSOM_KUBECTL_MANIFESTS";
+
+/// The YAML files below a folder.
+fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(Result::unwrap).collect();
+    entries.sort_by_key(std::fs::DirEntry::path);
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            files_below(&path, files);
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "yml")
+        {
+            files.push(path);
+        }
+    }
+}
+
+/// An object without the annotation, and without metadata that were added for it. Whole numbers stay whole: a large one that
+/// lost its last digits is another one.
+fn without_annotation(mut object: Value) -> Value {
+    fn normal(value: &mut Value) {
+        match value {
+            Value::Number(number) if !number.is_i64() && !number.is_u64() => {
+                // As Go does with a float that is a whole number.
+                let float = number.as_f64().unwrap_or_default();
+                if float.fract() == 0.0 && float.abs() < 9e15 {
+                    *value = serde_json::from_str(&format!("{float:.0}")).unwrap();
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(normal),
+            Value::Object(fields) => fields.values_mut().for_each(normal),
+            _ => {}
+        }
+    }
+    normal(&mut object);
+    let is_empty =
+        |value: &Value| value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+    if let Some(fields) = object.as_object_mut() {
+        if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+            if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+                annotations.remove(ANNOTATION);
+            }
+            if metadata.get("annotations").is_some_and(is_empty) {
+                metadata.remove("annotations");
+            }
+        }
+        if fields.get("metadata").is_some_and(is_empty) {
+            fields.remove("metadata");
+        }
+    }
+    object
+}
+
+const ANNOTATION: &str = "transom.dev/read-by";
+
+/// How one file is read twice.
+#[derive(Default)]
+struct Comparison {
+    files: usize,
+    /// Files of which `kubectl` refuses a part, such as values of charts: only what it prints before is compared.
+    refused: usize,
+    objects: usize,
+    differences: Vec<String>,
+}
+
+impl Comparison {
+    fn file(&mut self, kubectl: &Path, file: &Path) {
+        let output = Command::new(kubectl)
+            .args(["annotate", "--local", "--overwrite", "-o", "json", "-f"])
+            .arg(file)
+            .arg(format!("{ANNOTATION}=kubectl"))
+            .env("KUBECONFIG", "/dev/null")
+            .output()
+            .unwrap();
+        let is_read = output.status.success();
+        let printed = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+        let printed: Vec<Value> = printed.map_while(Result::ok).map(without_annotation).collect();
+        let parsed = parse(std::fs::read(file).unwrap());
+        let read = parsed.documents.iter().map(|document| {
+            let mut object: Value = serde_json::from_str(document.json()).unwrap();
+            // An item of a typed list need not name its type.
+            let of_list = document.list_kind().and_then(|kind| kind.strip_suffix("List"));
+            if let (Some(fields), Some(kind)) =
+                (object.as_object_mut(), of_list.filter(|kind| !kind.is_empty()))
+            {
+                fields.entry("kind").or_insert_with(|| kind.into());
+                if let Some(version) = document.list_api_version() {
+                    fields.entry("apiVersion").or_insert_with(|| version.into());
+                }
+            }
+            without_annotation(object)
+        });
+        let mut read: Vec<Value> = read.collect();
+        self.files += 1;
+        self.objects += printed.len();
+        if !is_read {
+            self.refused += 1;
+            // What kubectl refuses need not be refused here.
+            read.truncate(printed.len());
+        }
+        let name = file.display();
+        if is_read && !parsed.errors.is_empty() {
+            self.differences
+                .push(format!("{name}: refused: {}", parsed.errors[0]));
+        } else if read.len() != printed.len() {
+            let (ours, theirs) = (read.len(), printed.len());
+            self.differences
+                .push(format!("{name}: {ours} objects, kubectl prints {theirs}"));
+        }
+        let mut pairs = read.iter().zip(&printed);
+        if let Some((ours, theirs)) = pairs.find(|(ours, theirs)| ours != theirs) {
+            self.differences
+                .push(format!("{name}: reads {ours}\n  kubectl {theirs}"));
+        }
+    }
+}
+
+/// Opt-in, because the manifests are not in this repository.
+#[test]
+fn a_folder_of_manifests_is_read_as_kubectl_reads_it() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
+        eprintln!("not compared with kubectl: {FOLDER} names no folder of manifests");
+        return;
+    };
+    let kubectl = programs_or_skip("how kubectl reads a folder").map(|programs| programs.join("kubectl"));
+    let kubectl = kubectl.unwrap_or_else(|| "kubectl".into());
+    let mut files = Vec::new();
+    files_below(&folder, &mut files);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let parts: Vec<Comparison> = std::thread::scope(|scope| {
+        let compare = |part: &[PathBuf]| {
+            let mut comparison = Comparison::default();
+            part.iter().for_each(|file| comparison.file(&kubectl, file));
+            comparison
+        };
+        let parts = files.chunks(files.len().div_ceil(threads).max(1));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || compare(part))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let sum = |of: fn(&Comparison) -> usize| parts.iter().map(of).sum::<usize>();
+    let differences: Vec<&String> = parts.iter().flat_map(|part| &part.differences).collect();
+    eprintln!(
+        "{} files, {} of them refused by kubectl in part or as a whole; {} objects; {} differences",
+        sum(|part| part.files),
+        sum(|part| part.refused),
+        sum(|part| part.objects),
+        differences.len()
+    );
+    for difference in &differences {
+        eprintln!("{difference:.2000}");
+    }
+    assert!(!files.is_empty() && differences.is_empty());
 }

@@ -84,6 +84,28 @@ fn an_api_version_that_the_release_does_not_serve_denies_nothing_in_a_test() {
 }
 
 #[test]
+fn only_the_policies_of_a_test_apply() {
+    let test = format!(
+        "{}expectations:\n- object: Pod shop/web\n  outcome: warned\n  rules: [run-as-user]\n",
+        HEAD.replace("facts: [node.yaml]", "facts: [other.yaml]")
+    );
+    let folder = with_test(&test);
+    let other = POLICY
+        .replace("name: ours", "name: a")
+        .replace("mode: Enforce", "mode: Audit\n  priority: 9");
+    std::fs::write(folder.path().join("tests/shop/other.yaml"), &other).unwrap();
+    let run = transom(folder.path(), &["test", "tests"]);
+    assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+    // They are validated all the same.
+    std::fs::write(
+        folder.path().join("tests/shop/other.yaml"),
+        other.replace("Audit", "Adit"),
+    )
+    .unwrap();
+    assert_eq!(transom(folder.path(), &["test", "tests"]).status, 2);
+}
+
+#[test]
 fn a_failure_shows_what_differs() {
     let test = format!(
         "{HEAD}expectations:\n- object: Pod shop/web\n  outcome: denied\n  rules: [host-pid]\n\

@@ -48,7 +48,7 @@ fn reports_of_check_are_what_the_schema_says() {
     ]);
     let check =
         |arguments: &[&str]| transom(folder.path(), &[&["check", "-o", "json"], arguments].concat()).json();
-    let all = check(&["--today", "2026-06-01", "."]);
+    let all = check(&["--policy", "policy.yaml", "--today", "2026-06-01", "."]);
     for part in ["/skipped", "/otherDocuments", "/notes", "/errors"] {
         assert!(has(&all, part), "{part}: {all:#}");
     }
@@ -70,9 +70,9 @@ fn reports_of_fix_are_what_the_schema_says() {
     let fix =
         |arguments: &[&str]| transom(Path::new("."), &[&["fix", "-o", "json"], arguments].concat()).json();
     let corpus = fix(&["--placement", "tests/corpus"]);
-    let folder = files(&[("broken.yaml", "a: [\n")]);
+    let folder = files(&[("broken.yaml", "a: [\n"), ("twice.yaml", "a: 1\na: 2\n")]);
     let broken = fix(&[folder.path().to_str().unwrap()]);
-    assert!(has(&broken, "/errors"), "{broken:#}");
+    assert!(has(&broken, "/errors") && has(&broken, "/notes"), "{broken:#}");
     assert_valid_reports("fix", &[&corpus, &broken]);
 }
 

@@ -494,6 +494,11 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
         json!({"f:securityContext": {}, "f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}}});
     let by_author_too = json!({"f:securityContext": {"f:fsGroup": {}}, "f:containers": {}});
     let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
+    let restricted_for_all = [
+        restricted[0],
+        ("pod-security.kubernetes.io/enforce-version", "v1.24"),
+    ];
+    let baseline = [("pod-security.kubernetes.io/enforce", "baseline")];
     let agent = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]);
     let removing = || Policy {
         ignored_fields: IgnoredFields::Remove,
@@ -512,9 +517,17 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
         .collect();
     for policy in [Policy::standalone(), removing()] {
         let after = |written, labels, owner| after_scc(written, labels, owner, policy.clone());
-        assert_eq!(after(&by_author, &[], &Value::Null), all);
-        // Pod Security also requires it of a Windows pod.
-        assert_eq!(after(&by_author, &restricted, &Value::Null), without_non_root);
+        assert_eq!(after(&by_author, &baseline, &Value::Null), all);
+        // Pod Security also requires it of a Windows pod, and may do so without a label.
+        for labels in [&restricted[..], &[]] {
+            assert_eq!(
+                after(&by_author, labels, &Value::Null),
+                without_non_root,
+                "{labels:?}"
+            );
+        }
+        // This profile exempts no Windows pod.
+        assert_eq!(after(&by_author, &restricted_for_all, &Value::Null), [""; 0]);
         // Its pods do not say Windows, and the constraints will require what they added.
         assert_eq!(after(&by_author, &[], &agent), [""; 0], "{policy:?}");
     }

@@ -51,7 +51,11 @@ pub(super) fn scan_error(error: &Error, text: &str) -> ScanFailure {
             refused: None,
         };
     }
-    let message = translate(problem, error.context().unwrap_or_default());
+    let message = if problem.contains("expected <document start>") && has_only_directives(text) {
+        DIRECTIVE.to_owned()
+    } else {
+        translate(problem, error.context().unwrap_or_default())
+    };
     let context = error.context_mark();
     if problem == "could not find expected ':'" {
         // The scanner notices a missing colon at the next line with content.
@@ -110,6 +114,19 @@ fn control_character(text: &str, error: &Error) -> ScanFailure {
     }
 }
 
+/// Whether a document has a directive and nothing else: `kubectl` splits before the `---` that ends the directives.
+fn has_only_directives(text: &str) -> bool {
+    let mut lines = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.trim().is_empty());
+    lines.all(|line| line.starts_with(['%', '#']))
+}
+
+/// The message for a line that begins with `%`.
+const DIRECTIVE: &str = "a line that begins with `%` is a directive, which kubectl does not read: remove it, or quote it if it \
+                         is text";
+
 /// The message for a key that is null.
 pub(super) fn null_key(text: &str) -> String {
     if text.is_empty() {
@@ -133,10 +150,7 @@ const KNOWN: &[(&str, &str)] = &[
         "did not find expected '-'",
         "this does not fit the list above: begin it with `- `, or align it with a key",
     ),
-    (
-        "directive",
-        "a line that begins with `%` is a directive: indent or quote it if it is text",
-    ),
+    ("directive", DIRECTIVE),
     (
         "incompatible YAML document",
         "a version of YAML that is not known: remove the `%YAML` line",
@@ -398,7 +412,7 @@ mod tests {
                 "%x\n",
                 1,
                 3,
-                "a line that begins with `%` is a directive: indent or quote it if it is text",
+                "a line that begins with `%` is a directive, which kubectl does not read: remove it, or quote it if it is text",
             ),
             (
                 "a: - b\n",

@@ -10,7 +10,8 @@ use crate::model::build::{Build, Release};
 pub enum OsHint<'a> {
     /// The repository contains Windows images only; see [`ImageRef::is_windows_only_repository`].
     WindowsOnlyRepository,
-    /// This token of the tag indicates Windows: a base image, a release after a word for Windows, or HostProcess.
+    /// This token of the tag indicates Windows: a base image, a release after a word for Windows, HostProcess, or a word that
+    /// means Windows in this repository.
     WindowsTagToken(&'a str),
     /// This token of the tag indicates Linux or a distribution. [`is_certainly_linux`] decides whether it may deny.
     LinuxTag(&'a str),
@@ -46,7 +47,8 @@ impl BuildHint<'_> {
 /// for users.
 ///
 /// A Windows-only repository decides. Otherwise the tag is split at its dashes and each token is compared as a whole,
-/// in any letter case. Tokens of both systems in one tag prove nothing. Otherwise a token of either system decides,
+/// in any letter case. A few repositories have words of their own. Tokens of both systems in one tag prove nothing.
+/// Otherwise a token of either system decides,
 /// then a Linux-only repository. The word `windows` alone is not evidence (cross compilers have it in their tags), but
 /// a tag with it is not a Linux tag either.
 pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
@@ -137,8 +139,8 @@ pub fn is_certainly_linux(image: &ImageRef<'_>) -> bool {
 /// `windows-ltsc-2022` and `windows-amd64-1809`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) are used only if
 /// Microsoft publishes the image and its repository or another word of the tag shows that it is a Windows image; an
 /// author's own `1809` may be the version of the application. All of them are whole dash-separated tokens (`v1809` is
-/// not). A year of a product such as SQL Server is none. A tag with two builds has none, and so does one that also
-/// indicates Linux.
+/// not). In the image of a product whose versions are years, such as SQL Server, a year is none. A tag with two builds
+/// has none, and so does one that also indicates Linux.
 pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
     if image.tag.is_some_and(|tag| linux_token(tag).is_some()) {
         return None;
@@ -414,6 +416,8 @@ mod tests {
             corp.example/app:windows-2022-amd64 => 20348 2022 ?
             corp.example/app:1-windows-arm64-2025 => 26100 2025 ?
             corp.example/mssql:windows-2016 => -
+            corp.example/mssql/server:windows-2019 => -
+            corp.example/mssql/tools/server:windows-2019 => 17763 2019 ?
             corp.example/app:v1-windows-1809-amd64 => 17763 1809 ?
             corp.example/app:v1-windows2019 => 17763 windows2019 ?
             corp.example/app:1.0-winltsc2022 => 20348 winltsc2022 ?

@@ -50,7 +50,7 @@ static TAG_WORDS: &[(&[&str], &str, &str)] = &[
     (&["docker.io"], "grafana/agent", "windows"),
 ];
 
-/// Products whose versions are years as well: the last part of the path, in any registry. In a tag like `windows-2019` the
+/// Products whose versions are years as well: one of the last two parts of the path, in any registry. In a tag like `windows-2019` the
 /// year can be that of the product. Source: the names of images that mcr.microsoft.com, Docker Hub and their docs use.
 static PRODUCTS_WITH_YEARS: &[&str] = &[
     "buildtools",
@@ -83,8 +83,8 @@ pub(super) fn is_tag_word(image: &ImageRef<'_>, token: &str) -> bool {
 
 /// Whether a year in the tag can be the version of the product.
 pub(super) fn is_product_with_years(image: &ImageRef<'_>) -> bool {
-    let name = image.repository.rsplit('/').next().unwrap_or_default();
-    PRODUCTS_WITH_YEARS.contains(&name)
+    let mut names = image.repository.rsplit('/').take(2);
+    names.any(|name| PRODUCTS_WITH_YEARS.contains(&name))
 }
 
 fn is_at(image: &ImageRef<'_>, registries: &[&str], path: &str) -> bool {

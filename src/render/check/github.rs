@@ -28,10 +28,14 @@ pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             NoteLevel::Note => "notice",
         };
         let (file, message) = (file(&note.source), data(&note.message));
+        let column = match note.column {
+            0 => String::new(),
+            column => format!(",col={column}"),
+        };
         let line = note.line.max(1);
         writeln!(
             out,
-            "::{command} file={file},line={line},title=transom::{message}"
+            "::{command} file={file},line={line}{column},title=transom::{message}"
         )?;
     }
     for subject in &report.objects {

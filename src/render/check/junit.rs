@@ -133,9 +133,10 @@ pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
     }
     for note in &outcome.notes {
         let level = note.level.as_str();
-        let line = match note.line {
-            0 => String::new(),
-            line => format!("line {line}: "),
+        let line = match (note.line, note.column) {
+            (0, _) => String::new(),
+            (line, 0) => format!("line {line}: "),
+            (line, column) => format!("line {line}, column {column}: "),
         };
         if let Some(suite) = document.suite(&note.source) {
             suite

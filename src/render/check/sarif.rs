@@ -51,17 +51,20 @@ pub fn check_sarif(
             open.chain(exempted).chain(suppressed).collect::<Vec<_>>()
         })
         .collect();
-    let notification = |level: &str, source: &str, line: usize, text: &str| {
+    let notification = |level: &str, source: &str, (line, column): (usize, usize), text: &str| {
         json!({
             "level": level,
             "message": message(text),
-            "locations": [{"physicalLocation": location(&uri(&report.repository.path(source)), line, None)}],
+            "locations": [{"physicalLocation": location(&uri(&report.repository.path(source)), line, (column > 0).then_some(column))}],
         })
     };
     let errors = outcome.errors.iter();
-    let errors = errors.map(|error| notification("error", &error.source, error.line, &error.message));
+    let errors = errors.map(|error| notification("error", &error.source, (error.line, 0), &error.message));
     let notes = outcome.notes.iter();
-    let notes = notes.map(|note| notification(note.level.as_str(), &note.source, note.line, &note.message));
+    let notes = notes.map(|note| {
+        let at = (note.line, note.column);
+        notification(note.level.as_str(), &note.source, at, &note.message)
+    });
     let run = json!({
         "tool": tool(&metadata),
         "invocations": [{

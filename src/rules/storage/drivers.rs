@@ -244,9 +244,7 @@ fn classes<'c>(cx: &Cx<'c>) -> Vec<(Path, &'c str, &'c StorageClassFacts)> {
     }
     if let Body::Claim(claim) = &cx.subject.body
         && let Some((name, class)) = class_of(&claim.spec)
-        && cx
-            .facts
-            .is_used_on_windows(&cx.subject.namespace, &cx.subject.meta.name)
+        && cx.facts.is_claim_used_on_windows(cx.subject)
     {
         found.push((Path::of(&["spec", "storageClassName"]), name, class));
     }
