@@ -174,12 +174,15 @@ impl<'g> Guard<'g> {
         if matches!(kind, Kind::Configured(_)) {
             return;
         }
+        let mut groups = self.groups();
+        // The API server validates no pod of a custom resource, so anybody could store such an object later.
+        groups.retain(|group| !kind.is_custom() || !self.nodes.joining.contains_key(group));
         let head = ObjectHeadMeta::of(json);
         let place = AffectedKey::new(&head.namespace, kind.group(), kind.as_str(), &head.name);
         let affected = TaintEffects {
             why: format!("cannot be read: {error}"),
             remedy: None,
-            groups: self.groups(),
+            groups,
         };
         self.affected_workloads.insert(place, affected);
     }

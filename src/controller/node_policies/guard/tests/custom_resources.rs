@@ -114,6 +114,22 @@ fn a_run_that_has_ended_and_a_task_that_selects_no_nodes_do_not_count() {
 }
 
 #[test]
+fn a_custom_resource_that_cannot_be_read_is_named_and_does_not_keep_taints_off_nodes_that_join() {
+    let odd = json!({"metadata": {"namespace": "shop", "name": "odd"}, "spec": {"template": {"spec": {"containers": 7}}}});
+    let objects = [(Kind::Rollout, odd)];
+    let found = affected_with(&[Kind::Rollout], &objects);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].starts_with("Rollout.argoproj.io shop/odd (cannot be read: "),
+        "{found:?}"
+    );
+    let survey = WorkloadSurvey::listing_custom([Kind::Rollout]);
+    let on = (&[][..], &["w22"][..]);
+    let joining = affected_in(&built_in, &taints(), on, &two_builds(), &survey, &objects);
+    assert_eq!(lines(joining), [""; 0]);
+}
+
+#[test]
 fn a_kind_of_a_policy_counts_in_the_namespaces_of_the_policy() {
     let entry = PodTemplateKind::parse("example.com/GameServerSet=spec.template").unwrap();
     let kind = Kind::Configured(entry.configured().unwrap());
