@@ -808,22 +808,8 @@ impl Manifests {
             let annotation = subject.meta.annotations.get(SUPPRESS_ANNOTATION);
             checked.used = (self.suppressions(source, facts)).apply(&mut checked, annotation.map(|it| &**it));
         }
-        if checked.evaluation.inference.verdict != Verdict::Linux {
-            let notes = ambiguous_names(&subject, facts)
-                .into_iter()
-                .map(|(path, message)| {
-                    let Position { line, column } = checked.places().of(&path);
-                    CheckNote {
-                        source: source.name.clone(),
-                        line,
-                        column,
-                        level: NoteLevel::Note,
-                        message,
-                    }
-                });
-            let notes: Vec<CheckNote> = notes.collect();
-            checked.used.notes.extend(notes);
-        }
+        let notes = ambiguity_notes(&checked, &subject, facts);
+        checked.used.notes.extend(notes);
         Ok(Some(checked))
     }
 
@@ -867,6 +853,24 @@ impl Manifests {
         subject.find_debugger(|_| true);
         Ok(subject)
     }
+}
+
+/// Notes about names of a pod that could mean several objects. What they mean does not matter to a Linux pod.
+fn ambiguity_notes(checked: &Checked<'_>, subject: &Object<'_>, facts: &Facts) -> Vec<CheckNote> {
+    if checked.evaluation.inference.verdict == Verdict::Linux {
+        return Vec::new();
+    }
+    let note = |(path, message): (Path, String)| {
+        let Position { line, column } = checked.places().of(&path);
+        CheckNote {
+            source: checked.source.to_owned(),
+            line,
+            column,
+            level: NoteLevel::Note,
+            message,
+        }
+    };
+    ambiguous_names(subject, facts).into_iter().map(note).collect()
 }
 
 fn steps_of(error: &ObjectError) -> Vec<NodeStep<'_>> {

@@ -72,11 +72,9 @@ impl DirectiveFinder {
             }
             self.scalar = None;
         }
-        let is_marker = |marker: &str| {
-            line.strip_prefix(marker)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
-        };
-        let (is_start, is_end) = (is_marker("---"), is_marker("..."));
+        let of_end = line.strip_prefix("...");
+        let is_end = of_end.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        let is_start = line.starts_with("---");
         // Comments before `---` belong to the document that it starts.
         if is_end || is_start && self.has_content {
             self.end_document(number);
@@ -199,7 +197,7 @@ mod tests {
     fn a_directive_applies_to_its_line_the_line_below_or_the_document() {
         let text = "# licence\n\n# transom:ignore a\napiVersion: v1 # transom:ignore b\nspec:\n  # transom:ignore c\n  \
                     # why\n  x: 1\n  # transom:ignore d\n\n  y: 'it''s # transom:ignore no'\n---\n# Source: a.yaml\n#transom:ignore e\n\
-                    kind: Pod\n---\n--- # transom:ignore f\nkind: Pod\n";
+                    kind: Pod\n---\n---# transom:ignore f\nkind: Pod\n";
         let expected = [
             (3, Document(3..12), "ignore a"),
             (4, Line(4), "ignore b"),

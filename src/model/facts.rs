@@ -565,7 +565,7 @@ impl ClusterFacts {
     }
 
     /// Whether a known Windows workload uses the claim to which a PersistentVolume is bound.
-    pub fn is_volume_used_on_windows(&self, volume: &Object<'_>, claim: &ObjectReference<'_>) -> bool {
+    pub fn is_volume_used_on_windows(&self, volume: &Object<'_>, claim: &ClaimRef<'_>) -> bool {
         self.workloads.iter().any(|workload| {
             workload.uses_claim(&claim.namespace, &claim.name)
                 && nearness(&workload.source, &volume.source).is_some()
