@@ -5,7 +5,6 @@ mod annotations;
 mod audit_record;
 mod decision;
 mod images;
-mod managed_fields;
 mod message;
 pub mod probe;
 mod request;

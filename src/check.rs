@@ -44,6 +44,7 @@ pub use self::suppression::{
 };
 use self::suppression::{CommentSuppressions, SuppressionUse, Suppressions};
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
+use crate::engine::namespace_selector;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::engine::{Decision, Evaluation, action_reason, evaluate, infer_os};
 use crate::manifest::{self, Document, Locator, NodeStep, Position};
@@ -139,6 +140,11 @@ impl<'d> Checked<'d> {
         self.decision == Decision::Deny && self.evaluation.decision() != Decision::Deny
     }
 
+    /// Whether nothing says for which operating system its pods are: no rule for Windows checks them.
+    pub fn has_unknown_os(&self) -> bool {
+        self.kind.has_pod() && self.evaluation.inference.verdict == Verdict::Unknown
+    }
+
     /// Drops the findings of all other rules, as if these rules did not exist.
     pub fn keep_rules(&mut self, is_kept: impl Fn(&Rule) -> bool) {
         let Evaluation {
@@ -153,7 +159,10 @@ impl<'d> Checked<'d> {
         }
         self.suppressed
             .retain(|suppressed| is_kept(suppressed.finding.rule));
-        self.decision = self.evaluation.decision();
+        let mut reviewed = self.evaluation.clone();
+        let suppressed = self.suppressed.iter().map(|suppressed| &suppressed.finding);
+        reviewed.findings.extend(suppressed.cloned());
+        self.decision = reviewed.decision();
     }
 
     /// The labels of the object.
@@ -201,8 +210,9 @@ pub struct Manifests {
     /// Custom resources that a policy adds where it applies.
     of_policies: Vec<ConfiguredKind>,
     baseline: Option<Arc<Baseline>>,
-    /// Whether suppressions apply.
-    suppresses: bool,
+    /// Whether objects are evaluated as in admission: without suppressions, and without API versions, which the API server
+    /// converts.
+    for_admission: bool,
     /// The file that sets actions of rules in place of the policies, and the IDs of these rules.
     rule_actions: Option<(String, Vec<&'static str>)>,
     /// The files that were read, by their real paths, if each is to be read once.
@@ -367,7 +377,7 @@ impl Manifests {
             configured: Vec::new(),
             of_policies: Vec::new(),
             baseline: None,
-            suppresses: true,
+            for_admission: false,
             rule_actions: None,
             read_once: None,
         }
@@ -414,11 +424,11 @@ impl Manifests {
         Manifests { baseline, ..self }
     }
 
-    /// Without suppressions, as admission evaluates objects.
+    /// Evaluated as in admission, which knows neither suppressions nor the API version of a file.
     #[must_use]
     pub fn as_admission(self) -> Self {
         Manifests {
-            suppresses: false,
+            for_admission: true,
             ..self
         }
     }
@@ -491,7 +501,7 @@ impl Manifests {
                 level: NoteLevel::Warning,
                 message: warning.message,
             }));
-        let suppressions = if self.suppresses && role != SourceRole::Facts {
+        let suppressions = if !self.for_admission && role != SourceRole::Facts {
             CommentSuppressions::read(&input.source, parsed.directives, &mut self.errors)
         } else {
             CommentSuppressions::default()
@@ -555,11 +565,13 @@ impl Manifests {
             |role| roles.push(role),
         );
         let mut asks_for_workloads = false;
+        let mut knows_namespaces = false;
         for ((source, document), role) in self.documents.iter().zip(&roles) {
             match role {
                 Ok(DocumentRole::Namespace) => {
                     if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(document.json()) {
                         let name = namespace.metadata.name.to_string();
+                        knows_namespaces = true;
                         Arc::make_mut(&mut facts.namespaces)
                             .insert(name, NamespaceFacts::of(&namespace.metadata));
                     }
@@ -578,6 +590,9 @@ impl Manifests {
                 }
                 _ => {}
             }
+        }
+        if knows_namespaces {
+            namespace_selector::resolve(facts, policies);
         }
         if asks_for_workloads {
             let with_pods: Vec<(usize, &Document, Kind)> = (self.documents.iter().zip(&roles))
@@ -754,7 +769,9 @@ impl Manifests {
             let line = document.locate(&steps_of(&error)).line;
             unreadable(line, format!("this {kind} cannot be read: {error}"))
         })?;
-        subject.api_version = api_version.clone().into();
+        if !self.for_admission {
+            subject.api_version = api_version.clone().into();
+        }
         subject.source.clone_from(&source.origin);
         let query = PolicyQuery::without_user(&subject.namespace, facts);
         let mut policy = policies.effective(&query);
@@ -804,7 +821,7 @@ impl Manifests {
             suppressed: Vec::new(),
             used: SuppressionUse::default(),
         };
-        if self.suppresses {
+        if !self.for_admission {
             let annotation = subject.meta.annotations.get(SUPPRESS_ANNOTATION);
             checked.used = (self.suppressions(source, facts)).apply(&mut checked, annotation.map(|it| &**it));
         }

@@ -126,6 +126,9 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The remedy after the name of a resource that this account may not read.
+const READ_RIGHTS: &str = "grant this account read access to it (get, list)";
+
 /// The exit status that commands share (docs/reference/cli/README.md): 2 if a part of the input or of the cluster could
 /// not be read, whatever else was found; otherwise 1 if the command found what it fails on; otherwise 0.
 fn exit_status(is_incomplete: bool, fails: bool) -> ExitCode {
@@ -212,10 +215,10 @@ mod tests {
                 for line in help.lines() {
                     assert!(line.chars().count() <= 100, "{path}: {line}");
                 }
-                let examples = help
+                let (described, examples) = help
                     .split_once("\nExamples:\n")
-                    .unwrap_or_else(|| panic!("{path} has no examples"))
-                    .1;
+                    .unwrap_or_else(|| panic!("{path} has no examples"));
+                assert!(!described.contains(".md"), "{path} names a page:\n{described}");
                 let mut commands = examples.lines().filter(|line| line.contains("transom"));
                 assert!(
                     commands.any(|line| line.contains(path)),

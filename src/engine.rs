@@ -7,6 +7,7 @@ mod field_removal;
 pub mod manifest_edits;
 mod mutation;
 pub mod namespace_labels;
+pub mod namespace_selector;
 mod os_inference;
 mod placement;
 mod pod_patch;
@@ -16,7 +17,7 @@ pub mod scheduling;
 pub mod taint_change;
 
 pub use action_reason::action_reason;
-pub use evaluate::{Decision, Evaluation, evaluate, evaluate_as};
+pub use evaluate::{Decision, Evaluation, evaluate, evaluate_as, evaluate_each};
 pub use os_inference::infer_os;
 pub use scheduling::{AdmissionStage, untolerated};
 pub use taint_change::TaintChange;

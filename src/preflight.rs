@@ -322,8 +322,9 @@ fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) 
             all.push(
                 PreflightFinding::act(
                     "the pods' network is not that of the VPC, so the control plane of EKS may not reach pods",
-                    "put Transom on the host network: hostNetwork: true, ports.webhook: 10260, ports.health: 10261 \
-                     (docs/how-to/install.md, The host network)",
+                    "put Transom on the host network: hostNetwork: true, ports.webhook: 10260, ports.health: 10261; \
+                     let the API server reach port 10260 of the nodes, and label Transom's namespace \
+                     pod-security.kubernetes.io/enforce=privileged",
                 )
                 .by(others.iter().map(|name| format!("DaemonSet {name}"))),
             );

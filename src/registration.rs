@@ -101,6 +101,8 @@ pub struct RegistrationOptions {
     pub linux_pods: Option<LabelSelector>,
     /// The namespaces with a default operating system. The API server also sends their pods without evidence.
     pub default_os: Option<LabelSelector>,
+    /// The namespaces with a default node selector. The API server also sends their templates without evidence.
+    pub namespace_selector: Option<LabelSelector>,
     /// The registries that Transom may ask about images. The API server also sends objects without evidence whose images
     /// are there. Empty: no such entries.
     pub image_registries: RegistryPatterns,
@@ -122,6 +124,7 @@ impl Default for RegistrationOptions {
             pod_templates: Vec::new(),
             linux_pods: None,
             default_os: None,
+            namespace_selector: None,
             image_registries: RegistryPatterns::default(),
         }
     }
@@ -308,6 +311,7 @@ impl RegistrationOptions {
             rules: match match_scope {
                 MatchScope::LinuxPods => linux_pods_rules(phase),
                 MatchScope::CustomResources => custom_resource_rules(&self.pod_templates),
+                _ if name == names::NAMESPACE_SELECTOR_VALIDATE => template_rules(),
                 _ => rules(phase),
             },
             only_in,
@@ -327,6 +331,12 @@ impl RegistrationOptions {
         }
         if let Some(selector) = &self.default_os {
             entries.push(entry(default_os, MatchScope::Unsaid, Some(selector)));
+        }
+        // The pods carry the selector when webhooks are called, so that they have a sign; and the API server refuses nothing
+        // of a template that `/mutate` must report first.
+        if let (WebhookPhase::Validate, Some(selector)) = (phase, &self.namespace_selector) {
+            let name = names::NAMESPACE_SELECTOR_VALIDATE;
+            entries.push(entry(name, MatchScope::Unsaid, Some(selector)));
         }
         if let Some(selector) = &self.linux_pods {
             entries.push(entry(linux_pods, MatchScope::LinuxPods, Some(selector)));
@@ -409,7 +419,6 @@ impl RegistrationOptions {
 /// What the entries match: pods, objects with a pod template, and two subresources. Never nodes, leases,
 /// bindings, status, scale or deletions.
 fn rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
-    const WRITTEN: &[&str] = &["CREATE", "UPDATE"];
     let pods = match phase {
         // Nothing that placement sets can be changed on an existing pod.
         WebhookPhase::Mutate => [
@@ -421,7 +430,14 @@ fn rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
             rule("", &["pods/ephemeralcontainers", "pods/resize"], &["UPDATE"]),
         ],
     };
-    let workloads = [
+    pods.into_iter().chain(template_rules()).collect()
+}
+
+const WRITTEN: &[&str] = &["CREATE", "UPDATE"];
+
+/// The objects of Kubernetes with a pod template.
+fn template_rules() -> Vec<RuleWithOperations> {
+    vec![
         rule("", &["replicationcontrollers", "podtemplates"], WRITTEN),
         rule(
             "apps",
@@ -429,8 +445,7 @@ fn rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
             WRITTEN,
         ),
         rule("batch", &["jobs", "cronjobs"], WRITTEN),
-    ];
-    pods.into_iter().chain(workloads).collect()
+    ]
 }
 
 /// What `linux-pods` matches: pods, which placement keeps off Windows nodes, and DaemonSets, whose pods only

@@ -24,7 +24,7 @@ pub use self::plan::{can_move, plan_section, plan_text};
 pub use self::policy_tests::{tests_junit, tests_text};
 pub use self::rules::{explain, rules_json, rules_markdown, rules_schema, rules_text};
 pub use self::scan::{ScanView, scan_json, scan_sarif, scan_text};
-pub use self::text::TextReport;
+pub use self::text::{TextReport, unknown_os_remedy};
 pub use self::yaml::{yaml, yaml_documents};
 
 use std::collections::BTreeMap;
@@ -65,8 +65,7 @@ impl CheckSummary {
         let evaluation = &checked.evaluation;
         self.objects += 1;
         self.windows += usize::from(evaluation.inference.verdict == Verdict::Windows);
-        let is_unknown = evaluation.inference.verdict == Verdict::Unknown && checked.kind.has_pod();
-        self.unknown += usize::from(is_unknown);
+        self.unknown += usize::from(checked.has_unknown_os());
         self.denied += usize::from(evaluation.decision() == Decision::Deny);
         self.not_reviewed += usize::from(checked.not_reviewed.is_some());
         self.findings += evaluation.findings.len();

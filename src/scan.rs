@@ -4,15 +4,19 @@ mod context;
 mod dedup;
 mod evaluate;
 mod nodes;
+mod owner_templates;
 pub mod pods;
 pub mod report;
 mod report_builder;
 mod result;
 
 pub use self::context::{EvalContext, PolicyOverrides};
-pub use self::dedup::{DedupKey, dedup_key};
-pub use self::evaluate::{Evaluated, SkipReason, evaluate_object, evaluate_stored, images_of_stored};
+pub use self::dedup::{DedupKey, dedup_key, dedup_key_of_owned};
+pub use self::evaluate::{
+    Evaluated, SkipReason, evaluate_object, evaluate_owned_pod, evaluate_stored, images_of_stored,
+};
 pub use self::nodes::nodes;
+pub use self::owner_templates::OwnerTemplates;
 pub(crate) use self::report_builder::{KnownDuplicates, MOST_OWNERS};
 pub use self::report_builder::{ReportHeader, Scan};
 pub use self::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult, Uid};

@@ -123,13 +123,15 @@ pub enum Worst {
     Selector,
     /// Tolerations.
     Tolerations,
+    /// A variable of `<`, which the API server writes as six bytes each.
+    Escapes,
     /// A Linux pod, without findings.
     Linux,
 }
 
 impl Worst {
     /// Every kind.
-    pub const ALL: [Worst; 8] = [
+    pub const ALL: [Worst; 9] = [
         Worst::Containers,
         Worst::Injected,
         Worst::Findings,
@@ -137,6 +139,7 @@ impl Worst {
         Worst::Terms,
         Worst::Selector,
         Worst::Tolerations,
+        Worst::Escapes,
         Worst::Linux,
     ];
 
@@ -150,6 +153,7 @@ impl Worst {
             Worst::Terms => "terms",
             Worst::Selector => "selector",
             Worst::Tolerations => "tolerations",
+            Worst::Escapes => "escapes",
             Worst::Linux => "linux",
         }
     }
@@ -191,6 +195,7 @@ impl Worst {
             Worst::Tolerations => {
                 json!({"key": format!("k{index}"), "operator": "Exists", "effect": "NoSchedule"}).to_string()
             }
+            Worst::Escapes => format!("{{\"name\":\"E{index}\",\"value\":\"{}\"}}", "\\u003c".repeat(10_000)),
             Worst::Linux => json!({"name": format!("c{index}"), "image": long(index)}).to_string(),
         }
     }
@@ -252,6 +257,7 @@ impl Worst {
             }
             Worst::Selector => spec["nodeSelector"] = json!({"kubernetes.io/os": "windows", "@": "@items@"}),
             Worst::Tolerations => spec["tolerations"] = json!(["@items@"]),
+            Worst::Escapes => spec["containers"][0]["env"] = json!(["@items@"]),
         }
         let pod = pod
             .to_string()

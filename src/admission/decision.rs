@@ -6,13 +6,13 @@ use jiff::civil::Date;
 
 use super::annotations;
 use super::audit_record::Phase;
-use super::managed_fields::{ManagedFields, injector};
 use super::message::{self, AddedFields, DenialMessage};
 use super::request::Request;
 use super::response::{Denial, ReviewDecision};
 use crate::engine::{Decision, Evaluation};
 use crate::model::edit::Edit;
 use crate::model::json::exists;
+use crate::model::managed_fields::{ManagedFields, injector};
 use crate::model::object::Object;
 use crate::model::os;
 use crate::model::path::Path;

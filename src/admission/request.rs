@@ -3,6 +3,7 @@
 mod head;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -270,7 +271,7 @@ fn request_of<'a, const IN_PLACE: bool>(
 #[serde(rename_all = "camelCase", default)]
 struct ObjectParts<'a> {
     #[serde(borrow)]
-    spec: Option<&'a RawValue>,
+    spec: Option<BTreeMap<Str<'a>, &'a RawValue>>,
     #[serde(borrow)]
     template: Option<&'a RawValue>,
     metadata: Lifetime,
@@ -282,9 +283,18 @@ struct Lifetime {
     deletion_timestamp: crate::model::json_types::IsPresent,
 }
 
+impl ObjectParts<'_> {
+    /// The fields of the spec that an update may not change, as text.
+    fn fixed(&self) -> impl Iterator<Item = (&str, &str)> {
+        let fields = self.spec.iter().flatten();
+        let fields = fields.map(|(key, value)| (key.as_str(), value.get()));
+        fields.filter(|(key, _)| *key != "replicas")
+    }
+}
+
 /// Whether an update cannot introduce anything: the object is being deleted, or its spec is unchanged.
 ///
-/// Specs are compared as bytes: both come from one encoder in one request. Only `replicas` may differ (scaling).
+/// Fields are compared as bytes: both specs come from one encoder in one request. Only `replicas` may differ (scaling).
 pub fn changes_nothing(object: &RawValue, old: Option<&RawValue>) -> bool {
     let Ok(new) = serde_json::from_str::<ObjectParts<'_>>(object.get()) else {
         return false;
@@ -295,27 +305,9 @@ pub fn changes_nothing(object: &RawValue, old: Option<&RawValue>) -> bool {
     let Some(Ok(old)) = old.map(|old| serde_json::from_str::<ObjectParts<'_>>(old.get())) else {
         return false;
     };
-    if new.template.map(RawValue::get) != old.template.map(RawValue::get) {
-        return false;
-    }
-    match (new.spec, old.spec) {
-        (Some(new), Some(old)) => new.get() == old.get() || only_replicas_differ(new, old),
-        (new, old) => new.is_none() && old.is_none(),
-    }
-}
-
-fn only_replicas_differ(new: &RawValue, old: &RawValue) -> bool {
-    type Fields<'a> = std::collections::BTreeMap<Str<'a>, &'a RawValue>;
-    let read = |raw: &'_ RawValue| -> Option<std::collections::BTreeMap<String, String>> {
-        let fields: Fields<'_> = serde_json::from_str(raw.get()).ok()?;
-        let rest = fields.into_iter().filter(|(key, _)| &**key != "replicas");
-        Some(
-            rest.map(|(key, value)| (key.to_string(), value.get().to_owned()))
-                .collect(),
-        )
-    };
-    let (new, old) = (read(new), read(old));
-    new.is_some() && new == old
+    new.template.map(RawValue::get) == old.template.map(RawValue::get)
+        && new.spec.is_some() == old.spec.is_some()
+        && new.fixed().eq(old.fixed())
 }
 
 #[cfg(test)]
@@ -383,8 +375,14 @@ mod tests {
         assert!(same(
             r#"{"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}"#
         ));
-        assert!(!same(
-            r#"{"metadata": {}, "spec": {"replicas": 1, "template": {"spec": {"hostIPC": true}}}}"#
-        ));
+        for changed in [
+            r#"{"metadata": {}, "spec": {"replicas": 1, "template": {"spec": {"hostIPC": true}}}}"#,
+            r#"{"metadata": {}, "spec": {"template": {"spec": {"hostPID": true}}, "paused": true}}"#,
+            r#"{"metadata": {}, "spec": {}}"#,
+            r#"{"metadata": {}, "spec": []}"#,
+            r#"{"metadata": {}}"#,
+        ] {
+            assert!(!same(changed), "{changed}");
+        }
     }
 }

@@ -7,14 +7,14 @@ use super::ReviewAnswer;
 use super::annotations;
 use super::audit_record::{AuditRecord, Phase};
 use super::decision::ReviewContext;
-use super::managed_fields::ManagedFields;
 use super::request::{Request, RequestObject, changes_nothing};
 use super::response::{Denial, ReviewDecision, encode};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
-use crate::engine::{Decision, Evaluation, evaluate, evaluate_as, infer_os, ratchet};
+use crate::engine::{Decision, Evaluation, evaluate, evaluate_as, evaluate_each, infer_os, ratchet};
 use crate::model::debugger;
 use crate::model::facts::{Facts, PodSecurity, SCC_ANNOTATION};
 use crate::model::json_types::SharedList;
+use crate::model::managed_fields::ManagedFields;
 use crate::model::mirror::Witness;
 use crate::model::object::{Body, Editable, Object, ObjectError, ReviewStage};
 use crate::model::os::{EvidenceKind, Inference, Verdict};
@@ -289,7 +289,8 @@ fn evaluate_against_old(
 /// is new. `new`: what the operating system of the new object is.
 ///
 /// Two kinds of updates add evidence to a pod whose other fields nobody can change, and must not be blocked: a debug
-/// container in a running pod, and the selectors that the controller of a queue adds to a gated pod or a suspended Job. For
+/// container in a running pod, and the selectors that the controller of a queue adds to a gated pod, a suspended Job or a
+/// custom resource. For
 /// these, the old object is evaluated with the evidence of the new one. A contradiction of the evidence is a finding of
 /// the update, so it is not assumed of the old object.
 fn evaluate_old(
@@ -300,13 +301,15 @@ fn evaluate_old(
     policy: &Policy,
 ) -> Evaluation {
     let adds_only_evidence = || {
-        adds_debugger(request) || requester::adds_selectors(&request.user_info.username, &policy.controllers)
+        let labels = old.meta.labels.iter().map(|(label, _)| &**label);
+        adds_debugger(request)
+            || requester::adds_selectors(&request.user_info.username, &policy.controllers, labels)
     };
-    if matches!(old.kind, Kind::Pod | Kind::Job)
+    if (matches!(old.kind, Kind::Pod | Kind::Job) || old.kind.is_custom())
         && new.verdict != Verdict::Conflicting
         && adds_only_evidence()
     {
-        evaluate_as(old, new.clone(), facts, policy)
+        evaluate_each(old, facts, policy, |_| new.clone())
     } else {
         evaluate_version(old, request, facts, policy)
     }

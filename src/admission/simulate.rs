@@ -8,12 +8,12 @@ use serde_json::value::RawValue;
 
 use super::audit_record::Phase;
 use super::decision::ReviewContext;
-use super::managed_fields::ManagedFields;
 use super::request::{Request, RequestObject};
 use super::review::{AdmissionContext, evaluate_as_written, parse, policy_for};
 use crate::engine::{Evaluation, action_reason};
 use crate::model::edit::{Edit, to_json_patch};
 use crate::model::json::at;
+use crate::model::managed_fields::ManagedFields;
 use crate::model::object::ObjectError;
 use crate::model::path::Path;
 use crate::model::policy::Policy;

@@ -91,6 +91,13 @@ impl Compiler<'_> {
             image_evidence: spec.evidence.images,
             image_wait: self.image_wait(spec.evidence.image_wait.as_deref()),
             namespace_default_os: spec.evidence.namespace_default_os,
+            pod_node_selector: spec.evidence.pod_node_selector,
+            default_node_selector: spec.evidence.default_node_selector,
+            allowed_tolerations: placement
+                .allowed_tolerations
+                .into_iter()
+                .map(Into::into)
+                .collect(),
             taints: placement.tolerated_taints.iter().map(Taint::from).collect(),
             build_label: placement.build_label,
             runtime_classes: self.runtime_classes(placement.runtime_classes),

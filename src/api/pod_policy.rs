@@ -12,8 +12,10 @@ use crate::engine::namespace_labels::NamespaceOverrides;
 use crate::model::label_selector::LabelSelector;
 use crate::model::node::Taint;
 use crate::model::os::Os;
+use crate::model::pod::Toleration;
 use crate::model::policy::{
     Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
+    PodNodeSelector,
 };
 use crate::model::workload::configured::PodTemplateKind;
 
@@ -169,7 +171,8 @@ pub struct PlacementSpec {
     /// image, if some known node or pool does not), RuntimeClass (by runtimeClasses).
     #[schemars(schema_with = "schema::placement_fields")]
     pub fields: Vec<PlacementField>,
-    /// Taints that placement makes every Windows pod tolerate, in addition to those of known Windows nodes.
+    /// Taints that placement makes Windows pods tolerate, in addition to those of known Windows nodes, unless the
+    /// toleration could make a pod worse off.
     #[schemars(
         length(max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])
@@ -190,6 +193,11 @@ pub struct PlacementSpec {
     /// it the nodeSelector kubernetes.io/os: linux (while placement is applied), Warn warns, Disabled does nothing.
     #[schemars(schema_with = "schema::linux_pods")]
     pub linux_pods: LinuxPods,
+    /// The whitelist in the configuration file of the plug-in PodTolerationRestriction, which Transom cannot read: placement
+    /// adds only tolerations that it allows, in namespaces without a whitelist of their own. Empty: every toleration is
+    /// allowed.
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub allowed_tolerations: Vec<AllowedToleration>,
 }
 
 impl Default for PlacementSpec {
@@ -205,6 +213,7 @@ impl Default for PlacementSpec {
             build_label: BuildLabel::default(),
             runtime_classes: Vec::new(),
             linux_pods: LinuxPods::Disabled,
+            allowed_tolerations: Vec::new(),
         }
     }
 }
@@ -239,6 +248,16 @@ pub struct EvidenceSpec {
     #[serde(rename = "namespaceDefaultOS", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::os")]
     pub namespace_default_os: Option<Os>,
+    /// Whether the API server adds the namespace annotation scheduler.alpha.kubernetes.io/node-selector to pods, which is
+    /// then evidence for their templates too: only where stored pods show it (Detected), always (Enabled) or never
+    /// (Disabled). The API does not show whether the plug-in PodNodeSelector is on.
+    #[schemars(schema_with = "schema::pod_node_selector")]
+    pub pod_node_selector: PodNodeSelector,
+    /// The clusterDefaultNodeSelector of PodNodeSelector's configuration file, which Transom cannot read: labels that the
+    /// API server adds to the nodeSelector of pods in namespaces without the annotation. Not used if podNodeSelector is
+    /// Disabled.
+    #[schemars(schema_with = "schema::labels")]
+    pub default_node_selector: BTreeMap<String, String>,
 }
 
 /// A taint of Windows nodes.
@@ -264,6 +283,40 @@ impl From<&PoolTaint> for Taint {
             key: written.key.clone(),
             value: written.value.clone(),
             effect: written.effect.clone(),
+        }
+    }
+}
+
+/// A toleration that pods may have.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AllowedToleration {
+    /// The key of the taint; unset with the operator Exists: every key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::taint_key")]
+    pub key: Option<String>,
+    /// How the value is compared: Equal or Exists. Unset: Equal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::toleration_operator")]
+    pub operator: Option<String>,
+    /// The value of the taint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::taint_value")]
+    pub value: Option<String>,
+    /// The effect of the taint; unset: every effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::taint_effect")]
+    pub effect: Option<String>,
+}
+
+impl From<AllowedToleration> for Toleration<'static> {
+    fn from(written: AllowedToleration) -> Self {
+        Toleration {
+            key: written.key.map(Into::into),
+            operator: written.operator.map(Into::into),
+            value: written.value.map(Into::into),
+            effect: written.effect.map(Into::into),
+            toleration_seconds: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::model::policy::{
     Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
+    PodNodeSelector,
 };
 
 /// The key of a label or taint, with or without a prefix.
@@ -143,6 +144,31 @@ pub fn build_label(_: &mut SchemaGenerator) -> Schema {
 /// Whether images are evidence.
 pub fn image_evidence(_: &mut SchemaGenerator) -> Schema {
     one_of(&ImageEvidence::ALL.map(ImageEvidence::as_str))
+}
+
+/// Whether the plug-in PodNodeSelector is on.
+pub fn pod_node_selector(_: &mut SchemaGenerator) -> Schema {
+    one_of(&PodNodeSelector::ALL.map(PodNodeSelector::as_str))
+}
+
+/// The key of a taint.
+pub fn taint_key(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "minLength": 1, "maxLength": 316, "pattern": QUALIFIED_NAME})
+}
+
+/// The value of a taint.
+pub fn taint_value(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "maxLength": 63, "pattern": LABEL_VALUE})
+}
+
+/// The effect of a taint.
+pub fn taint_effect(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"])
+}
+
+/// How a toleration compares the value of a taint.
+pub fn toleration_operator(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["Equal", "Exists"])
 }
 
 /// What placement writes.

@@ -16,7 +16,7 @@ const MOST_KEPT: usize = 8;
 /// The inputs of the decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RotationState<'a> {
-    /// The wall clock.
+    /// The time of the API server, which checks the certificate.
     pub(super) now: SystemTime,
     /// The Secret, if it exists.
     pub(super) secret: Option<&'a SecretState>,

@@ -4,7 +4,7 @@
 mod leader;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
@@ -56,7 +56,7 @@ pub struct CertificateTask {
     pub readiness: Readiness,
     /// Counts certificate changes.
     pub metrics: Metrics,
-    /// Records when the API server last answered the watch of the Secret.
+    /// Records when the API server last answered the watch of the Secret, and knows its clock.
     pub freshness: WatchStaleness,
     /// Counts passes and failed requests.
     pub reconcile: Reconcile,
@@ -265,7 +265,7 @@ impl TaskState {
 
     fn situation(&self) -> RotationState<'_> {
         RotationState {
-            now: SystemTime::now(),
+            now: self.task.freshness.server_clock().now(),
             secret: self.stored().map(|stored| &stored.state),
             secret_for: (self.secret.as_ref()).map_or(Duration::ZERO, |seen| seen.since.elapsed()),
             bundles: &self.bundles.value,

@@ -64,7 +64,8 @@ pub struct AuditLogArgs {
     #[arg(long, value_name = "NAME")]
     webhook: Vec<String>,
     /// Also read from the cluster which of the workloads that were denied or would have been are fixed; --fail-on
-    /// then counts only those that are not. docs/how-to/audit.md lists the permissions that it needs
+    /// then counts only those that are not. Needs to get pods and workloads, and to read nodes, namespaces, policies
+    /// and webhook configurations
     #[arg(long)]
     check_cluster: bool,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -201,6 +201,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     // Excerpts of lines, and the edits of `transom fix`.
     let has = |format| targets.iter().any(|target| target.format == format);
     let (shows_text, shows_fixes) = (has(CheckFormat::Text), has(CheckFormat::Sarif));
+    if args.statistics && !shows_text {
+        bail!("only the text output has statistics: add -o text, or remove --statistics");
+    }
     let mut groups = CheckGroup::load(args, shows_text || shows_fixes)?;
     let images = images::look_up(args, &mut groups)?;
     let by_names = groups.iter().filter(|group| !group.asks_registries);

@@ -1,5 +1,6 @@
 //! `transom fix`: changes manifests so that Windows runs them, as a diff, in place, or as a filter.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
 use crate::model::report_schema::of_report;
 use crate::model::text::{count, one_line};
 use crate::process::files::{MANIFEST_BYTES, read_all};
-use crate::render::{JsonNote, write_json};
+use crate::render::{JsonNote, unknown_os_remedy, write_json};
 
 /// Fix manifests: remove fields that Windows ignores, migrate deprecated labels and spellings
 ///
@@ -140,6 +141,8 @@ impl FixSummary {
 struct FixGroup {
     inputs: ManifestGroup,
     fixed: FixedInputs,
+    /// The number of objects whose pods are of unknown operating system.
+    unknown: usize,
 }
 
 /// Notes policies and configurations that use what registries report: fixes follow the names of images.
@@ -201,7 +204,8 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
         })?;
     }
-    match report(&objects, &errors, &notes, has_patches) {
+    let unknown = groups.iter().map(|group| group.unknown).sum();
+    match report(&objects, &errors, &notes, unknown, has_patches) {
         // The reader of standard error has seen enough: that is no reason for another exit status.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
@@ -241,13 +245,20 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
             policies,
             ..
         } = &inputs;
+        let unknown = Cell::new(0);
         let mut fixed = fix(manifests, facts, policies, &scope, |checked| {
-            (!has_stdin || checked.source == "-") && args.inputs.selects(checked)
+            let is_selected = (!has_stdin || checked.source == "-") && args.inputs.selects(checked);
+            unknown.set(unknown.get() + usize::from(is_selected && checked.has_unknown_os()));
+            is_selected
         });
         if args.write {
             write_files(&inputs, &mut fixed);
         }
-        FixGroup { inputs, fixed }
+        FixGroup {
+            inputs,
+            fixed,
+            unknown: unknown.get(),
+        }
     };
     Ok(groups.into_iter().map(fix_group).collect())
 }
@@ -355,12 +366,13 @@ fn patches(objects: &[&FixedObject]) -> Vec<ObjectPatch> {
         .collect()
 }
 
-/// Writes the errors, the notes, what was fixed, and what was not, to standard error. `has_patches`: whether patches for Kustomize were
-/// written.
+/// Writes the errors, the notes, what was fixed, what was not, and how many objects have pods of unknown operating system,
+/// to standard error. `has_patches`: whether patches for Kustomize were written.
 fn report(
     objects: &[&FixedObject],
     errors: &[&UnreadableInput],
     notes: &[&CheckNote],
+    unknown: usize,
     has_patches: bool,
 ) -> io::Result<()> {
     let mut out = io::BufWriter::new(anstream::stderr().lock());
@@ -423,5 +435,13 @@ fn report(
     };
     let (changed, fixed) = (count(changed, "object"), count(fixed, "finding"));
     writeln!(out, "{changed} changed{failed}; {fixed} fixed, {remaining} left")?;
+    if unknown > 0 {
+        let unknown = count(unknown, "object");
+        writeln!(
+            out,
+            "{unknown} of unknown operating system: {}",
+            unknown_os_remedy("fix")
+        )?;
+    }
     out.flush()
 }

@@ -38,7 +38,7 @@ enum GenerateTarget {
     Webhooks(Box<webhooks::WebhooksArgs>),
 }
 
-/// Generate docs/reference/rules.md: every rule of the catalogue
+/// Generate the page about every rule of the catalogue, in Markdown
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom generate rules-doc > docs/reference/rules.md")]

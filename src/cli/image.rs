@@ -13,7 +13,7 @@ use super::{block_on, exit_status};
 use crate::check::Manifests;
 use crate::check::files::read;
 use crate::cluster::client::KubeconfigArgs;
-use crate::cluster::list::{NODES_PATH, for_each_of};
+use crate::cluster::list::{Listing, NODES_PATH, for_each};
 use crate::engine::policy_set::PolicySet;
 use crate::image_report::{ImageReport, ImageReports, ImageStatus, PlatformFilter, SCHEMA};
 use crate::model::facts::Facts;
@@ -151,9 +151,9 @@ fn of_files(paths: &[PathBuf]) -> anyhow::Result<(Vec<Host>, Vec<String>)> {
 async fn of_cluster(connect: &KubeconfigArgs) -> anyhow::Result<Vec<Host>> {
     let connected = connect.connect().await?;
     let mut facts = Facts::new(Facts::KUBERNETES, today());
-    let listed = for_each_of(&connected.client, &[(Kind::Node, NODES_PATH)], |kind, json| {
+    let listed = for_each(&connected.client, Listing::new(NODES_PATH), |json| {
         // A node that does not parse cannot be compared.
-        if let Ok(node) = Object::parse(kind, json, ReviewStage::Stored) {
+        if let Ok(node) = Object::parse(Kind::Node, json, ReviewStage::Stored) {
             facts.learn(&node);
         }
     });

@@ -10,13 +10,14 @@ use kube::Client;
 use super::cluster::ClusterArgs;
 use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs, date};
 use super::registry::{LookupArgs, look_up};
-use super::{block_on, exit_status};
+use super::{READ_RIGHTS, block_on, exit_status};
 use crate::check::files::{policies, read};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
 use crate::cluster::offline::{self, ObjectsInFiles, OfflineOptions};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
+use crate::engine::namespace_selector;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::plan::{NodeInventory, PlanOptions, Planner, TargetBuild, UpgradePlan};
@@ -75,9 +76,6 @@ pub struct PlanArgs {
     look_ups: LookupArgs,
 }
 
-/// What is said to do where a right is missing.
-const RIGHTS: &str = "docs/how-to/plan.md lists the permissions that it needs";
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum PlanFormat {
     Text,
@@ -131,7 +129,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
     }
     // Reports those that are invalid, with their positions.
     manifests.policies_after(0, args.policy.policy.is_none());
-    let mut objects = ObjectsInFiles::default();
+    let mut objects = ObjectsInFiles::new(args.connect.namespace_of_files());
     let unreadable = manifests.visit_cluster(|kind, json| objects.visit(kind, json));
     let mut snapshot = objects.snapshot(args.cluster.facts(args.today.unwrap_or_else(today)));
     let visit = async |planner: &mut Planner<'_>| visit_files(&manifests, planner);
@@ -153,6 +151,7 @@ async fn of_snapshot(
         Some(path) => {
             let of_file = policies(Some(path), Policy::standalone())?;
             of_file.declare(&mut snapshot.facts);
+            namespace_selector::resolve(&mut snapshot.facts, &of_file.set);
             of_file.set
         }
         None => (*snapshot.policies).clone(),
@@ -200,7 +199,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
     let cluster = offline::open(client, options, &mut visit).await;
     let mut cluster = cluster.map_err(anyhow::Error::msg)?;
     let unread = cluster.gaps();
-    errors.extend(unread.map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why)));
+    errors.extend(unread.map(|part| format!("cannot read {}: {}; {READ_RIGHTS}", part.resource, part.why)));
     let visit = async |planner: &mut Planner<'_>| visit_cluster(client, planner).await;
     let (plan, unlisted) = of_snapshot(args, &mut cluster.snapshot, &nodes, visit).await?;
     errors.extend(unlisted);
@@ -220,7 +219,7 @@ async fn visit_cluster(client: &Client, planner: &mut Planner<'_>) -> Vec<String
     let unlisted = unlisted.await;
     errors.extend(unlisted.into_iter().map(|list| {
         let remedy = if list.is_forbidden {
-            format!("; {RIGHTS}")
+            format!("; {READ_RIGHTS}")
         } else {
             String::new()
         };

@@ -10,7 +10,7 @@ use jiff::civil::Date;
 use kube::Client;
 
 use super::options::{FailOn, OutputArgs, date};
-use super::{block_on, exit_status};
+use super::{READ_RIGHTS, block_on, exit_status};
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::environment::{self, AnyNode};
 use crate::cluster::list::UnreadPart;
@@ -23,9 +23,6 @@ use crate::process::today;
 use crate::registration::excluded_by_default;
 use crate::render::write_json;
 use crate::scan::report::ScanGap;
-
-/// What is said to do where a right is missing.
-const RIGHTS: &str = "docs/how-to/preflight.md lists the permissions that it needs";
 
 /// Inspect a cluster before Transom is installed: what would be denied and changed, and the values to install with
 ///
@@ -155,7 +152,7 @@ fn of_list(list: &UnreadPart) -> ScanGap {
         resource: list.resource.clone(),
         reason: list.reason(),
         remedy: Some(if list.is_forbidden {
-            RIGHTS.to_owned()
+            READ_RIGHTS.to_owned()
         } else {
             "run this again".to_owned()
         }),
@@ -166,6 +163,6 @@ fn gap(unread: &UnreadPart) -> ScanGap {
     ScanGap {
         resource: unread.resource.clone(),
         reason: unread.why.clone(),
-        remedy: Some(RIGHTS.to_owned()),
+        remedy: Some(READ_RIGHTS.to_owned()),
     }
 }

@@ -9,6 +9,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use super::node::NodeView;
 use super::revisions::StoredRevision;
 use crate::api::WindowsNodePolicy;
+use crate::model::namespace_selector::StatedSelectors;
 
 /// An annotation that exists only in the cache: why the spec of a node policy cannot be read, for example after a
 /// rollback to this version. Transom then neither sets nor reverts anything for that policy.
@@ -23,6 +24,8 @@ pub struct CachedNamespace {
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`.
     pub tolerations_whitelist: Option<String>,
+    /// What its annotations state about its default node selector.
+    pub stated_selectors: StatedSelectors,
     /// The labels that exclude it, with the writer of each.
     pub left_out_by: Vec<LabelAuthor>,
     /// The annotations with which an injector selects all its pods.
@@ -56,6 +59,8 @@ pub struct ClusterCache {
     pub kubernetes: u32,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
     pub has_scc: bool,
+    /// The default node selector of OpenShift's Scheduler; empty if there is none, or it cannot be read.
+    pub default_node_selector: String,
     /// Whether the API server has GMSACredentialSpecs; `None` if it did not answer.
     pub has_gmsa: Option<bool>,
     /// Only the nodes that are for Windows by their kubelet or by a label, and the nodes that carry anything of
@@ -70,6 +75,9 @@ pub struct ClusterCache {
     pub csi_nodes: BTreeMap<String, Arc<Vec<String>>>,
     /// Namespaces by name.
     pub namespaces: BTreeMap<String, Arc<CachedNamespace>>,
+    /// The namespaces in which stored pods show that the API server adds the selector of
+    /// [`StatedSelectors::plugin`], with that annotation.
+    pub shown_selectors: Arc<BTreeMap<String, String>>,
     /// Stored node policies by name, without managedFields.
     pub node_policies: BTreeMap<String, Arc<WindowsNodePolicy>>,
     /// Stored pod policies by name, as JSON: they are parsed elsewhere.
@@ -87,18 +95,22 @@ impl ClusterCache {
         let ClusterCache {
             kubernetes,
             has_scc,
+            default_node_selector,
             has_gmsa,
             nodes,
             nodes_are_unread,
             runtime_classes,
             csi_nodes,
             namespaces,
+            shown_selectors,
             node_policies,
             pod_policies,
             revisions,
             seen,
         } = self;
         (kubernetes, has_scc, has_gmsa) == (&other.kubernetes, &other.has_scc, &other.has_gmsa)
+            && *default_node_selector == other.default_node_selector
+            && *shown_selectors == other.shown_selectors
             && *nodes_are_unread == other.nodes_are_unread
             && same(nodes, &other.nodes)
             && same(runtime_classes, &other.runtime_classes)

@@ -68,6 +68,11 @@ impl ConnectArgs {
         self.kubeconfig.is_named()
     }
 
+    /// Transom's namespace in files that were exported from a cluster.
+    pub fn namespace_of_files(&self) -> &str {
+        self.transom_namespace.as_deref().unwrap_or(NAMESPACE)
+    }
+
     /// A client for the API server, and Transom's namespace.
     ///
     /// # Errors

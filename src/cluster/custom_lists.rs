@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::Client;
 
 use super::errors::{ApiError, answered};
@@ -34,25 +35,52 @@ impl CustomLists {
             }
         };
         for group in groups {
-            let wanted: Vec<Kind> = (wanted.iter().copied())
+            let mut wanted: Vec<Kind> = (wanted.iter().copied())
                 .filter(|kind| kind.group() == group.name)
                 .collect();
-            let version = group
-                .preferred_version
-                .or_else(|| group.versions.first().cloned());
-            let Some(version) = version.filter(|_| !wanted.is_empty()) else {
-                continue;
-            };
-            match answered(client.list_api_group_resources(&version.group_version)).await {
-                Ok(served) => lists.kinds.extend(wanted.into_iter().filter_map(|kind| {
-                    let resource = (served.resources.iter()).find(|resource| {
-                        resource.kind == kind.as_str() && resource.namespaced && !resource.name.contains('/')
-                    })?;
-                    Some((kind, format!("/apis/{}/{}", version.group_version, resource.name)))
-                })),
-                Err(error) => lists.unknown.push((group.name, error)),
+            // Not every version has every kind: OpenKruise prefers one without its DaemonSet.
+            for version in preferred_first(&group) {
+                if wanted.is_empty() {
+                    break;
+                }
+                match answered(client.list_api_group_resources(version)).await {
+                    Ok(served) => wanted.retain(|kind| {
+                        let path = path_of(*kind, &served);
+                        let is_served = path.is_some();
+                        lists.kinds.extend(path.map(|path| (*kind, path)));
+                        !is_served
+                    }),
+                    Err(error) => {
+                        lists.unknown.push((group.name.clone(), error));
+                        break;
+                    }
+                }
             }
         }
         lists
     }
+}
+
+/// The versions of a group, the preferred one first.
+fn preferred_first(group: &APIGroup) -> impl Iterator<Item = &str> {
+    let preferred = group.preferred_version.iter();
+    let others = group.versions.iter();
+    let others = others.filter(|version| Some(*version) != group.preferred_version.as_ref());
+    let all = preferred.chain(others);
+    all.map(|version| version.group_version.as_str())
+}
+
+/// The path of the list of a kind; `None` if this version of its group does not have it.
+fn path_of(kind: Kind, served: &APIResourceList) -> Option<String> {
+    let mut resources = served.resources.iter();
+    let resource = resources.find(|resource| {
+        resource.kind == kind.as_str() && resource.namespaced && !resource.name.contains('/')
+    })?;
+    Some(format!("/apis/{}/{}", served.group_version, resource.name))
+}
+
+/// Whether objects of a kind are read themselves if these custom resources are listed, so that what their controllers make
+/// need not be evaluated.
+pub fn reads(custom: &[(Kind, String)], kind: Kind) -> bool {
+    !kind.is_custom() || custom.iter().any(|(listed, _)| *listed == kind)
 }

@@ -14,13 +14,14 @@ use super::pool_history::PoolHistory;
 use crate::api::{DeclaredPools, KubeletLabel, Management, TaintMode, WindowsNodePolicy, node_selector};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
 use crate::model::label_selector::LabelSelector;
+use crate::model::namespace_selector::NodeSelector;
 use crate::model::node::{
     BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
 };
 use crate::model::pod::Toleration;
 
 /// The facts of a cache: every Windows node, remembered pools without a node now, and RuntimeClasses. `base` supplies
-/// the namespaces of the cache, the date, the feature gates, and everything that is not watched. `now` decides which
+/// the namespaces of the cache with what decides their node selectors, the date, the feature gates, and everything that is not watched. `now` decides which
 /// nodes have been Ready long enough for what they offer to be trusted.
 pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestamp) -> Facts {
     let mut facts = base.clone();
@@ -182,13 +183,17 @@ impl<'v> NodePolicyEffects<'v> {
 /// The namespaces of a cache, built separately so that they can be shared: there are thousands, and they seldom
 /// change.
 pub fn namespaces(view: &ClusterCache) -> HashMap<String, NamespaceFacts> {
-    let facts = |namespace: &CachedNamespace| NamespaceFacts {
+    let facts = |name: &String, namespace: &CachedNamespace| NamespaceFacts {
         labels: namespace.labels.clone(),
         tolerations_whitelist: namespace.tolerations_whitelist.clone(),
+        stated_selectors: namespace.stated_selectors.clone(),
+        shows_selector: namespace.stated_selectors.plugin.is_some()
+            && view.shown_selectors.get(name) == namespace.stated_selectors.plugin.as_ref(),
+        node_selector: NodeSelector::new(),
         injections: namespace.injections.clone(),
     };
     (view.namespaces.iter())
-        .map(|(name, namespace)| (name.clone(), facts(namespace)))
+        .map(|(name, namespace)| (name.clone(), facts(name, namespace)))
         .collect()
 }
 

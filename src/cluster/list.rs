@@ -133,6 +133,21 @@ impl Listing {
         answered(client.request_text(request)).await
     }
 
+    /// Hands at most so many of the objects to `visit`, as JSON: the first ones, on one page.
+    ///
+    /// # Errors
+    /// The API server refuses, or does not answer with a list.
+    pub async fn first(
+        &self,
+        client: &Client,
+        most: u32,
+        visit: impl FnMut(&str) + Send,
+    ) -> Result<(), ApiError> {
+        let mut pages = Pages::of(self.clone());
+        pages.params.limit = Some(most);
+        pages.next(client, visit).await.map(drop)
+    }
+
     /// The version from which a watch misses nothing that a list shows from now on.
     ///
     /// # Errors
@@ -221,21 +236,6 @@ pub async fn for_each(
             Err(why) => return Err(pages.error(why)),
         }
     }
-}
-
-/// Hands every object of these lists to `visit`, one list after the other.
-///
-/// # Errors
-/// One of the lists cannot be read to its end: nothing can be concluded from what was seen until then.
-pub async fn for_each_of(
-    client: &Client,
-    lists: &[(Kind, &str)],
-    mut visit: impl FnMut(Kind, &str) + Send,
-) -> Result<(), ListError> {
-    for (kind, path) in lists.iter().copied() {
-        for_each(client, Listing::of(kind, path), |json| visit(kind, json)).await?;
-    }
-    Ok(())
 }
 
 /// Hands every object of a list to `visit`, and those that are not what their kind says to `unreadable`, by name.

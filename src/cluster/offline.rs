@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::CSINode;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, ObjectMeta};
 use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +22,7 @@ use super::cache::{CachedNamespace, ClusterCache, PoolHistoryObject};
 use super::errors::{ApiError, answered_within};
 use super::list::{Listing, UnreadPart, for_each_as};
 use super::node::WatchedNode;
+use super::node_selectors;
 use super::pool_history::NODE_POOLS_CONFIG_MAP;
 use super::revisions::StoredRevision;
 use super::snapshot::{Snapshot, SnapshotBuilder};
@@ -117,7 +118,16 @@ pub async fn open(
         visit(Kind::RuntimeClass, json);
         transform::runtime_class(class)
     };
+    let namespaces = reading.namespaces(options.namespaces).await;
+    let shown_selectors = node_selectors::shown(client, &node_selectors::stated(&namespaces)).await;
+    let default_node_selector = if api_groups.has_scc {
+        node_selectors::openshift_default(client).await
+    } else {
+        Ok(String::new())
+    };
     let view = ClusterCache {
+        default_node_selector: default_node_selector.unwrap_or_default(),
+        shown_selectors: Arc::new(shown_selectors),
         kubernetes: minor.unwrap_or(Facts::KUBERNETES),
         has_scc: api_groups.has_scc,
         has_gmsa: api_groups.has_gmsa,
@@ -131,7 +141,7 @@ pub async fn open(
                 transform::csi_node(node)
             })
             .await,
-        namespaces: reading.namespaces(options.namespaces).await,
+        namespaces,
         pod_policies: reading
             .all(
                 "windowspodpolicies",
@@ -176,16 +186,29 @@ pub async fn open(
 }
 
 /// The objects of a cluster in files. They become the same snapshot that [`open`] makes of lists.
-#[derive(Debug, Default)]
-pub struct ObjectsInFiles(ClusterCache);
+#[derive(Debug)]
+pub struct ObjectsInFiles {
+    /// Transom's own namespace.
+    namespace: String,
+    cache: ClusterCache,
+}
 
 impl ObjectsInFiles {
+    /// No objects yet. `namespace`: Transom's own one, from which its stored objects are taken.
+    pub fn new(namespace: &str) -> Self {
+        ObjectsInFiles {
+            namespace: namespace.to_owned(),
+            cache: ClusterCache::default(),
+        }
+    }
+
     /// Takes an object, if its kind is one of those that a snapshot is made of. Of several with one name, the first counts.
     ///
     /// # Errors
     /// If the object does not match its kind.
     pub fn visit(&mut self, kind: &str, json: &str) -> Result<(), String> {
-        let cache = &mut self.0;
+        let cache = &mut self.cache;
+        let is_own = |meta: &ObjectMeta| meta.namespace.as_deref() == Some(&self.namespace);
         match kind {
             "Node" => put(&mut cache.nodes, json, transform::node),
             "RuntimeClass" => put(&mut cache.runtime_classes, json, transform::runtime_class),
@@ -193,10 +216,13 @@ impl ObjectsInFiles {
             "Namespace" => put(&mut cache.namespaces, json, transform::namespace),
             "WindowsPodPolicy" => put(&mut cache.pod_policies, json, transform::pod_policy),
             "WindowsNodePolicy" => put(&mut cache.node_policies, json, transform::node_policy),
-            "ControllerRevision" => put(&mut cache.revisions, json, StoredRevision::of),
+            "ControllerRevision" => put(&mut cache.revisions, json, |revision: ControllerRevision| {
+                let revision = Some(revision).filter(|revision| is_own(&revision.metadata));
+                revision.and_then(StoredRevision::of)
+            }),
             "ConfigMap" => put(&mut cache.seen, json, |map: ConfigMap| {
                 Some(map)
-                    .filter(|map| map.name_any() == NODE_POOLS_CONFIG_MAP)
+                    .filter(|map| is_own(&map.metadata) && map.name_any() == NODE_POOLS_CONFIG_MAP)
                     .and_then(transform::seen)
             }),
             _ => Ok(()),
@@ -205,9 +231,10 @@ impl ObjectsInFiles {
 
     /// The snapshot of these objects. `base`: the facts that files do not contain.
     pub fn snapshot(mut self, base: Facts) -> Snapshot {
-        let cache = &mut self.0;
+        let cache = &mut self.cache;
         (cache.kubernetes, cache.has_scc, cache.has_gmsa) = (base.kubernetes, base.has_scc, base.has_gmsa);
-        SnapshotBuilder::new(base, []).take(&Arc::new(self.0), None, Timestamp::now())
+        (cache.default_node_selector).clone_from(&base.default_node_selector);
+        SnapshotBuilder::new(base, []).take(&Arc::new(self.cache), None, Timestamp::now())
     }
 }
 
@@ -363,5 +390,46 @@ impl ClusterReader<'_> {
 
     fn note(&mut self, resource: &str, why: &ApiError) {
         self.unread.push(UnreadPart::new(resource, why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A stored pool of this name and a revision of this generation, as Transom stores them in a namespace.
+    fn stored(namespace: &str, pool: &str, generation: i64) -> [(&'static str, Value); 2] {
+        let value = json!({"label": format!("agentpool={pool}"), "builds": [{"build": "10.0.20348",
+            "lastSeen": "2999-01-01", "taints": []}]});
+        let map = json!({"metadata": {"name": NODE_POOLS_CONFIG_MAP, "namespace": namespace},
+            "data": {format!("agentpool.{pool}"): value.to_string()}});
+        let revision = json!({"metadata": {"name": "policy-u-1", "namespace": namespace,
+                "labels": {"transom.dev/policy-uid": "u"},
+                "ownerReferences": [{"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "name": "p", "uid": "u"}]},
+            "revision": generation, "data": {}});
+        [("ConfigMap", map), ("ControllerRevision", revision)]
+    }
+
+    #[test]
+    fn pools_and_revisions_are_read_from_transoms_namespace_only() {
+        let of = |namespace: &str| {
+            let mut objects = ObjectsInFiles::new(namespace);
+            let all = [stored("shop", "forged", 7), stored("transom-system", "real", 1)];
+            for (kind, object) in all.into_iter().flatten() {
+                objects.visit(kind, &object.to_string()).unwrap();
+            }
+            let revisions: Vec<i64> = objects.cache.revisions.values().map(|it| it.generation).collect();
+            let snapshot = objects.snapshot(Facts::new(36, date(2026, 6, 1)));
+            let hosts = snapshot.facts.hosts().iter();
+            let pools: Vec<String> = hosts
+                .flat_map(|host| host.labels.get("agentpool").map(str::to_owned))
+                .collect();
+            (pools, revisions)
+        };
+        assert_eq!(of("transom-system"), (vec!["real".to_owned()], vec![1]));
+        assert_eq!(of("elsewhere"), (Vec::new(), Vec::new()));
     }
 }

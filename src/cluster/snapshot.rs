@@ -11,6 +11,7 @@ use super::cache::{ClusterCache, same};
 use super::facts;
 use super::policy_store::{PodPolicies, PolicyState, was_accepted};
 use super::pool_history::PoolHistory;
+use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::{PlacementMode, Policy};
@@ -175,11 +176,15 @@ impl SnapshotBuilder {
         now: Timestamp,
     ) -> Snapshot {
         self.base.today = day_of(now);
-        if !same(&self.last.namespaces, &view.namespaces) {
+        self.base.has_scc = view.has_scc;
+        (self.base.default_node_selector).clone_from(&view.default_node_selector);
+        let policies = Arc::clone(self.policies.set());
+        self.policies.update(&view.pod_policies, &view.revisions);
+        if !Arc::ptr_eq(&policies, self.policies.set()) || !has_same_namespaces(&self.last, view) {
             self.base.namespaces = Arc::new(facts::namespaces(view));
+            namespace_selector::resolve(&mut self.base, self.policies.set());
         }
         self.last = Arc::clone(view);
-        self.policies.update(&view.pod_policies, &view.revisions);
         let pools = PoolHistory::of(&view.seen);
         Snapshot {
             facts: facts::of(view, &pools, &self.base, now),
@@ -192,6 +197,14 @@ impl SnapshotBuilder {
             image_registries: self.image_registries.clone(),
         }
     }
+}
+
+/// Whether two caches have the same namespaces, and the same that decides their default node selectors.
+fn has_same_namespaces(one: &ClusterCache, other: &ClusterCache) -> bool {
+    same(&one.namespaces, &other.namespaces)
+        && one.has_scc == other.has_scc
+        && one.default_node_selector == other.default_node_selector
+        && one.shown_selectors == other.shown_selectors
 }
 
 #[cfg(test)]

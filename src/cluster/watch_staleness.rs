@@ -12,6 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
+use super::server_clock::ServerClock;
 use crate::process::metrics::Metrics;
 
 /// The age at which a watch is logged as stale. An API server need not send anything on a watch of objects that do not
@@ -22,7 +23,10 @@ const LOOK: Duration = Duration::from_secs(15);
 
 /// When each watch was last answered. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct WatchStaleness(Arc<Mutex<BTreeMap<&'static str, WatchContact>>>);
+pub struct WatchStaleness {
+    watches: Arc<Mutex<BTreeMap<&'static str, WatchContact>>>,
+    server_clock: ServerClock,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct WatchContact {
@@ -41,6 +45,11 @@ impl WatchStaleness {
         freshness
     }
 
+    /// The clock of the API server, as its answers to the watches show it.
+    pub fn server_clock(&self) -> &ServerClock {
+        &self.server_clock
+    }
+
     /// A client for the watch of one resource only: every byte of a successful answer shows that the watch works,
     /// including bookmarks, which are not delivered as events.
     pub fn client(&self, client: &Client, resource: &'static str) -> Client {
@@ -52,6 +61,7 @@ impl WatchStaleness {
                 let response = client.send(request).await?;
                 let is_good = response.status().is_success();
                 if is_good {
+                    freshness.server_clock.observe(response.headers());
                     freshness.record_contact(resource);
                 }
                 Ok::<_, kube::Error>(response.map(|body| {
@@ -101,7 +111,7 @@ impl WatchStaleness {
     }
 
     fn watches(&self) -> MutexGuard<'_, BTreeMap<&'static str, WatchContact>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use self::cache_builder::{CacheBuilder, WatchEvent};
 use super::cache::ClusterCache;
 use super::errors::{ApiError, answered};
+use super::node_selectors;
 use super::pool_history::NODE_POOLS_CONFIG_MAP;
 use super::rate_limit::WatchBackoff;
 use super::revisions::{POLICY_UID_LABEL, StoredRevision};
@@ -36,6 +37,8 @@ use crate::process::tasks::{TaskEnded, Tasks};
 const GATHER: Duration = Duration::from_millis(100);
 /// How often the version of the API server is read: it changes during a cluster upgrade.
 const ASK_VERSION: Duration = Duration::from_secs(10 * 60);
+/// How often the pods of namespaces with a default node selector are looked at.
+const ASK_SELECTORS: Duration = Duration::from_secs(5 * 60);
 /// How long the API server may keep a watch open. It need not send anything for that long: without progress notifications
 /// from etcd (before 3.4.25 and 3.5.8, or without `--experimental-watch-progress-notify-interval`) it sends no bookmarks for a
 /// kind that does not change. Its answer to the next request shows that the watch works, before
@@ -146,7 +149,11 @@ pub async fn run(
     watches.add(SEEN, seen, only_seen, transform::seen, in_seen);
 
     let Watches { shared, mut tasks } = watches;
-    tasks.spawn(VERSION, Arc::clone(&shared).follow_version(client));
+    tasks.spawn(VERSION, Arc::clone(&shared).follow_version(client.clone()));
+    tasks.spawn(
+        "node selectors",
+        Arc::clone(&shared).follow_node_selectors(client),
+    );
     tasks.spawn("view", shared.publish(views));
     tasks.ended().await
 }
@@ -336,6 +343,37 @@ impl WatchState {
                 }
             };
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Looks in the namespaces with a default node selector whether their pods show that the API server adds it, and asks
+    /// OpenShift for the default of the cluster. Without the right to do so, nothing is shown.
+    async fn follow_node_selectors(self: Arc<Self>, client: Client) {
+        loop {
+            let (stated, has_scc) = {
+                let building = self.building();
+                let is_read = !building.missing.contains(&NAMESPACES) && !building.missing.contains(&VERSION);
+                let stated = is_read.then(|| node_selectors::stated(&building.view.namespaces));
+                (stated, building.view.has_scc)
+            };
+            let Some(stated) = stated else {
+                tokio::time::sleep(GATHER).await;
+                continue;
+            };
+            let default = if has_scc {
+                node_selectors::openshift_default(&client).await.ok()
+            } else {
+                Some(String::new())
+            };
+            let shown = Arc::new(node_selectors::shown(&client, &stated).await);
+            self.change(|building| {
+                let view = &mut building.view;
+                let default = default.unwrap_or_else(|| view.default_node_selector.clone());
+                let is_same = (&view.shown_selectors, &view.default_node_selector) == (&shown, &default);
+                (view.shown_selectors, view.default_node_selector) = (shown, default);
+                !is_same
+            });
+            tokio::time::sleep(ASK_SELECTORS).await;
         }
     }
 

@@ -176,6 +176,7 @@ impl Cleanup<'_> {
             nodes,
             runtime_classes,
             kept,
+            dangling,
             left,
             failures,
         } = revert_everything(self.client, self.options.revert).await;
@@ -190,7 +191,8 @@ impl Cleanup<'_> {
         };
         let classes = runtime_classes.into_iter();
         let classes = classes.map(|name| format!("RuntimeClass {name} deleted"));
-        self.report.done.extend(nodes.into_iter().chain(classes));
+        let done = nodes.into_iter().chain(classes).chain(dangling);
+        self.report.done.extend(done);
         self.report.kept.extend(kept);
         self.report.left.extend(left);
         self.report.failures.extend(failures);

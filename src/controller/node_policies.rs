@@ -5,7 +5,8 @@
 //!                    ├─ node_state       the nodes of each policy, and which need a write
 //!                    │    └─ nodes/      plan (one node, pure), labels (one row each), ownership, apply
 //!                    ├─ guard            which workloads a taint would affect, evaluated by the engine
-//!                    │    └─ guard/      cache (when to survey again), affected (whether they changed)
+//!                    │    └─ guard/      cache (when to survey again), survey, affected (whether they changed)
+//!                    ├─ pod_references   what templates and pods name, so that it is not removed
 //!                    ├─ runtime_classes  RuntimeClasses: desired, plan, write
 //!                    ├─ events           what was changed, one Event per policy and cause
 //!                    └─ status           conditions of a policy; write
@@ -29,6 +30,7 @@ mod events;
 pub mod guard;
 pub mod node_state;
 pub mod nodes;
+pub mod pod_references;
 pub mod policies;
 mod reconcile;
 pub mod revert;

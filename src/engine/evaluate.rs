@@ -166,14 +166,24 @@ impl Evaluation {
 
 /// Evaluates one object. Pure: the same object, facts and policy give the same evaluation.
 pub fn evaluate(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluation {
+    evaluate_each(subject, facts, policy, |pod| infer_os(pod, facts, policy))
+}
+
+/// Evaluates one object, given what the operating system of each of its pods is.
+pub fn evaluate_each(
+    subject: &Object<'_>,
+    facts: &Facts,
+    policy: &Policy,
+    inference_of: impl Fn(&Object<'_>) -> Inference,
+) -> Evaluation {
     let mut pods = subject.custom_pods.iter().map(|pod| {
         let subject = subject.with_custom_pod(pod);
-        let mut evaluation = evaluate_as(&subject, infer_os(&subject, facts, policy), facts, policy);
+        let mut evaluation = evaluate_as(&subject, inference_of(&subject), facts, policy);
         evaluation.place(|path| pod.place(path));
         evaluation
     });
     let Some(mut evaluation) = pods.next() else {
-        return evaluate_as(subject, infer_os(subject, facts, policy), facts, policy);
+        return evaluate_as(subject, inference_of(subject), facts, policy);
     };
     pods.for_each(|pod| evaluation.add(pod));
     evaluation.findings.sort_by_cached_key(order);

@@ -28,18 +28,22 @@ pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inferen
             evidence: Vec::new(),
         };
     };
-    let mut signs = OsEvidence {
-        spec: subject.spec_path(),
-        evidence: Vec::new(),
-    };
+    let mut signs = OsEvidence::of(subject);
     signs.of_os_name(pod);
-    signs.of_node_selector(pod, facts);
+    signs.of_os_labels(pod);
+    signs.of_namespace_selector(subject, facts);
+    signs.of_pool_labels(pod, facts);
     signs.of_affinity(pod, facts);
     signs.of_runtime_class(pod, facts);
     signs.of_host_process(pod);
     if signs.evidence.is_empty() {
         let by_images = match policy.image_evidence {
-            ImageEvidence::Disabled => ImageSigns::default(),
+            // They are no evidence, but a default does not apply against a Linux image.
+            ImageEvidence::Disabled => ImageSigns {
+                has_linux: policy.namespace_default_os == Some(Os::Windows)
+                    && OsEvidence::of(subject).of_images(subject, pod, facts).has_linux,
+                disagree: false,
+            },
             ImageEvidence::Names | ImageEvidence::Registry => signs.of_images(subject, pod, facts),
         };
         if let Some(os) = subject.stated_os.filter(|_| signs.evidence.is_empty()) {
@@ -92,7 +96,6 @@ fn may_run_on_windows(subject: &Object<'_>, facts: &Facts) -> bool {
 }
 
 /// What the images of a pod show in addition to evidence.
-#[derive(Default)]
 struct ImageSigns {
     /// They contradict each other or what created the pod: no weak evidence applies.
     disagree: bool,
@@ -120,6 +123,14 @@ struct OsEvidence {
 }
 
 impl OsEvidence {
+    /// None yet, of this object.
+    fn of(subject: &Object<'_>) -> Self {
+        OsEvidence {
+            spec: subject.spec_path(),
+            evidence: Vec::new(),
+        }
+    }
+
     fn add(&mut self, kind: EvidenceKind, path: Path, value: impl Into<String>, os: Os) {
         /// Longer than any valid label value. An image name may be longer; its beginning is sufficient.
         const LONGEST: usize = 259;
@@ -145,22 +156,39 @@ impl OsEvidence {
         }
     }
 
-    fn of_node_selector(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
+    fn of_os_labels(&mut self, pod: &PodSpec<'_>) {
         let selector = &pod.node_selector;
-        let path = |signs: &OsEvidence, key: &str| signs.spec.clone().field("nodeSelector").key(key);
         for key in [OS_LABEL, BETA_OS_LABEL] {
             if let Some((value, os)) = selector.get(key).and_then(|v| Some((v, Os::parse_lenient(v)?))) {
-                self.add(EvidenceKind::NodeSelector, path(self, key), &**value, os);
+                self.add(EvidenceKind::NodeSelector, self.selector_path(key), &**value, os);
             }
         }
-        for (key, value) in selector {
+    }
+
+    /// The default node selector of the namespace, which the API server adds to the pods of a template.
+    fn of_namespace_selector(&mut self, subject: &Object<'_>, facts: &Facts) {
+        for (key, value) in facts.node_selector_for(subject).into_iter().flatten() {
+            if let Some(os) = os_of_label(key, value, &facts.pool_labels) {
+                let path = Path::of(&["metadata", "namespace"]);
+                let value = format!("{} (default node selector {key}={value})", subject.namespace);
+                self.add(EvidenceKind::NamespaceNodeSelector, path, value, os);
+            }
+        }
+    }
+
+    fn of_pool_labels(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
+        for (key, value) in &pod.node_selector {
             if **key != *OS_LABEL
                 && **key != *BETA_OS_LABEL
                 && let Some(os) = os_of_label(key, value, &facts.pool_labels)
             {
-                self.add(EvidenceKind::PoolLabel, path(self, key), &**value, os);
+                self.add(EvidenceKind::PoolLabel, self.selector_path(key), &**value, os);
             }
         }
+    }
+
+    fn selector_path(&self, key: &str) -> Path {
+        self.spec.clone().field("nodeSelector").key(key)
     }
 
     fn of_affinity(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
@@ -621,6 +649,13 @@ mod tests {
             };
             let verdict = |facts: &Facts| verdict_of(&[image], &json!({ "spec": spec }), facts, &policy);
             assert_eq!(verdict(&nodes), on_nodes, "{spec} {image}");
+            // That an image is for Linux keeps the default away even if images are no evidence.
+            let no_evidence = Policy {
+                image_evidence: ImageEvidence::Disabled,
+                ..policy.clone()
+            };
+            let without_images = verdict_of(&[image], &json!({ "spec": spec }), &nodes, &no_evidence);
+            assert_eq!(without_images, on_nodes, "images disabled: {spec} {image}");
             assert_eq!(verdict(&with_pool), at_zero, "at zero: {spec} {image}");
             assert_eq!(verdict(&without_windows), no, "without Windows: {spec} {image}");
             // Without a list of nodes, only the image says that the pod is for Linux.

@@ -2,7 +2,7 @@
 //! are active.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Span;
@@ -15,6 +15,7 @@ use crate::model::json_types::Str;
 use crate::model::label_selector::LabelSelector;
 use crate::model::policy::{Exemption, ImageEvidence, Policy};
 use crate::model::string_enum::string_enum;
+use crate::model::workload::configured::ConfiguredKind;
 
 /// An exemption as written in a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -146,6 +147,14 @@ impl PolicySet {
         &self.stored
     }
 
+    /// The custom resources that any stored policy adds to those that are evaluated.
+    pub fn pod_templates(&self) -> BTreeSet<ConfiguredKind> {
+        let policies = self.stored.iter();
+        policies
+            .flat_map(|stored| stored.policy.pod_templates.iter().copied())
+            .collect()
+    }
+
     /// The names of the stored policies that use what registries report of images.
     pub fn using_registries(&self) -> impl Iterator<Item = &str> {
         let policies = self.stored.iter().map(|stored| &stored.policy);
@@ -169,6 +178,11 @@ impl PolicySet {
     pub fn selecting(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
         let mut stored = self.stored.iter().map(Arc::as_ref);
         stored.find(|stored| stored.namespace_selector.selects(labels))
+    }
+
+    /// The policy that applies to a namespace with these labels, before its own labels and exemptions change it.
+    pub fn policy_of(&self, labels: &BTreeMap<String, String>) -> &Policy {
+        &self.selecting(labels).unwrap_or(&self.fallback).policy
     }
 
     /// The Transom labels that have no effect in a namespace with these labels. A label that a policy uses to select

@@ -30,7 +30,7 @@ pub(super) fn images<'s>(
 pub enum AdmissionStage {
     /// Nothing: this is how the controller of a DaemonSet reads its template.
     AsWritten,
-    /// Only their RuntimeClass is merged in.
+    /// Only their RuntimeClass and the default node selector of their namespace are merged in.
     Merged,
     /// Placement runs too, if the policy applies it.
     Placed,
@@ -58,7 +58,7 @@ pub fn constraints<'c>(
         return Some(Constraints::of_daemon_set(pod));
     }
     let class = (pod.runtime_class_name.as_deref()).and_then(|name| facts.runtime_classes.get(name));
-    Some(Constraints::new(pod, class))
+    Some(Constraints::new(pod, class).with_selector(facts.node_selector_for(subject)))
 }
 
 /// Visits the pods of an object as the scheduler sees them: with `Placed`, placement runs on the cluster of `facts`.

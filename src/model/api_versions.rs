@@ -36,8 +36,9 @@ const WORKLOADS: &[Kind] = &[
     Kind::StatefulSet,
 ];
 
-/// Removals: <https://kubernetes.io/docs/reference/using-api/deprecation-guide/>. First releases: the changelogs in
-/// kubernetes/kubernetes, `CHANGELOG/`, and for v1 of CronJob, HorizontalPodAutoscaler and RuntimeClass the same guide.
+/// Removals: <https://kubernetes.io/docs/reference/using-api/deprecation-guide/>. First releases, and removals of alpha
+/// versions: the changelogs in kubernetes/kubernetes, `CHANGELOG/`; for v1 of CronJob, EndpointSlice,
+/// HorizontalPodAutoscaler and RuntimeClass the same guide.
 static VERSIONS: &[ServedVersion] = &[
     served("apps/v1", WORKLOADS, 9, None),
     served("apps/v1beta2", WORKLOADS, 8, Some(16)),
@@ -56,6 +57,12 @@ static VERSIONS: &[ServedVersion] = &[
     served("autoscaling/v1", &[Kind::HorizontalPodAutoscaler], 2, None),
     served("autoscaling/v2", &[Kind::HorizontalPodAutoscaler], 23, None),
     served(
+        "autoscaling/v2alpha1",
+        &[Kind::HorizontalPodAutoscaler],
+        6,
+        Some(8),
+    ),
+    served(
         "autoscaling/v2beta1",
         &[Kind::HorizontalPodAutoscaler],
         8,
@@ -69,6 +76,14 @@ static VERSIONS: &[ServedVersion] = &[
     ),
     served("node.k8s.io/v1", &[Kind::RuntimeClass], 20, None),
     served("node.k8s.io/v1beta1", &[Kind::RuntimeClass], 14, Some(25)),
+    served("node.k8s.io/v1alpha1", &[Kind::RuntimeClass], 12, Some(24)),
+    served("storage.k8s.io/v1", &[Kind::StorageClass], 6, None),
+    served("storage.k8s.io/v1", &[Kind::CsiNode], 17, None),
+    served("storage.k8s.io/v1beta1", &[Kind::StorageClass], 4, Some(22)),
+    served("storage.k8s.io/v1beta1", &[Kind::CsiNode], 14, Some(22)),
+    served("discovery.k8s.io/v1", &[Kind::EndpointSlice], 21, None),
+    served("discovery.k8s.io/v1beta1", &[Kind::EndpointSlice], 17, Some(25)),
+    served("discovery.k8s.io/v1alpha1", &[Kind::EndpointSlice], 16, Some(21)),
 ];
 
 /// Why a release does not serve an API version: lower case, no full stop, with the version to write. `None` if it serves
@@ -144,6 +159,44 @@ mod tests {
                 Kind::RuntimeClass,
                 19,
                 "Kubernetes 1.19 does not serve",
+            ),
+            ("node.k8s.io/v1alpha1", Kind::RuntimeClass, 23, ""),
+            (
+                "node.k8s.io/v1alpha1",
+                Kind::RuntimeClass,
+                24,
+                "Kubernetes 1.24 and later do not serve",
+            ),
+            ("storage.k8s.io/v1beta1", Kind::StorageClass, 21, ""),
+            (
+                "storage.k8s.io/v1beta1",
+                Kind::StorageClass,
+                22,
+                "Kubernetes 1.22 and later do not serve",
+            ),
+            (
+                "storage.k8s.io/v1beta1",
+                Kind::CsiNode,
+                37,
+                "Kubernetes 1.22 and later do not serve storage.k8s.io/v1beta1 CSINode",
+            ),
+            (
+                "discovery.k8s.io/v1beta1",
+                Kind::EndpointSlice,
+                25,
+                "Kubernetes 1.25 and later do not serve",
+            ),
+            (
+                "discovery.k8s.io/v1",
+                Kind::EndpointSlice,
+                20,
+                "Kubernetes 1.20 does not serve discovery.k8s.io/v1 EndpointSlice yet; 1.21 does",
+            ),
+            (
+                "autoscaling/v2alpha1",
+                Kind::HorizontalPodAutoscaler,
+                37,
+                "Kubernetes 1.8 and later do not serve",
             ),
             (
                 "apps/v3",

@@ -13,6 +13,7 @@ use super::feature_gates::FeatureGates;
 use super::image_facts::ImageFacts;
 use super::known_claims::{KnownClaims, ObjectSource, nearness};
 use super::mirror::Witness;
+use super::namespace_selector::{NodeSelector, StatedSelectors};
 use super::node::{Host, PoolLabel, major_minor, shared_labels};
 use super::object::{Body, Object};
 use super::pod::{Container, Toleration};
@@ -134,6 +135,12 @@ pub struct NamespaceFacts {
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`, as written.
     pub tolerations_whitelist: Option<String>,
+    /// What its annotations state about its default node selector.
+    pub stated_selectors: StatedSelectors,
+    /// Whether stored pods show that the API server adds [`StatedSelectors::plugin`] to the pods here.
+    pub shows_selector: bool,
+    /// The default node selector that is in effect: the API server adds it to the pods of its templates.
+    pub node_selector: NodeSelector,
     /// Its annotations that request containers from an injector ([`enables_injection`]); most namespaces have none.
     pub injections: BTreeMap<String, String>,
 }
@@ -171,6 +178,9 @@ impl NamespaceFacts {
                 .annotations
                 .get("scheduler.alpha.kubernetes.io/tolerationsWhitelist")
                 .map(ToString::to_string),
+            stated_selectors: StatedSelectors::of(|key| meta.annotations.get(key).map(ToString::to_string)),
+            shows_selector: false,
+            node_selector: NodeSelector::new(),
             injections: (meta.annotations.iter())
                 .filter(|(key, _)| enables_injection(key))
                 .map(|(key, value)| (key.to_string(), value.to_string()))
@@ -325,6 +335,8 @@ pub struct ClusterFacts {
     pub feature_gates: FeatureGates,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
     pub has_scc: bool,
+    /// The default node selector of OpenShift's Scheduler, for namespaces without one; empty: none.
+    pub default_node_selector: String,
     /// Whether the API server has GMSACredentialSpecs, which the windows-gmsa webhook reads; `None` if unknown.
     pub has_gmsa: Option<bool>,
     /// RuntimeClasses by name.
@@ -404,6 +416,7 @@ impl ClusterFacts {
             today,
             feature_gates: FeatureGates::default(),
             has_scc: false,
+            default_node_selector: String::new(),
             has_gmsa: None,
             runtime_classes: BTreeMap::new(),
             namespaces: Arc::default(),
@@ -540,6 +553,13 @@ impl ClusterFacts {
             }
             _ => {}
         }
+    }
+
+    /// The default node selector that the API server adds to the pods of a template. A pod carries it already.
+    pub fn node_selector_for(&self, subject: &Object<'_>) -> Option<&NodeSelector> {
+        let namespace = self.namespaces.get(&*subject.namespace)?;
+        let is_added = subject.kind != Kind::Pod && !namespace.node_selector.is_empty();
+        is_added.then_some(&namespace.node_selector)
     }
 
     /// Which profile Pod Security enforces in a namespace.

@@ -249,8 +249,10 @@ impl<'a> ImageRef<'a> {
     /// on it. `dotnet/sdk` and `powershell` contain `pwsh.exe`.
     pub fn has_no_powershell(&self) -> bool {
         /// dotnet/dotnet-docker: only src/sdk/*/nanoserver-*/*/Dockerfile installs PowerShell.
-        const DOTNET: [&str; 6] = [
+        const DOTNET: [&str; 8] = [
             "dotnet/aspnet",
+            "dotnet/core/aspnet",
+            "dotnet/core/runtime",
             "dotnet/monitor",
             "dotnet/nightly/aspnet",
             "dotnet/nightly/monitor",
@@ -261,10 +263,9 @@ impl<'a> ImageRef<'a> {
         self.is_on_mcr() && self.is_nano_server() && (is_base || DOTNET.contains(&self.repository))
     }
 
-    /// Whether the Windows variants of the image contain Unix tools such as `cat` and `sleep`.
-    pub fn has_unix_tools(&self) -> bool {
-        let name = self.repository.rsplit('/').next();
-        linux::has_windows_variants(self) && matches!(name, Some("busybox" | "agnhost"))
+    /// Whether the Windows variants of the image contain busybox, with Unix tools such as `cat` and `sleep`.
+    pub fn has_busybox(&self) -> bool {
+        linux::has_busybox(self)
     }
 
     /// Whether the pulled image can change over time: no tag and no digest, or `latest` without a digest.

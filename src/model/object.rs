@@ -204,6 +204,17 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// Hands the object to `visit`, once for each pod that it describes. A custom resource can describe several pods, or
+    /// none.
+    pub fn for_each_pod(&self, mut visit: impl FnMut(&Self)) {
+        if !self.kind.is_custom() {
+            return visit(self);
+        }
+        for pod in &self.custom_pods {
+            visit(&self.with_custom_pod(pod));
+        }
+    }
+
     /// The pod template, if the kind has one.
     pub fn template(&self) -> Option<&Template<'a>> {
         match &self.body {

@@ -34,15 +34,23 @@ impl<'a> ObjectStatus<'a> {
 
     /// Whether this condition has the status `True`.
     pub fn is_true(&self, condition: &str) -> bool {
-        let mut conditions = self.conditions.iter();
-        conditions.any(|it| it.r#type.as_str() == condition && it.status.as_str() == "True")
+        self.has(condition, "True")
     }
 
-    /// Whether it is of a Job or a pod that has ended and never runs again.
+    fn has(&self, condition: &str, status: &str) -> bool {
+        let mut conditions = self.conditions.iter();
+        conditions.any(|it| it.r#type.as_str() == condition && it.status.as_str() == status)
+    }
+
+    /// Whether it is of an object that runs its pods once, and has ended: a Job, a pod, a run of Argo Workflows or Tekton.
     pub fn has_ended(&self, kind: Kind) -> bool {
         match kind {
             Kind::Job => self.is_true("Complete") || self.is_true("Failed"),
             Kind::Pod => matches!(self.phase.as_str(), "Succeeded" | "Failed"),
+            // pkg/apis/workflow/v1alpha1, WorkflowPhase.Completed.
+            Kind::Workflow => matches!(self.phase.as_str(), "Succeeded" | "Failed" | "Error"),
+            // pkg/apis/pipeline/v1, TaskRun.IsDone: the condition is Unknown while it runs.
+            Kind::TaskRun | Kind::PipelineRun => self.is_true("Succeeded") || self.has("Succeeded", "False"),
             _ => false,
         }
     }
@@ -80,6 +88,30 @@ mod tests {
         for phase in ["Pending", "Running", "Unknown"] {
             let json = format!(r#"{{"status": {{"phase": "{phase}"}}}}"#);
             assert_eq!(ended(&json), [false; 3], "{phase}");
+        }
+    }
+
+    #[test]
+    fn workflows_end_with_a_phase_and_runs_of_tekton_with_a_condition() {
+        for (phase, ended) in [
+            ("Running", false),
+            ("Error", true),
+            ("Failed", true),
+            ("Succeeded", true),
+        ] {
+            let json = format!(r#"{{"status": {{"phase": "{phase}"}}}}"#);
+            assert_eq!(
+                ObjectStatus::of(&json).has_ended(Kind::Workflow),
+                ended,
+                "{phase}"
+            );
+        }
+        for (status, ended) in [("Unknown", false), ("True", true), ("False", true)] {
+            let json =
+                format!(r#"{{"status": {{"conditions": [{{"type": "Succeeded", "status": "{status}"}}]}}}}"#);
+            for kind in [Kind::TaskRun, Kind::PipelineRun] {
+                assert_eq!(ObjectStatus::of(&json).has_ended(kind), ended, "{kind} {status}");
+            }
         }
     }
 

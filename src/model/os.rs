@@ -47,6 +47,8 @@ string_enum! {
         OsName = "os-name",
         /// A nodeSelector on `kubernetes.io/os` or its beta form.
         NodeSelector = "node-selector",
+        /// The default node selector of the namespace, which admission adds to the pods of a template.
+        NamespaceNodeSelector = "namespace-node-selector",
         /// A nodeSelector on the build label or on a pool label that means Windows.
         PoolLabel = "pool-label",
         /// Required node affinity in which every term implies one operating system.

@@ -6,8 +6,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::namespace_selector::NodeSelector;
 use super::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
 use super::os::Os;
+use super::pod::Toleration;
 use super::severity::Severity;
 use super::string_enum::string_enum;
 use super::workload::configured::ConfiguredKind;
@@ -180,6 +182,20 @@ string_enum! {
     }
 }
 
+string_enum! {
+    /// Whether the API server's plug-in PodNodeSelector is on, which the API does not show.
+    #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub enum PodNodeSelector {
+        /// In a namespace in which stored pods show it.
+        #[default]
+        Detected = "Detected",
+        /// It is on.
+        Enabled = "Enabled",
+        /// It is off.
+        Disabled = "Disabled",
+    }
+}
+
 /// What placement writes: each part is on or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(clippy::struct_excessive_bools)] // five independent fields of a pod
@@ -325,6 +341,12 @@ pub struct Policy {
     pub image_wait: Duration,
     /// The operating system of pods without evidence.
     pub namespace_default_os: Option<Os>,
+    /// Whether the plug-in PodNodeSelector is on.
+    pub pod_node_selector: PodNodeSelector,
+    /// What the configuration file of PodNodeSelector adds in namespaces without its annotation.
+    pub default_node_selector: NodeSelector,
+    /// The tolerations that PodTolerationRestriction allows in namespaces without a whitelist of their own; empty: all.
+    pub allowed_tolerations: Vec<Toleration<'static>>,
     /// Taints of pools that are scaled to zero: Windows pods tolerate them.
     pub taints: Vec<Taint>,
     /// The label that placement uses for builds.
@@ -362,6 +384,9 @@ impl Policy {
             image_evidence: ImageEvidence::Names,
             image_wait: Duration::ZERO,
             namespace_default_os: None,
+            pod_node_selector: PodNodeSelector::Detected,
+            default_node_selector: NodeSelector::new(),
+            allowed_tolerations: Vec::new(),
             taints: vec![Taint::no_schedule("os", "windows")],
             build_label: BuildLabel::Kubelet,
             runtime_classes: BTreeMap::new(),

@@ -13,10 +13,13 @@ const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
 /// a scheduling gate: Kueue, as its manifests and its chart install it.
 const QUEUES: [&str; 1] = ["system:serviceaccount:kueue-system:kueue-controller-manager"];
 
-/// Whether a user adds node selectors to objects that others wrote, and must not be blocked by what they wrote: a known
-/// account, or a user that the policy lists as a controller.
-pub fn adds_selectors(user: &str, more: &[String]) -> bool {
-    QUEUES.contains(&user) || is_listed(user, more)
+/// How the labels of objects in a queue of Kueue begin.
+const QUEUE_LABELS: &str = "kueue.x-k8s.io/";
+
+/// Whether a user adds node selectors to an object that others wrote, and must not be blocked by what they wrote: the account
+/// of a queue that the object is in by its labels, or a user that the policy lists as a controller.
+pub fn adds_selectors<'l>(user: &str, more: &[String], mut labels: impl Iterator<Item = &'l str>) -> bool {
+    is_listed(user, more) || QUEUES.contains(&user) && labels.any(|label| label.starts_with(QUEUE_LABELS))
 }
 
 fn is_listed(user: &str, more: &[String]) -> bool {

@@ -19,19 +19,10 @@ pub fn root_owner(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
         let prefix = &meta.generate_name;
         return (!prefix.is_empty()).then(|| format!("{kind} {prefix}*"));
     };
-    let known = Kind::of_api_version(&owner.api_version, &owner.kind);
-    let above = match known {
-        Some(Kind::ReplicaSet) if kind == Kind::Pod => {
-            owning_deployment(owner, meta).map(|name| ("Deployment", name))
-        }
-        Some(Kind::Job) if kind == Kind::Pod => {
-            owning_cron_job(&owner.name, today).map(|name| ("CronJob", name))
-        }
-        _ => None,
-    };
-    if let Some((kind, name)) = above {
+    if let Some((kind, name)) = owner_above(kind, meta, today) {
         return Some(format!("{kind} {name}"));
     }
+    let known = Kind::of_api_version(&owner.api_version, &owner.kind);
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     // Kinds of different groups may have the same name.
     let is_own = known.is_some_and(|kind| !kind.is_custom());
@@ -40,6 +31,16 @@ pub fn root_owner(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
     } else {
         format!("{}.{group} {}", owner.kind, owner.name)
     })
+}
+
+/// The owner of the owner of a pod, if the names show it.
+pub fn owner_above<'m>(kind: Kind, meta: &'m Meta<'_>, today: Date) -> Option<(Kind, &'m str)> {
+    let owner = meta.controller().filter(|_| kind == Kind::Pod)?;
+    match Kind::of_api_version(&owner.api_version, &owner.kind) {
+        Some(Kind::ReplicaSet) => owning_deployment(owner, meta).map(|name| (Kind::Deployment, name)),
+        Some(Kind::Job) => owning_cron_job(&owner.name, today).map(|name| (Kind::CronJob, name)),
+        _ => None,
+    }
 }
 
 /// The Deployment of a ReplicaSet: the ReplicaSet's name is that of the Deployment plus the hash, which the pod has as

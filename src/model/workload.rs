@@ -194,7 +194,10 @@ impl Kind {
 
     /// Whether objects of this kind are namespaced.
     pub fn is_namespaced(self) -> bool {
-        !matches!(self, Kind::Node | Kind::PersistentVolume | Kind::RuntimeClass)
+        !matches!(
+            self,
+            Kind::CsiNode | Kind::Node | Kind::PersistentVolume | Kind::RuntimeClass | Kind::StorageClass
+        )
     }
 
     /// Whether objects of this kind have a pod template.

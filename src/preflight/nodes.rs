@@ -31,7 +31,7 @@ pub fn findings(
     if !input.could_list(&["nodes"]) {
         all.push(PreflightFinding::act(
             "not known (not read): nodes, and their builds, taints and labels",
-            "run this again with the permissions in docs/how-to/preflight.md",
+            "run this again with an account that may list nodes",
         ));
         return all;
     }
@@ -152,8 +152,8 @@ fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             bare.len(),
             if bare.len() == 1 { "has" } else { "have" }
         );
-        let remedy = "taint them at their pool; with nodePolicy.spec.taints.mode: Apply Transom sets it, the last step of \
-                    docs/how-to/operations.md";
+        let remedy = "taint them at their pool; or, after policy.spec.mode: Enforce, set nodePolicy.spec.taints.mode: \
+                      Apply, and Transom sets the taint";
         all.push(PreflightFinding::act(text, remedy).by(bare));
     }
     all

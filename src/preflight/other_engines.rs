@@ -32,6 +32,10 @@ enum SpecialSign {
     Platform(&'static str),
     /// Namespaces with Windows workloads enforce a profile.
     PodSecurity,
+    /// Namespaces have the annotation of PodNodeSelector.
+    PluginSelector,
+    /// OpenShift adds a node selector in namespaces.
+    OpenShiftSelector,
     /// Namespaces have a whitelist of tolerations.
     Whitelist,
     /// The ConfigMap of the cluster autoscaler's status exists.
@@ -50,7 +54,7 @@ const NONE: Engine = Engine {
 };
 
 /// The rows, in the order of the page; a test compares them.
-static ENGINES: [Engine; 16] = [
+static ENGINES: [Engine; 18] = [
     Engine {
         who: "Kyverno, `kyverno-policies` chart, profile restricted",
         clash: "it requires `seccompProfile`, `capabilities.drop: [ALL]` and `allowPrivilegeEscalation: false`, which the API server rejects with `spec.os.name: windows`",
@@ -152,9 +156,23 @@ static ENGINES: [Engine; 16] = [
         ..NONE
     },
     Engine {
+        who: "PodNodeSelector",
+        clash: "it adds the node selector of the namespace to pods, and templates do not show it",
+        ends: "`evidence.podNodeSelector: Enabled`, see below",
+        special: SpecialSign::PluginSelector,
+        ..NONE
+    },
+    Engine {
+        who: "OpenShift's default node selectors",
+        clash: "they are added to pods too, and templates do not show them",
+        ends: "`webhooks.defaultNodeSelector` for templates without a sign, see below",
+        special: SpecialSign::OpenShiftSelector,
+        ..NONE
+    },
+    Engine {
         who: "PodTolerationRestriction",
-        clash: "a toleration that is not in a namespace's whitelist causes an error 500 for the user",
-        ends: "Transom reads the whitelist annotation, and adds only listed tolerations",
+        clash: "a toleration that is not in the whitelist of the namespace, or of the cluster, causes an error 500 for the user",
+        ends: "Transom reads the annotation of the namespace, and adds only listed tolerations; name the whitelist of the plug-in's configuration file in `placement.allowedTolerations`",
         special: SpecialSign::Whitelist,
         is_settled: true,
         ..NONE
@@ -170,7 +188,7 @@ static ENGINES: [Engine; 16] = [
     Engine {
         who: "Argo CD, Flux",
         clash: "they report a difference in `caBundle`",
-        ends: "`ignoreDifferences` as in install.md",
+        ends: "`ignoreDifferences` of `caBundle`",
         groups: &["kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"],
         named: &[("argoproj.io/applications", &["*"])],
         ..NONE
@@ -232,6 +250,18 @@ impl Engine {
                     (profile != "privileged").then(|| format!("namespace {name} enforces {profile}"))
                 })
                 .collect(),
+            SpecialSign::PluginSelector => namespaces()
+                .filter(|(_, namespace)| namespace.stated_selectors.plugin.is_some())
+                .map(|(name, _)| format!("namespace {name}"))
+                .collect(),
+            SpecialSign::OpenShiftSelector if input.snapshot.view.has_scc => namespaces()
+                .filter(|(_, namespace)| {
+                    let stated = &namespace.stated_selectors.openshift;
+                    stated.as_ref().is_some_and(|selector| !selector.is_empty())
+                })
+                .map(|(name, _)| format!("namespace {name}"))
+                .collect(),
+            SpecialSign::OpenShiftSelector => Vec::new(),
             SpecialSign::Whitelist => namespaces()
                 .filter(|(_, namespace)| namespace.tolerations_whitelist.is_some())
                 .map(|(name, _)| format!("namespace {name}"))

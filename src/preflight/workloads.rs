@@ -21,8 +21,8 @@ use crate::model::text::{count, list};
 use crate::model::workload::Kind;
 use crate::scan::report::ScanGap;
 use crate::scan::{
-    EvalContext, Evaluated, KnownDuplicates, MOST_OWNERS, OwnerOutcome, OwnerResult, evaluate_object,
-    evaluate_stored,
+    EvalContext, Evaluated, KnownDuplicates, MOST_OWNERS, OwnerOutcome, OwnerResult, OwnerTemplates,
+    evaluate_object, evaluate_owned_pod, evaluate_stored,
 };
 
 /// How many unreadable objects are listed by name.
@@ -73,6 +73,7 @@ pub struct WorkloadFindings<'w> {
     denied_only_for_ignored_fields: usize,
     softened_patched: usize,
     duplicates: KnownDuplicates,
+    templates: OwnerTemplates,
     /// The workload kinds that could not be listed, as in `deployments`.
     pub not_listed: BTreeSet<String>,
     /// How many workloads would have their pods patched.
@@ -133,6 +134,7 @@ impl<'w> WorkloadFindings<'w> {
             denied_only_for_ignored_fields: 0,
             softened_patched: 0,
             duplicates: KnownDuplicates::default(),
+            templates: OwnerTemplates::default(),
             not_listed: BTreeSet::new(),
             patched: 0,
             fields: BTreeMap::new(),
@@ -151,10 +153,19 @@ impl<'w> WorkloadFindings<'w> {
             Ok(subject) => subject,
             Err(error) => return self.unread(kind, json, &error.to_string()),
         };
-        if self.duplicates.is_seen(&subject) {
-            return;
-        }
-        match evaluate_object(&self.deny, &subject, json) {
+        self.templates.record(&self.deny, &subject);
+        let evaluated = if self.templates.is_only_pod_windows(&self.deny, &subject) {
+            if self.duplicates.is_seen_of_owner(&subject) {
+                return;
+            }
+            evaluate_owned_pod(&self.deny, &subject, json)
+        } else {
+            if self.duplicates.is_seen(&subject) {
+                return;
+            }
+            evaluate_object(&self.deny, &subject, json)
+        };
+        match evaluated {
             Ok(Evaluated::Owner(owner_result)) => self.record_result(&subject, json, &owner_result),
             Ok(_) => {}
             Err(error) => self.unread(kind, json, &error.to_string()),
@@ -243,7 +254,12 @@ impl<'w> WorkloadFindings<'w> {
                 .or_default() += 1;
         }
         if owner_result.outcome == OwnerOutcome::Denied {
-            let is_only_ignored_fields = match evaluate_object(&self.warn, subject, json) {
+            let evaluate = if owner_result.is_added_evidence {
+                evaluate_owned_pod
+            } else {
+                evaluate_object
+            };
+            let is_only_ignored_fields = match evaluate(&self.warn, subject, json) {
                 Ok(Evaluated::Owner(warned)) if warned.outcome != OwnerOutcome::Denied => {
                     let patches = patches_of_pods(&self.warn, kind, json, &warned);
                     self.softened_patched += usize::from(!patches.is_empty());
@@ -256,10 +272,17 @@ impl<'w> WorkloadFindings<'w> {
                 self.more_denied += 1;
                 return;
             }
+            // A pod that stands for its owner is named by it: that is what must be fixed.
+            let for_owner = (owner_result.owner.as_ref()).filter(|_| owner_result.is_added_evidence);
+            let for_owner = for_owner.and_then(|owner| {
+                let kind = Kind::of_api_version(&owner.api_version, &owner.kind)?;
+                Some((kind, &owner.name))
+            });
+            let (kind, name) = for_owner.unwrap_or((kind, &owner_result.name));
             self.denied.push(DeniedWorkload {
                 namespace: owner_result.namespace.clone(),
                 kind: kind.as_str(),
-                name: owner_result.name.clone(),
+                name: name.clone(),
                 rules: owner_result.denied_by(),
                 is_only_ignored_fields,
             });
@@ -309,8 +332,7 @@ impl<'w> WorkloadFindings<'w> {
         let mut all = Vec::new();
         if !self.not_listed.is_empty() {
             let text = format!("not known (not read): {}", list(&self.not_listed, 2 * MOST));
-            let remedy =
-                "run this again with the permissions in docs/how-to/preflight.md before anything is enforced";
+            let remedy = "run this again with an account that may list them, before anything is enforced";
             all.push(PreflightFinding::act(text, remedy));
         }
         if self.windows == 0 && self.denied.is_empty() {
@@ -381,7 +403,7 @@ impl<'w> WorkloadFindings<'w> {
                 list(rules, 2 * MOST),
                 list(namespaces, 2 * MOST)
             ),
-            "install with policy.spec.mode: Audit, fix them (transom explain RULE), and continue with Enforce (docs/how-to/operations.md)",
+            "install with policy.spec.mode: Audit, fix them (transom explain RULE), then set policy.spec.mode: Enforce",
         )
         .by(self.denied.iter().map(DeniedWorkload::title));
         PreflightFinding {

@@ -15,7 +15,9 @@ use super::names;
 use crate::engine::policy_set::StoredPolicy;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::node::{PoolLabel, PoolLabelValue};
-use crate::model::policy::{Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, Policy};
+use crate::model::policy::{
+    Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, PodNodeSelector, Policy,
+};
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::model::text::list;
 use crate::model::workload::configured::ConfiguredKind;
@@ -138,11 +140,18 @@ pub struct CoverageGap {
     pub message: String,
 }
 
-/// An entry that is registered only on request, in both phases.
+/// An entry that is registered only on request.
 struct OptionalEntry {
-    names: [&'static str; 2],
+    /// In `/mutate`, if it is registered there too.
+    of_mutate: Option<&'static str>,
+    /// In `/validate`.
+    of_validate: &'static str,
     /// The policy field and its value.
     setting: String,
+    /// What the setting has no effect on without the entry; empty: on anything.
+    without: &'static str,
+    /// Whether it is for every namespace of the policy.
+    is_for_all: bool,
     value: &'static str,
     flag: &'static str,
 }
@@ -230,18 +239,22 @@ impl Configurations {
         counts_in: impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)>,
     ) -> Option<CoverageGap> {
         let OptionalEntry {
-            names: [of_mutate, of_validate],
+            of_mutate,
+            of_validate,
             setting,
+            without,
+            is_for_all,
             value,
             flag,
         } = entry;
-        let entries = [
-            (self.mutating.entry(of_mutate), self.mutating.entry(names::MUTATE)),
-            (
-                self.validating.entry(of_validate),
-                self.validating.entry(names::VALIDATE),
-            ),
-        ];
+        let of_validate = (&self.validating, *of_validate, names::VALIDATE);
+        let of_mutate = of_mutate.map(|name| (&self.mutating, name, names::MUTATE));
+        let phases: Vec<_> = of_mutate.into_iter().chain([of_validate]).collect();
+        let named: Vec<&str> = phases.iter().map(|(_, name, _)| *name).collect();
+        let entries = phases
+            .iter()
+            .map(|(configuration, name, sign)| (configuration.entry(name), configuration.entry(sign)));
+        let entries: Vec<_> = entries.collect();
         let remedy = |selector: &LabelSelector| {
             format!(
                 "set the chart's {value}: {}, or add to transom generate webhooks: {flag} \'{}\'",
@@ -253,10 +266,14 @@ impl Configurations {
             return Some(CoverageGap {
                 reason: "WebhookEntryMissing",
                 message: format!(
-                    "{setting} has no effect: the webhook configurations lack the entry {of_mutate} or {of_validate}; {}",
+                    "{setting} has no effect{without}: the webhook configurations lack the entry {}; {}",
+                    named.join(" or "),
                     remedy(selector)
                 ),
             });
+        }
+        if !is_for_all {
+            return None;
         }
         // Namespaces that the entry for any evidence excludes are excluded on purpose.
         let is_called = |labels| {
@@ -274,8 +291,9 @@ impl Configurations {
         (!left_out.is_empty()).then(|| CoverageGap {
             reason: "NamespacesNotSelected",
             message: format!(
-                "{setting} has no effect in {}: {of_mutate} and {of_validate} do not both select them; {}",
+                "{setting} has no effect in {}: {} do not both select them; {}",
                 list(&left_out, NAMED),
+                named.join(" and "),
                 remedy(&LabelSelector::default())
             ),
         })
@@ -360,7 +378,10 @@ fn optional(policy: &Policy) -> Vec<OptionalEntry> {
     let mut entries = Vec::new();
     if policy.linux_pods != LinuxPods::Disabled {
         entries.push(OptionalEntry {
-            names: [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE],
+            of_mutate: Some(names::LINUX_PODS_MUTATE),
+            of_validate: names::LINUX_PODS_VALIDATE,
+            without: "",
+            is_for_all: true,
             setting: format!("placement.linuxPods: {}", policy.linux_pods),
             value: "webhooks.linuxPods",
             flag: "--linux-pods-selector",
@@ -368,10 +389,29 @@ fn optional(policy: &Policy) -> Vec<OptionalEntry> {
     }
     if let Some(os) = policy.namespace_default_os {
         entries.push(OptionalEntry {
-            names: [names::DEFAULT_OS_MUTATE, names::DEFAULT_OS_VALIDATE],
+            of_mutate: Some(names::DEFAULT_OS_MUTATE),
+            of_validate: names::DEFAULT_OS_VALIDATE,
+            without: "",
+            is_for_all: true,
             setting: format!("evidence.namespaceDefaultOS: {os:?}"),
             value: "webhooks.defaultOS",
             flag: "--default-os-selector",
+        });
+    }
+    let setting = if policy.pod_node_selector == PodNodeSelector::Enabled {
+        Some("evidence.podNodeSelector: Enabled")
+    } else {
+        (!policy.default_node_selector.is_empty()).then_some("evidence.defaultNodeSelector")
+    };
+    if let Some(setting) = setting {
+        entries.push(OptionalEntry {
+            of_mutate: None,
+            of_validate: names::NAMESPACE_SELECTOR_VALIDATE,
+            setting: setting.to_owned(),
+            without: " on templates without a sign of Windows",
+            is_for_all: false,
+            value: "webhooks.defaultNodeSelector",
+            flag: "--node-selector-namespaces",
         });
     }
     entries

@@ -15,6 +15,8 @@ pub const CERTAIN_VALIDATE: &str = "certain.validate.transom.dev";
 pub const VALIDATE: &str = "validate.transom.dev";
 /// `/validate`: namespaces with a default operating system.
 pub const DEFAULT_OS_VALIDATE: &str = "default-os.validate.transom.dev";
+/// `/validate`: templates without evidence in namespaces with a default node selector.
+pub const NAMESPACE_SELECTOR_VALIDATE: &str = "namespace-selector.validate.transom.dev";
 /// `/validate`: Linux pods that could be scheduled on Windows nodes.
 pub const LINUX_PODS_VALIDATE: &str = "linux-pods.validate.transom.dev";
 /// `/validate`: objects without evidence of an operating system whose image is on a listed registry.
@@ -24,7 +26,7 @@ pub const IMAGES_VALIDATE: &str = "images.validate.transom.dev";
 pub const CUSTOM_RESOURCES_VALIDATE: &str = "custom-resources.validate.transom.dev";
 
 /// Every name, those of `/mutate` first.
-pub const ALL: [&str; 10] = [
+pub const ALL: [&str; 11] = [
     MUTATE,
     DEFAULT_OS_MUTATE,
     LINUX_PODS_MUTATE,
@@ -33,6 +35,7 @@ pub const ALL: [&str; 10] = [
     VALIDATE,
     CUSTOM_RESOURCES_VALIDATE,
     DEFAULT_OS_VALIDATE,
+    NAMESPACE_SELECTOR_VALIDATE,
     LINUX_PODS_VALIDATE,
     IMAGES_VALIDATE,
 ];

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! reviews ──────────┐                                    ┌─ cache (bounded, in memory)
-//!                   ├─ ImageService::known ─ ServiceState ┼─ queue (namespaces in turn, single flight)
-//! stored workloads ─┘                                    └─ registries (circuit breaker, rate, slots)
+//!                   ├─ ImageService::known ─ ServiceState ┼─ queue (namespaces in turn, single flight, rate)
+//! stored workloads ─┘                                    └─ registries (circuit breaker, slots)
 //!                                        run ─ RegistryClient
 //! ```
 //!
@@ -29,11 +29,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use self::cache::{Due, ImageCache, LookupOrigin};
+use self::cache::{Due, LookupOrigin};
 use self::key::{ImageKey, registry_of};
 use self::metrics::LookupMetrics;
 use self::queue::Job;
-use self::state::{Dropped, Finished, LookupOutcome, Next, ServiceState};
+use self::state::{Dropped, Finished, LookupEnd, LookupOutcome, ServiceState};
 use super::{Keychain, RegistryClient};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
@@ -44,8 +44,6 @@ use crate::process::metrics::Metrics;
 pub use self::key::Access;
 pub use self::state::UnreachableRegistry;
 
-/// After how long a look-up is not waited for any more: the reviews of one object wait for it once.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// The maximum number of images that are looked up for one object; more containers are rare, and only named ones.
 const IMAGES_OF_OBJECT: usize = 64;
 /// How long a registry must be unreachable before it is reported: a restart takes less.
@@ -117,8 +115,8 @@ impl ImageService {
             client,
             credentials: Box::new(credentials),
             metrics: LookupMetrics::new(metrics, &registries),
+            state: Mutex::new(ServiceState::new(registries.clone())),
             registries,
-            state: Mutex::new(ServiceState::new()),
             queued: Notify::new(),
             unreachable: watch::channel(Vec::new()).0,
             recoveries: watch::channel(0).0,
@@ -129,35 +127,23 @@ impl ImageService {
     /// What is known now of the images of a review. What is not known, or will expire, is queued. Takes a short lock
     /// and never waits.
     pub fn known(&self, request: &PodImages) -> KnownImages {
-        let now = Instant::now();
         let mut known = KnownImages::default();
-        let (mut waits, mut dropped) = (Vec::new(), Vec::new());
-        let mut oldest = Duration::ZERO;
-        let mut is_queued = false;
-        let keys = self.keys(request);
-        let mut state = self.state();
-        for (text, key, registry) in keys {
-            let recalled = state.cache.recall(&key, LookupOrigin::Review, now);
-            if recalled.due != Due::No {
-                match state.request(&key, &registry, &request.namespace, LookupOrigin::Review, now) {
-                    Ok(()) => is_queued = true,
-                    Err(why) => dropped.push(why),
-                }
-            }
-            if recalled.due == Due::Now {
-                waits.extend(state.done(&key, PATIENCE, now));
-            }
+        let (mut ends, mut oldest) = (Vec::new(), Duration::ZERO);
+        self.for_each_image(request, |state, text, job| {
+            let recalled = state.cache.recall(&job.key, LookupOrigin::Review, job.due);
             if let Some(facts) = recalled.facts {
                 oldest = oldest.max(recalled.age);
                 known.images.insert(text.to_owned(), facts);
             }
-        }
-        drop(state);
-        self.noted(is_queued, &dropped);
-        self.0.metrics.served(oldest, now);
-        if !waits.is_empty() {
-            let ends = waits.into_iter().map(|mut done| async move {
-                let _ = done.changed().await;
+            if recalled.due != Due::No {
+                let end = self.request(state, job).ok().flatten();
+                ends.extend(end.filter(|_| recalled.due == Due::Now));
+            }
+        });
+        self.0.metrics.served(oldest, Instant::now());
+        if !ends.is_empty() {
+            let ends = ends.into_iter().map(|mut end: LookupEnd| async move {
+                let _ = end.changed().await;
             });
             known.pending = Some(Box::pin(join_all(ends).map(|_| ())));
         }
@@ -178,16 +164,10 @@ impl ImageService {
 
     fn recall(&self, request: &PodImages, origin: LookupOrigin) -> HashMap<String, Arc<ImageFacts>> {
         let mut facts = HashMap::new();
-        if request.references.is_empty() {
-            return facts;
-        }
-        let now = Instant::now();
-        let keys = self.keys(request);
-        let mut state = self.state();
-        for (text, key, _) in keys {
-            let recalled = state.cache.recall(&key, origin, now);
+        self.for_each_image(request, |state, text, job| {
+            let recalled = state.cache.recall(&job.key, origin, job.due);
             facts.extend(recalled.facts.map(|found| (text.to_owned(), found)));
-        }
+        });
         facts
     }
 
@@ -195,41 +175,43 @@ impl ImageService {
     pub fn refresh_tags(&self, request: &PodImages) {
         /// Answers newer than this are not looked up again.
         const MIN_AGE: Duration = Duration::from_secs(15);
-        self.queue(request, LookupOrigin::Review, |cache, key, now| {
-            cache.expire_tag(key, MIN_AGE, now)
+        self.for_each_image(request, |state, _, job| {
+            if state.cache.expire_tag(&job.key, MIN_AGE, job.due) {
+                // What is dropped is counted, and requested again by the next review.
+                let _ = self.request(state, job);
+            }
         });
     }
 
     /// Queues the look-ups that a stored workload needs. Returns whether all images are known or queued.
     pub fn prepare(&self, request: &PodImages) -> bool {
-        self.queue(request, LookupOrigin::Stored, |cache, key, now| {
-            cache.recall(key, LookupOrigin::Stored, now).due != Due::No
-        })
+        let mut is_complete = true;
+        self.for_each_image(request, |state, _, job| {
+            let recalled = state.cache.recall(&job.key, LookupOrigin::Stored, job.due);
+            is_complete &= recalled.due == Due::No || self.request(state, job).is_ok();
+        });
+        is_complete
     }
 
-    /// Queues the look-ups of a request that are due. Returns whether none of them was dropped.
-    fn queue(
-        &self,
-        request: &PodImages,
-        origin: LookupOrigin,
-        is_due: impl Fn(&mut ImageCache, &ImageKey, Instant) -> bool,
-    ) -> bool {
-        let now = Instant::now();
-        let (mut is_queued, mut dropped) = (false, Vec::new());
-        let keys = self.keys(request);
-        let mut state = self.state();
-        for (_, key, registry) in keys {
-            if !is_due(&mut state.cache, &key, now) {
-                continue;
-            }
-            match state.request(&key, &registry, &request.namespace, origin, now) {
-                Ok(()) => is_queued = true,
-                Err(why) => dropped.push(why),
-            }
+    /// Calls `visit` with a look-up of each image of a request that is in a listed registry, while the state is locked.
+    fn for_each_image(&self, request: &PodImages, mut visit: impl FnMut(&mut ServiceState, &str, Job)) {
+        let jobs = self.jobs(request);
+        if jobs.is_empty() {
+            return;
         }
-        drop(state);
-        self.noted(is_queued, &dropped);
-        dropped.is_empty()
+        let mut state = self.state();
+        for (text, job) in jobs {
+            visit(&mut state, text, job);
+        }
+    }
+
+    fn request(&self, state: &mut ServiceState, job: Job) -> Result<Option<LookupEnd>, Dropped> {
+        let requested = state.request(job);
+        match &requested {
+            Ok(_) => self.0.queued.notify_one(),
+            Err(why) => self.0.metrics.dropped(*why),
+        }
+        requested
     }
 
     /// Transom's own credentials have changed: all answers are looked up again, and used until then.
@@ -264,10 +246,10 @@ impl ImageService {
             key: ImageKey::of(&image, Access::Shared),
             registry: registry_of(&image).into(),
             namespace: "shop".into(),
-            since: Instant::now(),
+            due: Instant::now(),
         };
         let outcome = LookupOutcome::Answered(facts);
-        let finished = self.state().finish(&job, outcome, Instant::now());
+        let finished = self.state().finish(&job, outcome, Duration::ZERO, job.due);
         self.announce(&job, finished);
     }
 
@@ -279,11 +261,11 @@ impl ImageService {
             let now = Instant::now();
             let next = self.state().next(now);
             let until = match next {
-                Next::Start(job) => {
+                Ok(job) => {
                     running.spawn(self.clone().complete(job));
                     continue;
                 }
-                Next::Wait(at) => at.unwrap_or(now + REPORT),
+                Err(at) => at.unwrap_or(now + REPORT),
             };
             tokio::select! {
                 () = self.0.queued.notified() => (),
@@ -303,12 +285,9 @@ impl ImageService {
             is_refused: false,
         });
         let now = Instant::now();
-        let pattern = self.0.metrics.pattern(&job.registry);
-        self.0.metrics.looked_up(pattern, &outcome, now - began);
-        if let Some(why) = outcome.failure() {
-            self.0.metrics.log(pattern, &job.registry, why, now);
-        }
-        let finished = self.state().finish(&job, outcome, now);
+        let took = now - began;
+        self.0.metrics.looked_up(&job.registry, &outcome, took, now);
+        let finished = self.state().finish(&job, outcome, took, now);
         self.announce(&job, finished);
     }
 
@@ -335,58 +314,39 @@ impl ImageService {
     /// Updates the gauges and the state that a condition shows.
     fn report(&self) {
         let now = Instant::now();
-        let is_named = |registry: &str| {
-            let mut patterns = self.0.registries.iter();
-            patterns.any(|pattern| !pattern.host().contains('*') && pattern.matches(registry))
-        };
         let (unreachable, gauges) = {
             let state = self.state();
             let gauges = (state.cache.len(), state.cache.bytes(), state.queued());
-            (state.unreachable(UNREACHABLE, is_named, now), gauges)
+            (state.unreachable(UNREACHABLE, now), gauges)
         };
         self.0.metrics.show(gauges, &unreachable, now);
         self.0.unreachable.send_if_modified(|shown| {
-            let names = |list: &[UnreachableRegistry]| {
-                let named = list
-                    .iter()
-                    .map(|it| (Arc::clone(&it.registry), it.message.clone()));
-                named.collect::<Vec<_>>()
-            };
-            let differs = names(shown) != names(&unreachable);
-            if differs {
-                *shown = unreachable;
-            }
+            let differs = *shown != unreachable;
+            *shown = unreachable;
             differs
         });
     }
 
-    /// The keys of the images of a request that are in listed registries, each once.
-    fn keys<'r>(&self, request: &'r PodImages) -> Vec<(&'r str, ImageKey, String)> {
+    /// The look-ups of the images of a request that are in listed registries, each once, with the image as written.
+    fn jobs<'r>(&self, request: &'r PodImages) -> Vec<(&'r str, Job)> {
         let access = self.0.credentials.access(request);
+        let namespace: Arc<str> = request.namespace.as_str().into();
+        let due = Instant::now();
         let mut seen = HashSet::new();
-        let mut keys = Vec::new();
-        for text in &request.references {
-            if keys.len() >= IMAGES_OF_OBJECT || !seen.insert(text) {
-                continue;
-            }
-            let Ok(image) = ImageRef::parse(text) else {
-                continue;
-            };
-            if self.0.registries.matches(image.registry) {
-                let key = ImageKey::of(&image, access.clone());
-                keys.push((text.as_str(), key, registry_of(&image)));
-            }
-        }
-        keys
-    }
-
-    fn noted(&self, is_queued: bool, dropped: &[Dropped]) {
-        if is_queued {
-            self.0.queued.notify_one();
-        }
-        for why in dropped {
-            self.0.metrics.dropped(*why);
-        }
+        let images = request.references.iter().filter_map(|text| {
+            let image = ImageRef::parse(text).ok()?;
+            let is_wanted = self.0.registries.matches(image.registry) && seen.insert(text);
+            is_wanted.then(|| {
+                let job = Job {
+                    key: ImageKey::of(&image, access.clone()),
+                    registry: registry_of(&image).into(),
+                    namespace: Arc::clone(&namespace),
+                    due,
+                };
+                (text.as_str(), job)
+            })
+        });
+        images.take(IMAGES_OF_OBJECT).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, ServiceState> {

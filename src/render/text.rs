@@ -172,8 +172,7 @@ impl<W: Write> TextReport<W> {
         {
             self.severities[finding.severity as usize] += 1;
             self.resolved += usize::from(!finding.is_open());
-            let is_mild = !finding.is_open() || finding.action < Action::Warn;
-            if finding.severity == Severity::Advice && is_mild && self.quiet_advice {
+            if self.quiet_advice && is_mild_advice(finding) {
                 self.hidden += 1;
                 continue;
             }
@@ -492,8 +491,9 @@ impl<W: Write> TextReport<W> {
         let Some(statistics) = &mut self.statistics else {
             return;
         };
+        let is_shown = |finding: &&Finding| !(self.quiet_advice && is_mild_advice(finding));
         let mut seen = HashSet::new();
-        for finding in findings {
+        for finding in findings.iter().filter(is_shown) {
             let of_rule = statistics.entry(finding.rule.id).or_insert(FindingCount {
                 findings: 0,
                 objects: 0,
@@ -579,11 +579,11 @@ impl<W: Write> TextReport<W> {
         if unknown == 0 {
             return Ok(());
         }
-        let text = "if these pods are for Windows, add nodeSelector kubernetes.io/os: windows; check them with --os windows";
+        let text = unknown_os_remedy("check");
         writeln!(
             self.out,
             "unknown: {}",
-            hang(text, self.width, "unknown: ".len(), 2)
+            hang(&text, self.width, "unknown: ".len(), 2)
         )
     }
 
@@ -633,6 +633,19 @@ impl<W: Write> TextReport<W> {
         }
         Ok(())
     }
+}
+
+/// Whether a finding is advice that neither denies nor warns.
+fn is_mild_advice(finding: &Finding) -> bool {
+    let is_mild = !finding.is_open() || finding.action < Action::Warn;
+    finding.severity == Severity::Advice && is_mild
+}
+
+/// What to do about pods of unknown operating system, to `check` or to `fix` them.
+pub fn unknown_os_remedy(command: &str) -> String {
+    format!(
+        "if these pods are for Windows, add nodeSelector kubernetes.io/os: windows; {command} them with --os windows"
+    )
 }
 
 /// The findings of an object, where the same finding in several containers is one.

@@ -278,10 +278,11 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
            Core, Server and Windows base images run as ContainerAdministrator unless the image or `runAsUserName` sets \
            another user; Nano Server images set ContainerUser themselves. Transom sees the user that an image sets \
            only if it asked the registry for the configuration of the image. Otherwise, if your image sets one, set \
-           the same user in `runAsUserName` to resolve the finding. HostProcess containers use users of the host and are excluded. The images of IIS, ASP.NET and WCF are excluded too. \
-           Their `ServiceMonitor.exe` starts a Windows service, which ContainerUser is not allowed to do. The \
-           container then stops with `Failed to stop or query status of service 'w3svc' error [80070005]`. The same is \
-           true of images built on one of them, even if their name does not show it: test the user before you set it.",
+           the same user in `runAsUserName` to resolve the finding. HostProcess containers use users of the host and \
+           are excluded. The images of IIS, ASP.NET and WCF are excluded too. Their `ServiceMonitor.exe` starts a \
+           Windows service, which ContainerUser is not allowed to do. The container then stops with `Failed to stop or \
+           query status of service 'w3svc' error [80070005]`. The same is true of images built on one of them, even if \
+           their name does not show it: test the user before you set it.",
     remedy: "set windowsOptions.runAsUserName to ContainerUser, if the image can start as that user",
     see: &[
         RUN_AS_USER_NAME,

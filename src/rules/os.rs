@@ -63,8 +63,13 @@ fn selection_of(cx: &PodCx<'_>, os: Os, with_runtime_class: bool) -> OsSelection
         .into_iter()
         .flat_map(|class| &class.node_selector)
         .map(|(k, v)| (k.as_str(), v.as_str()));
+    // The controller of a DaemonSet reads neither.
+    let of_namespace = (cx.facts.node_selector_for(cx.subject).into_iter())
+        .filter(|_| with_runtime_class)
+        .flatten()
+        .map(|(k, v)| (k.as_str(), v.as_str()));
     let mut best = OsSelection::Nothing;
-    for (key, value) in own.chain(of_class) {
+    for (key, value) in own.chain(of_class).chain(of_namespace) {
         if os_of_label(key, value, &cx.facts.pool_labels) == Some(os) {
             if is_os_label(key) {
                 return OsSelection::ByOs;
@@ -310,7 +315,8 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
     name: "mixed-os-contradiction",
     verdicts: &[Verdict::Conflicting],
     summary: "the pod says Windows in one place and Linux in another",
-    docs: "`spec.os.name`, nodeSelector, required node affinity, the RuntimeClass and HostProcess must agree. If they \
+    docs: "`spec.os.name`, nodeSelector, required node affinity, the RuntimeClass, HostProcess and the default node \
+           selector of the namespace must agree. If they \
            do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Only the author knows which \
            one is right, so Transom changes nothing.",
     remedy: "remove the wrong one",
@@ -331,7 +337,10 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
         let Some(other) = evidence.iter().find(|e| e.kind.is_strong() && e.os != first.os) else {
             return;
         };
-        out.report(other.path.clone()).message(format!(
+        // The author can change the own field, and not the namespace.
+        let is_of_namespace = other.kind == EvidenceKind::NamespaceNodeSelector;
+        let changeable = if is_of_namespace { first } else { other };
+        out.report(changeable.path.clone()).message(format!(
             "{} is for {}, but {} is for {}",
             sign(other),
             other.os.label(),
@@ -347,6 +356,7 @@ fn sign(evidence: &Evidence) -> String {
     let what = match evidence.kind {
         EvidenceKind::OsName => "spec.os.name",
         EvidenceKind::NodeSelector | EvidenceKind::PoolLabel => "the nodeSelector",
+        EvidenceKind::NamespaceNodeSelector => "the default node selector of the namespace",
         EvidenceKind::NodeAffinity => "the node affinity",
         EvidenceKind::RuntimeClass => "the RuntimeClass",
         EvidenceKind::HostProcess => return "a HostProcess container".to_owned(),

@@ -101,8 +101,8 @@ static HOST_IPC: Rule = Rule {
     ..FORBIDDEN
 };
 
-/// Whether the API server, or Pod Security's restricted or baseline profile, may reject a pod without `hostUsers: false`: in a
-/// user namespace a process may be root there and see all of /proc.
+/// Whether the API server, or Pod Security's restricted or baseline profile, may reject a pod without `hostUsers: false`:
+/// in a user namespace a process may be root there and see all of /proc.
 ///
 /// Source: kubernetes, pod-security-admission/policy: `check_runAsNonRoot.go`, `check_runAsUser.go`,
 /// `check_procMount_baseline.go`; pkg/apis/core/validation, `validateHostUsers`.

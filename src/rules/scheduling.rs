@@ -1,7 +1,8 @@
-//! What keeps a pod off a node: its nodeSelector, its RuntimeClass, its required node affinity, its extended resources, the
+//! What keeps a pod off a node: its nodeSelector and that of its namespace, its RuntimeClass, its required node affinity, its extended resources, the
 //! node's taints. This module does not compare free CPU and memory, topology spread, volumes and pod affinity.
 
 use crate::model::facts::{Facts, RuntimeClassFacts};
+use crate::model::namespace_selector::NodeSelector;
 use crate::model::node::{PRIVATE_IPV4_RESOURCE, Taint};
 use crate::model::node_affinity::{self, KnownNodeLabels, Match};
 use crate::model::pod::{PodSpec, Toleration};
@@ -12,6 +13,8 @@ use crate::model::policy::Policy;
 pub struct Constraints<'c> {
     spec: &'c PodSpec<'c>,
     class: Option<&'c RuntimeClassFacts>,
+    /// The default node selector of the namespace, which the API server adds.
+    of_namespace: Option<&'c NodeSelector>,
     /// Whether the pod requests extended resources: most do not, and are not read for each node.
     requests_extended: bool,
     /// See [`Constraints::without_address`].
@@ -24,9 +27,16 @@ impl<'c> Constraints<'c> {
         Constraints {
             spec,
             class,
+            of_namespace: None,
             requests_extended: !spec.extended_requests().is_empty(),
             ignores_address: false,
         }
+    }
+
+    /// With the default node selector of the namespace, which the API server merges into the pods of a template.
+    #[must_use]
+    pub fn with_selector(self, of_namespace: Option<&'c NodeSelector>) -> Self {
+        Constraints { of_namespace, ..self }
     }
 
     /// Without the request for an address of the VPC. Placement adds that request itself, according to the nodes that the
@@ -44,39 +54,47 @@ impl<'c> Constraints<'c> {
         Constraints {
             spec,
             class: None,
+            of_namespace: None,
             requests_extended: false,
             ignores_address: false,
         }
     }
 
+    /// The labels that the API server adds to the nodeSelector.
+    fn added(&self) -> impl Iterator<Item = (&'c String, &'c String)> + use<'c> {
+        let of_class = self.class.map(|class| &class.node_selector);
+        of_class.into_iter().chain(self.of_namespace).flatten()
+    }
+
     /// Whether the pod requires anything of its node.
     pub fn is_empty(&self) -> bool {
-        let class_selects = self.class.is_some_and(|class| !class.node_selector.is_empty());
-        self.spec.node_selector.is_empty() && !class_selects && self.spec.required_node_affinity().is_none()
+        self.spec.node_selector.is_empty()
+            && self.added().next().is_none()
+            && self.spec.required_node_affinity().is_none()
     }
 
     /// Whether any requirement uses a label in this list, or a field of nodes.
     pub fn name_any(&self, labels: &[&str]) -> bool {
-        let named = |key: &str| labels.contains(&key);
-        let of_class = || self.class.iter().flat_map(|class| class.node_selector.keys());
-        let terms = self.spec.required_terms();
-        (self.spec.node_selector.iter()).any(|(key, _)| named(key))
-            || of_class().any(|key| named(key))
-            || terms.iter().any(|term| {
-                !term.match_fields.is_empty()
-                    || term
-                        .match_expressions
-                        .iter()
-                        .any(|requirement| named(&requirement.key))
+        let mut terms = self.spec.required_terms().iter();
+        terms.any(|term| !term.match_fields.is_empty()) || labels.iter().any(|label| self.name(label))
+    }
+
+    /// Whether any requirement uses this label.
+    pub fn name(&self, label: &str) -> bool {
+        let mut terms = self.spec.required_terms().iter();
+        (self.spec.node_selector.iter()).any(|(key, _)| **key == *label)
+            || self.added().any(|(key, _)| key == label)
+            || terms.any(|term| {
+                let mut requirements = term.match_expressions.iter();
+                requirements.any(|requirement| *requirement.key == *label)
             })
     }
 
-    /// Whether a node satisfies the nodeSelector, the RuntimeClass and the required node affinity, and offers the extended
+    /// Whether a node satisfies the nodeSelector, what the API server adds to it, and the required node affinity, and offers the extended
     /// resources.
     pub fn matches(&self, node: &impl KnownNodeLabels) -> Match {
         let own = node_affinity::matches(self.spec, node);
-        let of_class = self.class.iter().flat_map(|class| &class.node_selector);
-        let selected = of_class.fold(own, |least, (key, value)| {
+        let selected = self.added().fold(own, |least, (key, value)| {
             least.min(node_affinity::matches_label(key, value, node))
         });
         // What a node does not report yet does not keep a pod off it.
@@ -141,7 +159,12 @@ impl<'p> Givable<'p> {
             // A list that does not parse allows nothing: the plugin would answer any addition with a 500.
             Err(_) => Some(Vec::new()),
         });
-        Givable { policy, allowed }
+        let of_cluster =
+            || (!policy.allowed_tolerations.is_empty()).then(|| policy.allowed_tolerations.clone());
+        Givable {
+            policy,
+            allowed: allowed.or_else(of_cluster),
+        }
     }
 
     /// Whether placement may learn this toleration from a node with the taint, or the policy lists it.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::cluster::custom_lists;
 use crate::cluster::snapshot::Snapshot;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
@@ -79,7 +80,7 @@ impl<'w> EvalContext<'w> {
 
     /// Whether objects of a kind are evaluated themselves, so that what its controller makes need not be.
     pub fn evaluates(&self, kind: Kind) -> bool {
-        !kind.is_custom() || self.custom.iter().any(|(listed, _)| *listed == kind)
+        custom_lists::reads(self.custom, kind)
     }
 
     /// The same context with settings of the policies replaced.

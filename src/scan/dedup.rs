@@ -17,11 +17,20 @@ pub enum DedupKey {
     Of(u64),
 }
 
-/// The group of this object: objects of the same owner with the same images and the same node selector.
+/// The group of this object, if its owner is not evaluated.
 pub fn dedup_key(subject: &Object<'_>, hashes: &RandomState) -> DedupKey {
     // A custom resource may not be listed, so what its controller makes may be evaluated.
     let evaluated_owner = subject.owner_kind().filter(|kind| !kind.is_custom());
-    let (Some(owner), None) = (subject.meta.controller(), evaluated_owner) else {
+    if evaluated_owner.is_some() {
+        return DedupKey::None;
+    }
+    dedup_key_of_owned(subject, hashes)
+}
+
+/// The group of this object, whatever its owner is: objects of the same owner with the same images and the same node
+/// selector.
+pub fn dedup_key_of_owned(subject: &Object<'_>, hashes: &RandomState) -> DedupKey {
+    let Some(owner) = subject.meta.controller() else {
         return DedupKey::None;
     };
     let pod = subject.pod();

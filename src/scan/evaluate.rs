@@ -15,6 +15,7 @@ use crate::model::object_status::ObjectStatus;
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, ImageEvidence, PlacementMode, Policy};
+use crate::model::root_owner::owner_above;
 use crate::model::workload::Kind;
 use crate::registration::NotReviewed;
 use crate::rules::{Finding, Image, KnownVersions, Resolver};
@@ -86,6 +87,42 @@ pub fn evaluate_object(
     if let Some(evaluated) = unless_top_owner(eval_context, subject, json) {
         return Ok(evaluated);
     }
+    evaluate_itself(eval_context, subject, json)
+}
+
+/// Evaluates a pod instead of its owner, whose template does not show that it is for Windows
+/// ([`OwnerTemplates`](super::OwnerTemplates)): as if its author had written what admission added.
+///
+/// # Errors
+/// As [`evaluate_stored`].
+pub fn evaluate_owned_pod(
+    eval_context: &EvalContext<'_>,
+    subject: &Object<'_>,
+    json: &str,
+) -> Result<Evaluated, ObjectError> {
+    let reason = unless_alive(eval_context, subject);
+    if let Some(reason) = reason.or_else(|| unless_running(eval_context, subject, json)) {
+        return Ok(Evaluated::Passed(reason));
+    }
+    let mut evaluated = evaluate_itself(eval_context, subject, json)?;
+    if let Evaluated::Owner(result) = &mut evaluated {
+        result.is_added_evidence = true;
+        if let Some((kind, name)) = owner_above(subject.kind, &subject.meta, eval_context.facts.today) {
+            result.owner = Some(ForeignOwner {
+                api_version: format!("{}/v1", kind.group()),
+                kind: kind.as_str().to_owned(),
+                name: name.to_owned(),
+            });
+        }
+    }
+    Ok(evaluated)
+}
+
+fn evaluate_itself(
+    eval_context: &EvalContext<'_>,
+    subject: &Object<'_>,
+    json: &str,
+) -> Result<Evaluated, ObjectError> {
     let context = AdmissionContext {
         facts: eval_context.facts,
         policies: &eval_context.policies,
@@ -114,46 +151,49 @@ pub fn images_of_stored(eval_context: &EvalContext<'_>, subject: &Object<'_>, js
         return Vec::new();
     }
     let mut images = Vec::new();
-    let mut add = |object: &Object<'_>| {
+    subject.for_each_pod(|object| {
         let inference = infer_os(object, eval_context.facts, &policy);
         if inference.verdict != Verdict::Linux || inference.is_weak() {
             let pod = object.pod().into_iter();
             images.extend(pod.flat_map(PodSpec::images).map(str::to_owned));
         }
-    };
-    if subject.custom_pods.is_empty() {
-        add(subject);
-    }
-    for pod in &subject.custom_pods {
-        add(&subject.with_custom_pod(pod));
-    }
+    });
     images
 }
 
 /// What an object is if it is not a top owner to evaluate; `None` if it is one.
 fn unless_top_owner(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Option<Evaluated> {
-    let kind = subject.kind;
-    if !kind.has_pod() {
-        return Some(Evaluated::Passed(SkipReason::NoPod));
-    }
-    if subject.meta.deletion_timestamp.0 {
-        return Some(Evaluated::Passed(SkipReason::Deleted));
-    }
-    if eval_context.facts.is_stored_mirror(subject) {
-        return Some(Evaluated::Passed(SkipReason::Mirror));
+    if let Some(reason) = unless_alive(eval_context, subject) {
+        return Some(Evaluated::Passed(reason));
     }
     if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind())
         && eval_context.evaluates(kind)
     {
         return Some(Evaluated::Owned(kind, owner.name.to_string()));
     }
-    if let Kind::Configured(configured) = kind
+    unless_running(eval_context, subject, json).map(Evaluated::Passed)
+}
+
+/// Why an object is not evaluated, whoever created it.
+fn unless_alive(eval_context: &EvalContext<'_>, subject: &Object<'_>) -> Option<SkipReason> {
+    if !subject.kind.has_pod() {
+        return Some(SkipReason::NoPod);
+    }
+    if subject.meta.deletion_timestamp.0 {
+        return Some(SkipReason::Deleted);
+    }
+    (eval_context.facts.is_stored_mirror(subject)).then_some(SkipReason::Mirror)
+}
+
+/// Why an object is not evaluated itself although nothing else is evaluated for it.
+fn unless_running(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Option<SkipReason> {
+    if let Kind::Configured(configured) = subject.kind
         && !(eval_context.policy_in(&subject.namespace).pod_templates).contains(&configured)
     {
-        return Some(Evaluated::Passed(SkipReason::NoPod));
+        return Some(SkipReason::NoPod);
     }
-    let has_ended = ObjectStatus::of(json).has_ended(kind);
-    has_ended.then_some(Evaluated::Passed(SkipReason::Finished))
+    let has_ended = ObjectStatus::of(json).has_ended(subject.kind);
+    has_ended.then_some(SkipReason::Finished)
 }
 
 fn owner_result(
@@ -192,6 +232,7 @@ fn owner_result(
             kind: owner.kind.to_string(),
             name: owner.name.to_string(),
         }),
+        is_added_evidence: false,
         verdict: inference.verdict,
         evidence: inference.evidence.iter().map(ToString::to_string).collect(),
         policy: simulation.policy.name.clone(),

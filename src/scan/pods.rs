@@ -17,11 +17,12 @@ use crate::engine::infer_os;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _};
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL};
 use crate::model::object::Object;
-use crate::model::os::{Inference, Verdict};
+use crate::model::os::{Inference, Os, Verdict};
 use crate::model::pod::PodSpec;
 use crate::model::policy::Policy;
+use crate::model::text::shown;
 use crate::rules::{Image, KnownVersions};
 
 /// The nodes and RuntimeClasses that pods are checked against.
@@ -37,19 +38,26 @@ pub struct PodContext<'g> {
     pub knows_classes: bool,
 }
 
-/// Whether [`trouble`] may report a pod: it terminates, or it is neither ready nor ended.
+/// Whether [`trouble`] may report a pod: it terminates, or it has not ended and is not ready or has a label of another
+/// operating system.
 pub fn may_have_trouble(subject: &Object<'_>, json: &str) -> bool {
     if subject.meta.deletion_timestamp.0 {
         return true;
     }
     let record = PodRecord::read(json);
-    !record.is_ready() && !record.has_ended()
+    !record.has_ended() && (!record.is_ready() || foreign_os_label(subject).is_some())
+}
+
+/// The value of the label of a pod that a Windows kubelet rejects.
+fn foreign_os_label<'s>(subject: &'s Object<'_>) -> Option<&'s str> {
+    let label = subject.meta.labels.get(OS_LABEL)?;
+    (**label != *Os::Windows.label()).then_some(&**label)
 }
 
 /// What is wrong with the placement of a pod, or why it is pending; `None` if nothing is, or if Transom does
 /// not check the reason.
 ///
-/// A ready pod is in the right place, regardless of its fields. If only the tag of an image names an
+/// A ready pod is in the right place, regardless of its fields; only its label can be wrong. If only the tag of an image names an
 /// operating system or a build, the problem is reported only if the kubelet confirms it; a repository that
 /// has only Windows images needs no confirmation. `owner` is the top owner of the pod, as in `Deployment
 /// web`, if it is known; otherwise the controller of the pod is used.
@@ -71,7 +79,9 @@ pub fn trouble(
     let ((wrong, message, remedy), since) = if subject.meta.deletion_timestamp.0 {
         (symptoms::terminating(&record, windows()?, now)?, None)
     } else {
-        if pod_context.eval_context.facts.is_stored_mirror(subject) || record.is_ready() || record.has_ended()
+        if pod_context.eval_context.facts.is_stored_mirror(subject)
+            || record.has_ended()
+            || !may_have_trouble(subject, json)
         {
             return None;
         }
@@ -85,12 +95,13 @@ pub fn trouble(
             pod_context,
         };
         let found = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
+            _ if record.is_ready() => None,
             Some(node) => (pod.misplaced(node, record.kubelet_messages()))
-                .or_else(|| symptoms::failing(spec, &record, windows()?))?,
-            None if record.waits_for_a_node(now) => pod.waits()?,
-            None => return None,
+                .or_else(|| symptoms::failing(spec, &record, windows()?)),
+            None if record.waits_for_a_node(now) => pod.waits(),
+            None => None,
         };
-        (found, record.since())
+        (found.or_else(|| pod.relabelled())?, record.since())
     };
     Some(PodFinding {
         namespace: subject.namespace.to_string(),
@@ -221,6 +232,25 @@ impl ScannedPod<'_> {
         }
         self.without_class(Some(node))
             .or_else(|| self.wrong_build(node, kubelet_messages))
+    }
+
+    /// A Windows pod with a label of another operating system, whose owner is evaluated instead of it: the pod was
+    /// relabelled after its owner created it.
+    fn relabelled(&self) -> Option<TroubleText> {
+        let label = foreign_os_label(self.subject)?;
+        let owner = self.subject.owner_kind()?;
+        let is_reported = self.pod_context.eval_context.evaluates(owner);
+        if !is_reported || !self.is_for(Verdict::Windows) || !self.is_certain() {
+            return None;
+        }
+        Some((
+            PodProblem::OsLabel,
+            format!(
+                "its label {OS_LABEL} is \"{}\", so its kubelet rejects it, at the latest when the kubelet restarts",
+                shown(label)
+            ),
+            format!("remove the label {OS_LABEL} from the pod, or set it to windows"),
+        ))
     }
 
     /// A pod whose RuntimeClass does not exist, or whose node does not have the handler.

@@ -224,6 +224,8 @@ string_enum! {
         CsiProxy = "csi-proxy",
         /// Its containers fail with an error of the Host Compute Service.
         HostCompute = "host-compute",
+        /// Its label kubernetes.io/os is not windows, so the kubelet rejects it when it restarts.
+        OsLabel = "os-label",
     }
 }
 

@@ -6,8 +6,9 @@ use std::hash::RandomState;
 
 use jiff::Timestamp;
 
-use super::dedup::{DedupKey, dedup_key, is_at_zero};
-use super::evaluate::{Evaluated, evaluate_object};
+use super::dedup::{DedupKey, dedup_key, dedup_key_of_owned, is_at_zero};
+use super::evaluate::{Evaluated, evaluate_object, evaluate_owned_pod};
+use super::owner_templates::OwnerTemplates;
 use super::pods::{PodContext, trouble};
 use super::report::{
     NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
@@ -44,6 +45,7 @@ pub struct Scan<'s> {
     /// Job, to the display name of the owner.
     made_by: HashMap<(Kind, String, String), String>,
     duplicates: KnownDuplicates,
+    templates: OwnerTemplates,
     left_out: SkippedObjects,
     /// Selects objects by their labels; `None` selects every object.
     is_meant: Option<&'s ObjectFilter<'s>>,
@@ -68,7 +70,18 @@ impl KnownDuplicates {
     /// Whether this pod or ReplicaSet, of an owner that is not evaluated, equals one that was evaluated, or
     /// is kept for a rollback.
     pub(crate) fn is_seen(&mut self, subject: &Object<'_>) -> bool {
-        match dedup_key(subject, &self.hashes) {
+        let key = dedup_key(subject, &self.hashes);
+        self.is_seen_as(key)
+    }
+
+    /// The same for a pod that is evaluated instead of its owner.
+    pub(crate) fn is_seen_of_owner(&mut self, pod: &Object<'_>) -> bool {
+        let key = dedup_key_of_owned(pod, &self.hashes);
+        self.is_seen_as(key)
+    }
+
+    fn is_seen_as(&mut self, key: DedupKey) -> bool {
+        match key {
             DedupKey::None => false,
             DedupKey::AtZero => true,
             DedupKey::Of(number) => !self.seen.insert(number),
@@ -100,6 +113,7 @@ impl<'s> Scan<'s> {
             gaps: Vec::new(),
             made_by: HashMap::new(),
             duplicates: KnownDuplicates::default(),
+            templates: OwnerTemplates::default(),
             left_out: SkippedObjects::default(),
             is_meant: None,
         }
@@ -131,12 +145,21 @@ impl<'s> Scan<'s> {
         let is_meant = self
             .is_meant
             .is_none_or(|is_meant| is_meant(&subject.meta.labels.to_owned_map()));
-        if is_meant && !self.duplicates.is_seen(&subject) {
-            match evaluate_object(self.pod_context.eval_context, &subject, json) {
-                Ok(Evaluated::Owner(owner_result)) => self.add_result(*owner_result),
-                Ok(Evaluated::Owned(..) | Evaluated::Passed(_)) => {}
-                Err(error) => return self.unreadable(kind, json, &error.to_string()),
-            }
+        let eval_context = self.pod_context.eval_context;
+        // Owners come first, whether they are meant or not.
+        self.templates.record(eval_context, &subject);
+        let is_for_owner = is_meant && self.templates.is_only_pod_windows(eval_context, &subject);
+        let evaluated = if is_for_owner && !self.duplicates.is_seen_of_owner(&subject) {
+            Some(evaluate_owned_pod(eval_context, &subject, json))
+        } else if is_meant && !is_for_owner && !self.duplicates.is_seen(&subject) {
+            Some(evaluate_object(eval_context, &subject, json))
+        } else {
+            None
+        };
+        match evaluated {
+            Some(Ok(Evaluated::Owner(owner_result))) => self.add_result(*owner_result),
+            Some(Ok(Evaluated::Owned(..) | Evaluated::Passed(_))) | None => {}
+            Some(Err(error)) => return self.unreadable(kind, json, &error.to_string()),
         }
         if kind == Kind::Pod
             && is_meant

@@ -50,8 +50,8 @@ string_enum! {
     }
 }
 
-/// An owner of a kind that Transom does not evaluate, such as an Argo Rollout: its pods are evaluated
-/// instead.
+/// An owner whose pods are evaluated instead: its kind is one that Transom does not evaluate, such as an Argo Rollout, or its
+/// template does not show that its pods are for Windows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignOwner {
@@ -120,10 +120,14 @@ pub struct OwnerResult {
     /// Its uid.
     #[serde(skip)]
     pub uid: Uid,
-    /// Its owner, if that is of a kind that is not evaluated; the object then represents all pods of that
-    /// owner. Otherwise absent.
+    /// Its owner, if the object is evaluated instead of it; the object then represents all pods of that owner. Otherwise
+    /// absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<ForeignOwner>,
+    /// Whether it is a pod that is for Windows only by what admission added, such as a default node selector of the namespace:
+    /// the template of its owner does not show it. Otherwise absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_added_evidence: bool,
     /// Its operating system.
     pub verdict: Verdict,
     /// The evidence for the verdict, strongest first.

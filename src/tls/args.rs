@@ -45,8 +45,7 @@ pub struct TlsArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Clients")]
 pub struct ClientArgs {
-    /// CA certificates in PEM that client certificates must be issued by; read again when their content changes. If the
-    /// server is overloaded, clients with such a certificate are rejected last
+    /// CA certificates in PEM that client certificates must be issued by; read again when their content changes
     #[arg(long, env = "TRANSOM_CLIENT_CA", value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
     /// The name that a client certificate must have, as its common name or a DNS name; may be repeated. Without it,

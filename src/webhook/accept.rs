@@ -89,7 +89,7 @@ impl Listener {
         stages: watch::Receiver<ServerStage>,
     ) {
         let open = OpenConnection::new(self.open.clone());
-        let place = self.connection_set.enter(peer.ip());
+        let place = self.connection_set.enter();
         let (tls, router, limits) = (self.tls.clone(), self.router.clone(), Arc::clone(&self.limits));
         tokio::spawn(async move {
             tokio::select! {

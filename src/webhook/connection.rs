@@ -65,10 +65,6 @@ pub(super) async fn run(
     };
     match accepted {
         Ok(Ok(stream)) => {
-            // The handshake has verified the certificate; the server requests one only if it can verify it.
-            if stream.get_ref().1.peer_certificates().is_some() {
-                place.client.introduce();
-            }
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             speak(stream, is_http2, router, &limits, place, stage).await;
         }
@@ -100,9 +96,9 @@ async fn speak<IO>(
         }
     }));
     let clock = ConnectionClock::new(Arc::clone(&activity), limits, is_http2);
-    let client = place.client.clone();
+    let client = Arc::clone(&place.client);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(client.clone());
+        request.extensions_mut().insert(Arc::clone(&client));
         // A request is in flight until it is answered and its body is freed.
         let busy = RequestGuard::new(&activity);
         let with_body = busy.clone();

@@ -1,8 +1,6 @@
 //! The open connections of a listener, and which one is evicted when a new one needs its place.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::connection_stats::ConnectionStats;
 use super::peer::Peer;
 
-/// A connection that was accepted or used this recently is evicted only after all older ones: its client
-/// needs the time for the handshake and the first request.
+/// What "just now" means for the usefulness of a connection: a new client needs the time for the handshake and
+/// the first request.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// The connections of one listener; clones share them.
@@ -26,7 +24,7 @@ struct ConnectionTable {
 
 #[derive(Debug)]
 struct ConnectionEntry {
-    client: Peer,
+    client: Arc<Peer>,
     activity: Arc<ConnectionStats>,
 }
 
@@ -34,19 +32,19 @@ struct ConnectionEntry {
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     connections: ConnectionSet,
-    pub(super) client: Peer,
+    pub(super) client: Arc<Peer>,
     pub(super) activity: Arc<ConnectionStats>,
 }
 
 impl ConnectionSet {
     /// Adds a connection.
-    pub(super) fn enter(&self, address: IpAddr) -> ConnectionGuard {
+    pub(super) fn enter(&self) -> ConnectionGuard {
         let mut table = self.lock();
         table.next += 1;
-        let client = Peer::new(table.next, address);
+        let client = Arc::new(Peer::new(table.next));
         let activity = Arc::new(ConnectionStats::new(Instant::now()));
         let entry = ConnectionEntry {
-            client: client.clone(),
+            client: Arc::clone(&client),
             activity: Arc::clone(&activity),
         };
         table.by_number.insert(client.connection, entry);
@@ -57,18 +55,21 @@ impl ConnectionSet {
         }
     }
 
-    /// Evicts the first connection in eviction order; false if every connection is already being evicted.
+    /// Evicts the least useful connection; false if every connection is already being evicted.
     pub(super) fn make_room(&self) -> bool {
         let mut table = self.lock();
         let now = Instant::now();
-        let ranks = table.by_number.values().map(|entry| entry.rank(now));
-        let Some(number) = first_to_evict(ranks) else {
-            return false;
-        };
-        if let Some(entry) = table.by_number.remove(&number) {
+        let ranks = table
+            .by_number
+            .iter()
+            .map(|(number, entry)| (entry.rank(now), *number));
+        let first = ranks
+            .min()
+            .and_then(|(_, number)| table.by_number.remove(&number));
+        if let Some(entry) = &first {
             entry.client.gone.cancel();
         }
-        true
+        first.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
@@ -83,25 +84,17 @@ impl Drop for ConnectionGuard {
 }
 
 impl ConnectionEntry {
-    fn rank(&self, now: Instant) -> EvictionRank {
+    /// The lowest is evicted first: of the least useful class, the connection that was unused for longest.
+    fn rank(&self, now: Instant) -> (EvictionClass, Instant) {
         let last_good = self.activity.last_good();
-        let worth = if self.client.is_known() {
-            EvictionClass::Known
-        } else if now.saturating_duration_since(last_good) < MOMENT {
-            EvictionClass::Fresh
-        } else if !self.activity.has_served() {
-            EvictionClass::Unproven
-        } else if self.activity.in_flight.load(Relaxed) == 0 {
-            EvictionClass::Idle
-        } else {
-            EvictionClass::Fresh
+        let is_recent = now.saturating_duration_since(last_good) < MOMENT;
+        let class = match (self.activity.has_served(), is_recent) {
+            (false, false) => EvictionClass::Unproven,
+            (false, true) => EvictionClass::New,
+            (true, false) if self.activity.in_flight.load(Relaxed) == 0 => EvictionClass::Idle,
+            (true, _) => EvictionClass::InUse,
         };
-        EvictionRank {
-            number: self.client.connection,
-            network: self.client.network,
-            worth,
-            last_good,
-        }
+        (class, last_good)
     }
 }
 
@@ -110,125 +103,69 @@ impl ConnectionEntry {
 enum EvictionClass {
     /// It has not completed a review: its handshake, head or body does not end, or it sent nothing.
     Unproven,
-    /// It has completed reviews, and has none in flight.
+    /// It has completed reviews, none just now, and has none in flight.
     Idle,
-    /// It was accepted or used just now, or has a review in flight.
-    Fresh,
-    /// It presented a certificate of the client CA.
-    Known,
-}
-
-/// What the eviction order compares.
-#[derive(Clone, Copy, Debug)]
-struct EvictionRank {
-    number: u64,
-    network: IpAddr,
-    worth: EvictionClass,
-    last_good: Instant,
-}
-
-/// The connection to evict first: of the least useful class, of the network with the most such connections,
-/// the one that was unused for longest.
-fn first_to_evict(ranks: impl Iterator<Item = EvictionRank>) -> Option<u64> {
-    let mut least: Vec<EvictionRank> = Vec::new();
-    for rank in ranks {
-        let lowest = least.first().map_or(rank.worth, |first| first.worth);
-        if rank.worth < lowest {
-            least.clear();
-        }
-        if rank.worth <= lowest {
-            least.push(rank);
-        }
-    }
-    let mut per_network: HashMap<IpAddr, usize> = HashMap::new();
-    for rank in &least {
-        *per_network.entry(rank.network).or_default() += 1;
-    }
-    let rank = |one: &&EvictionRank| {
-        let neighbours = per_network.get(&one.network).copied();
-        (neighbours, Reverse((one.last_good, one.number)))
-    };
-    least.iter().max_by_key(rank).map(|first| first.number)
+    /// It was accepted just now.
+    New,
+    /// It has completed a review just now, or has completed one and has another in flight.
+    InUse,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Connections by number: the last byte of the network, the class, and the seconds since the last use.
-    fn first(connections: &[(u8, EvictionClass, u64)]) -> Option<u64> {
-        let now = Instant::now() + Duration::from_secs(1000);
-        first_to_evict(
-            (0..)
-                .zip(connections)
-                .map(|(number, (network, worth, seconds))| EvictionRank {
-                    number,
-                    network: [10, 0, 0, *network].into(),
-                    worth: *worth,
-                    last_good: now.checked_sub(Duration::from_secs(*seconds)).unwrap(),
-                }),
-        )
+    /// Evicts one, and returns which of these are evicted by now.
+    fn evict<const N: usize>(connections: &ConnectionSet, places: &[ConnectionGuard; N]) -> [bool; N] {
+        assert!(connections.make_room());
+        places.each_ref().map(|place| place.client.gone.is_cancelled())
     }
 
     #[test]
     fn what_never_completed_a_review_goes_before_what_did_and_that_before_what_is_of_use() {
-        use EvictionClass::{Fresh, Idle, Known, Unproven};
-        assert_eq!(
-            first(&[(1, Known, 900), (2, Fresh, 0)]),
-            Some(1),
-            "a certificate counts most"
-        );
-        assert_eq!(first(&[]), None);
-        assert_eq!(first(&[(1, Idle, 100), (2, Unproven, 1), (3, Fresh, 0)]), Some(1));
-        assert_eq!(first(&[(1, Fresh, 200), (2, Idle, 100), (3, Idle, 90)]), Some(1));
-        assert_eq!(first(&[(1, Fresh, 0), (2, Fresh, 3)]), Some(1));
-    }
-
-    #[test]
-    fn the_network_with_most_connections_gives_one_up_and_of_these_the_oldest() {
-        use EvictionClass::Unproven;
-        let two_networks = [
-            (1, Unproven, 9),
-            (2, Unproven, 3),
-            (2, Unproven, 5),
-            (2, Unproven, 4),
-        ];
-        assert_eq!(first(&two_networks), Some(2));
-        assert_eq!(first(&two_networks[..2]), Some(0), "one each: the older");
-    }
-
-    #[test]
-    fn a_connection_is_fresh_unproven_idle_and_fresh_again() {
         let connections = ConnectionSet::default();
-        let place = connections.enter([10, 0, 0, 1].into());
-        let worth_at = |after: u64| {
-            let table = connections.lock();
-            let entry = table.by_number.values().next().unwrap();
-            entry.rank(Instant::now() + Duration::from_secs(after)).worth
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        let enter = |came: Instant| {
+            let mut place = connections.enter();
+            place.activity = Arc::new(ConnectionStats::new(came));
+            let mut table = connections.lock();
+            let entry = table.by_number.get_mut(&place.client.connection).unwrap();
+            entry.activity = Arc::clone(&place.activity);
+            drop(table);
+            place
         };
-        assert_eq!(
-            (worth_at(0), worth_at(1)),
-            (EvictionClass::Fresh, EvictionClass::Unproven)
-        );
-        place.activity.serve(Instant::now());
-        assert_eq!(
-            (worth_at(0), worth_at(1)),
-            (EvictionClass::Fresh, EvictionClass::Idle)
-        );
-        place.activity.in_flight.fetch_add(1, Relaxed);
-        assert_eq!(worth_at(1), EvictionClass::Fresh);
-        drop(place);
-        assert!(!connections.make_room(), "what left is not there to go");
+        let (idle, silent, busy) = (enter(long_ago), enter(long_ago), enter(long_ago));
+        idle.activity.serve(long_ago + Duration::from_secs(1));
+        busy.activity.serve(long_ago + Duration::from_secs(1));
+        busy.activity.in_flight.fetch_add(1, Relaxed);
+        let places = [idle, silent, enter(Instant::now()), busy];
+        assert_eq!(evict(&connections, &places), [false, true, false, false]);
+        assert_eq!(evict(&connections, &places), [true, true, false, false]);
+        assert_eq!(evict(&connections, &places), [true, true, true, false]);
+        assert_eq!(evict(&connections, &places), [true; 4]);
     }
 
     #[test]
-    fn each_call_for_room_cancels_another_connection() {
+    fn any_number_of_new_connections_evicts_none_that_completed_a_review_just_now() {
         let connections = ConnectionSet::default();
-        let places = [1, 1, 2].map(|network| connections.enter([10, 0, 0, network].into()));
+        let used = connections.enter();
+        used.activity.serve(Instant::now());
+        let newer = [(); 3].map(|()| connections.enter());
+        assert!((0..3).all(|_| connections.make_room()));
+        assert!(newer.iter().all(|place| place.client.gone.is_cancelled()));
+        assert!(!used.client.gone.is_cancelled());
+    }
+
+    #[test]
+    fn each_call_for_room_cancels_the_connection_that_was_unused_for_longest() {
+        let connections = ConnectionSet::default();
+        let places = [(); 3].map(|()| connections.enter());
         let cancelled = || places.each_ref().map(|place| place.client.gone.is_cancelled());
         assert!(connections.make_room());
         assert_eq!(cancelled(), [true, false, false]);
         assert!(connections.make_room() && connections.make_room());
         assert_eq!((cancelled(), connections.make_room()), ([true; 3], false));
+        drop(connections.enter());
+        assert!(!connections.make_room(), "what left is not there to go");
     }
 }

@@ -113,8 +113,8 @@ pub(super) enum RejectReason {
     Bytes,
     /// The maximum of requests is open.
     Open,
-    /// Others needed the capacity: its client was too slow, or its network held more.
-    Share,
+    /// Others needed the capacity, and Transom waited for its client.
+    Slow,
     /// The maximum of large reviews is being evaluated.
     Large,
 }

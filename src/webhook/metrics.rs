@@ -98,7 +98,7 @@ pub(super) struct ReviewMetrics {
     rejected_requests: Counter,
     rejected_bytes: Counter,
     rejected_open: Counter,
-    rejected_share: Counter,
+    rejected_slow: Counter,
     rejected_large: Counter,
     pub(super) in_flight: InflightGauges,
 }
@@ -128,7 +128,9 @@ impl ReviewMetrics {
             rejected_open: rejected.get_or_create_owned(&RejectionLabels {
                 reason: "max_open_requests",
             }),
-            rejected_share: rejected.get_or_create_owned(&RejectionLabels { reason: "fair_share" }),
+            rejected_slow: rejected.get_or_create_owned(&RejectionLabels {
+                reason: "slow_client",
+            }),
             rejected_large: rejected.get_or_create_owned(&RejectionLabels {
                 reason: "large_review",
             }),
@@ -217,7 +219,7 @@ impl ReviewMetrics {
             RejectReason::Requests => self.rejected_requests.inc(),
             RejectReason::Bytes => self.rejected_bytes.inc(),
             RejectReason::Open => self.rejected_open.inc(),
-            RejectReason::Share => self.rejected_share.inc(),
+            RejectReason::Slow => self.rejected_slow.inc(),
             RejectReason::Large => self.rejected_large.inc(),
         };
     }
@@ -268,7 +270,7 @@ mod tests {
             "transom_requests_rejected_total{reason=\"max_concurrent\"} 0",
             "transom_requests_rejected_total{reason=\"max_bytes\"} 1",
             "transom_requests_rejected_total{reason=\"max_open_requests\"} 0",
-            "transom_requests_rejected_total{reason=\"fair_share\"} 0",
+            "transom_requests_rejected_total{reason=\"slow_client\"} 0",
             "transom_requests_rejected_total{reason=\"large_review\"} 0",
             "transom_reviews_too_large_total{type=\"mutating\",decision=\"patch\"} 1",
             "transom_certificate_expiry_timestamp_seconds 0",

@@ -1,6 +1,7 @@
 //! Accepts a review: checks its head, takes its share of the limits, and reads its body, or the head of a
 //! body that is too large.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -25,7 +26,7 @@ pub(super) async fn read_request(
     let deadline = came + reviews.body_timeout;
     let (head, mut body) = request.into_parts();
     let until = came + wait(head.uri.query(), reviews.max_wait);
-    let client = head.extensions.get().cloned();
+    let client: Option<Arc<Peer>> = head.extensions.get().cloned();
     let (is_review, is_awaited) = (is_review(&head.headers), is_awaited(&head.headers));
     // A client can send a large head, and none of it is needed from here.
     drop(head);
@@ -71,7 +72,7 @@ fn is_awaited(headers: &HeaderMap) -> bool {
 /// Reads a body within its limits. These are Transom's own, because axum's extractors allow only 2 MB.
 async fn read(
     body: &mut Body,
-    client: Option<&Peer>,
+    client: Option<&Arc<Peer>>,
     reviews: &ReviewService,
     deadline: Instant,
     until: Instant,
@@ -97,7 +98,7 @@ async fn read(
     let kept = tokio::select! {
         biased;
         complete = complete => complete?,
-        () = inflight.refused() => return Err(shed(RejectReason::Share)),
+        () = inflight.refused() => return Err(shed(RejectReason::Slow)),
     };
     let (bytes, too_large) = match kept {
         ReceivedBody::Whole(bytes) => (bytes, None),

@@ -1,7 +1,6 @@
 //! Runs reviews: small ones on the current thread, large ones on separate threads, after waiting briefly for
 //! missing data.
 
-use std::net::Ipv4Addr;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +79,7 @@ pub(super) struct ReviewService {
     limiter: InflightLimiter,
     lanes: [Arc<Semaphore>; LANES.len()],
     /// The client if no connection is known: in tests without sockets.
-    unknown: Peer,
+    unknown: Arc<Peer>,
 }
 
 impl ReviewService {
@@ -88,8 +87,8 @@ impl ReviewService {
     pub(super) fn new(reviewer: Arc<dyn ReviewHandler>, limits: &Limits, metrics: &Metrics) -> Self {
         let metrics = ReviewMetrics::new(metrics);
         Self {
-            limiter: InflightLimiter::new(limits, metrics.in_flight.clone()),
-            unknown: Peer::new(0, Ipv4Addr::UNSPECIFIED.into()),
+            limiter: InflightLimiter::new(limits, &metrics.in_flight),
+            unknown: Arc::new(Peer::new(0)),
             metrics,
             body_timeout: limits.body_timeout,
             max_wait: limits.max_wait,
@@ -99,13 +98,17 @@ impl ReviewService {
     }
 
     /// A share for a request of a client; `until` is its deadline for waiting for capacity.
-    pub(super) fn open(&self, client: Option<&Peer>, until: Instant) -> Result<InflightPermit, RejectReason> {
+    pub(super) fn open(
+        &self,
+        client: Option<&Arc<Peer>>,
+        until: Instant,
+    ) -> Result<InflightPermit, RejectReason> {
         self.limiter.open(client.unwrap_or(&self.unknown), until)
     }
 
     /// Discards the rest of the body of a rejected request, which stays open meanwhile. If no capacity is
     /// free, drops the body.
-    pub(super) fn discard(&self, client: Option<&Peer>, body: Body, deadline: Instant) {
+    pub(super) fn discard(&self, client: Option<&Arc<Peer>>, body: Body, deadline: Instant) {
         if let Some(inflight) = self.limiter.open_if_free(client.unwrap_or(&self.unknown)) {
             discard(body, inflight, deadline);
         }
@@ -118,7 +121,7 @@ impl ReviewService {
             RejectReason::Requests => "overloaded, too many reviews in flight\n",
             RejectReason::Bytes => "overloaded, too many bytes of reviews in flight\n",
             RejectReason::Open => "overloaded, too many concurrent requests\n",
-            RejectReason::Share => "overloaded, and other requests took precedence over this one\n",
+            RejectReason::Slow => "overloaded, and this request waited for its client\n",
             RejectReason::Large => "overloaded, too many large reviews in flight\n",
         })
     }
@@ -136,7 +139,6 @@ impl ReviewService {
             };
         // Waiting reviews must not block those that need not wait.
         if !self.limiter.is_half_full() {
-            received.inflight.set_reviewing(false);
             // Continues whether the data arrived or not: the API server has waited long enough.
             let _ = timeout(at_most.min(LONGEST_WAIT), arrival).await;
         }
@@ -160,16 +162,10 @@ impl ReviewService {
         else {
             return Ok(work(self, phase, received.sent(has_sign)));
         };
-        let turn = tokio::select! {
-            () = received.inflight.refused() => return Err(self.shed(RejectReason::Share)),
-            turn = timeout_at(received.inflight.until(), Arc::clone(lane).acquire_owned()) => turn,
-        };
+        let turn = timeout_at(received.inflight.until(), Arc::clone(lane).acquire_owned()).await;
         let Ok(Ok(turn)) = turn else {
             return Err(self.shed(RejectReason::Large));
         };
-        if !received.inflight.set_reviewing(true) {
-            return Err(self.shed(RejectReason::Share));
-        }
         // The share and the lane permit move along: if the client disconnects, the thread still works on
         // these bytes.
         let (reviews, received) = (Arc::clone(self), Arc::clone(received));

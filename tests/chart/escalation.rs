@@ -692,6 +692,7 @@ fn the_account_removes_and_marks_no_node_of_others() {
     let win = [&ours, &tenant];
     for object in [
         node("win-1", "windows", &win, Some(owned(&[&ours]))),
+        node("win-2", "windows", &[&tenant], Some(owned(&[&ours]))),
         node("lin-1", "linux", &[&control_plane, &tenant], None),
     ] {
         let create = ["create", "-f", "-"];
@@ -853,6 +854,21 @@ fn the_account_removes_and_marks_no_node_of_others() {
             Some(of_more.clone()),
             Some(forged),
         ),
+        // Otherwise the same taint of a later writer would count as Transom's.
+        (
+            "win-1",
+            "remove its own taint and keep the name",
+            vec![&tenant],
+            None,
+            Some(forged),
+        ),
+        (
+            "win-1",
+            "remove its own taint and write the name again",
+            vec![&tenant],
+            Some(owned(&[&ours]).replace("default", "another")),
+            Some(forged),
+        ),
         (
             "win-1",
             "set a taint without its name",
@@ -880,6 +896,15 @@ fn the_account_removes_and_marks_no_node_of_others() {
             "remove its own taint",
             vec![&tenant],
             Some(String::new()),
+            None,
+        ),
+        // Another writer removed the taint that the annotation of this node names.
+        ("win-2", "change no taint", vec![&tenant], None, None),
+        (
+            "win-2",
+            "set its own taint again",
+            vec![&ours, &tenant],
+            None,
             None,
         ),
         (
@@ -956,13 +981,15 @@ fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
     ];
     cluster.run_program("transom", &program(), &arguments);
     let status = || {
+        let ready = "jsonpath={.status.conditions[?(@.type=='Ready')]['status','reason','message']}";
         cluster
-            .kubectl(&["get", "windowsnodepolicy", "default", "-o", "jsonpath={.status}"])
+            .kubectl(&["get", "windowsnodepolicy", "default", "-o", ready])
             .out
     };
     let reported = || {
         let status = status();
-        status.contains("WriteFailed") && status.contains("admissionPolicies.noExecuteTaints of the chart")
+        status.starts_with("False WriteFailed ")
+            && status.contains("admissionPolicies.noExecuteTaints of the chart")
     };
     assert!(
         wait(Duration::from_secs(60), reported),

@@ -138,6 +138,7 @@ fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind], registries: &
         pod_templates: pod_templates.to_vec(),
         linux_pods: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
+        namespace_selector: Some(LabelSelector::default()),
         image_registries: RegistryPatterns::parse(registries.iter().copied()).unwrap(),
         ..RegistrationOptions::default()
     };

@@ -189,11 +189,21 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
+                "policy": {"spec": {"evidence": {"podNodeSelector": "Enabled"}}},
+                "webhooks": {"defaultNodeSelector": {"namespaceSelector": {"matchExpressions": [
+                    {"key": "pool", "operator": "In", "values": ["windows"]},
+                ]}}},
+            }),
+            &["--node-selector-namespaces", "pool=windows"],
+        ),
+        (
+            json!({
                 "images": {"caConfigMap": {"name": "roots"}, "registries": [
                     "MCR.microsoft.com:443", "*.azurecr.io", "index.docker.io", "registry-1.docker.io", "docker.io", "docker.io:5000", "Registry.corp:5000",
                     "a.*.dkr.*.corp:5000", "10.0.0.5", "localhost:5000", "[fd00::5]:5000", "[FD00::5]", "mcr.microsoft.com",
                 ]},
-                "webhooks": {"failurePolicy": "Fail", "linuxPods": {"enabled": true}, "defaultOS": {"enabled": true}},
+                "webhooks": {"failurePolicy": "Fail", "linuxPods": {"enabled": true}, "defaultOS": {"enabled": true},
+                    "defaultNodeSelector": {"enabled": true}},
             }),
             &[
                 "--image-registry",
@@ -205,6 +215,8 @@ fn the_webhook_configurations_are_those_of_the_program() {
                 "--linux-pods-selector",
                 "",
                 "--default-os-selector",
+                "",
+                "--node-selector-namespaces",
                 "",
             ],
         ),

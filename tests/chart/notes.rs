@@ -20,11 +20,19 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
                 "helm test transom -n transom-system",
                 "manifests/break-glass.yaml",
             ],
-            &["uninstall", "Host network", "rbac.create"],
+            &["uninstall", "Host network", "rbac.create", "Fix them", "docs/"],
+        ),
+        (
+            json!({"documentation": {"baseURL": "https://git.example.com/docs/"}}),
+            &["All steps: https://git.example.com/docs/how-to/operations.md"],
+            &[],
         ),
         (
             json!({"policy": {"spec": {"mode": "Audit"}}}),
-            &["The policy default has mode Audit."],
+            &[
+                "The policy default has mode Audit.",
+                "then set policy.spec.mode=Enforce",
+            ],
             &["are denied"],
         ),
         (

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use transom::model::feature_gates;
 
 use super::engine::{Engine, Rendered, engine};
 use super::{generated, refusal};
@@ -43,6 +44,32 @@ fn the_program_leaves_out_the_namespaces_that_the_webhooks_leave_out() {
         for namespace in namespaces.as_array().unwrap() {
             assert!(excluded.as_array().unwrap().contains(namespace), "{excluded}");
         }
+    }
+}
+
+#[test]
+fn the_program_understands_every_feature_gate_that_the_chart_accepts() {
+    let Some(engine) = engine() else { return };
+    let with = |gates: &[&str]| json!({"cluster": {"featureGates": gates}});
+    let gates = ["WinDSR=false", "ContainerStopSignals=true"];
+    engine
+        .request("validate", json!({"values": with(&gates)}))
+        .unwrap();
+    let rendered = engine.render(&with(&gates)).unwrap();
+    let env = container(&rendered)["env"].as_array().unwrap();
+    let given = env
+        .iter()
+        .find(|it| it["name"] == "TRANSOM_FEATURE_GATES")
+        .unwrap();
+    let given: Vec<&str> = given["value"].as_str().unwrap().split(',').collect();
+    assert_eq!(given, gates);
+    for gate in given {
+        feature_gates::parse(gate).unwrap();
+    }
+    for bad in ["WinDSR", "WinDSR=yes", "WinDSR=true,ContainerStopSignals=true"] {
+        assert!(feature_gates::parse(bad).is_err(), "{bad}");
+        let refusal = refusal(engine, &with(&[bad]));
+        assert!(refusal.contains("/cluster/featureGates"), "{bad}: {refusal}");
     }
 }
 

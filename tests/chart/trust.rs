@@ -55,6 +55,51 @@ fn reports_take_their_rights_along_and_nothing_is_left_of_them_when_they_are_off
     assert!(on.list().contains("TRANSOM_REPORTS"));
 }
 
+/// The verbs on a resource of an API group that a ClusterRole of the chart grants.
+fn verbs_in(engine: &Engine, values: &Value, role: &str, group: &str, resource: &str) -> Vec<String> {
+    let rendered = engine.render(values).unwrap();
+    let role = rendered.object("ClusterRole", role);
+    let rules = role["rules"].as_array().unwrap().iter();
+    let has = |list: &Value, text: &str| list.as_array().unwrap().contains(&json!(text));
+    let rules = rules.filter(|rule| has(&rule["apiGroups"], group) && has(&rule["resources"], resource));
+    let verbs = rules.flat_map(|rule| rule["verbs"].as_array().unwrap().clone());
+    verbs.map(|verb| verb.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
+    let Some(engine) = engine() else { return };
+    let off = json!({"nodePolicy": {"create": false}, "reports": {"enabled": false}});
+    let added = json!({"reports": {"enabled": false}, "webhooks": {"podTemplates":
+        [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"}]}});
+    let reports = json!({"nodePolicy": {"create": false}, "reports": {"enabled": true}});
+    let classes = json!({"reports": {"enabled": false},
+        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Managed"}}}});
+    let (list, watch) = (&["get", "list"][..], &["get", "list", "watch"][..]);
+    for (values, expected) in [
+        (&off, &[][..]),
+        (&added, list),
+        (&classes, list),
+        (&reports, watch),
+    ] {
+        for (group, resource) in [
+            ("argoproj.io", "rollouts"),
+            ("apps.kruise.io", "daemonsets"),
+            ("keda.sh", "scaledjobs"),
+        ] {
+            let granted = verbs_in(engine, values, "transom", group, resource);
+            assert_eq!(granted, expected, "{group} {resource} {values}");
+        }
+    }
+    let of_added = |values, role| verbs_in(engine, values, role, "example.com", "gameserversets");
+    assert_eq!(of_added(&added, "transom"), list);
+    assert_eq!(of_added(&classes, "transom"), [""; 0]);
+    // The cleanup keeps a RuntimeClass that one of them names.
+    assert_eq!(of_added(&added, "transom-pre-delete"), list);
+    let rollouts = verbs_in(engine, &added, "transom-pre-delete", "argoproj.io", "rollouts");
+    assert_eq!(rollouts, list);
+}
+
 #[test]
 fn the_right_to_write_goes_with_the_policies_that_need_it() {
     let Some(engine) = engine() else { return };

@@ -6,6 +6,7 @@
 mod clients;
 mod deletion;
 mod metadata;
+mod namespace_admin;
 mod place;
 
 use std::time::Duration;
@@ -197,6 +198,13 @@ fn no_term_of_the_affinity_hides_another_one() {
         ]),
         term(&[expression("a", "In", &["x"]), expression("a", "In", &["y"])]),
         term(&[expression("a", "In", &["x"]), expression("a", "NotIn", &["x"])]),
+        term(&[expression("a", "Gt", &["9"]), expression("a", "Lt", &["3"])]),
+        term(&[expression("a", "Gt", &["4"]), expression("a", "Lt", &["5"])]),
+        term(&[expression("a", "Lt", &["0"])]),
+        term(&[expression("a", "Gt", &["9223372036854775807"])]),
+        term(&[expression("a", "In", &["3"]), expression("a", "Gt", &["7"])]),
+        term(&[expression("kubernetes.io/os", "Gt", &["1"])]),
+        term(&[expression("kubernetes.io/os", "Lt", &["1"])]),
     ];
     for (n, impossible) in impossible.iter().enumerate() {
         for (m, windows) in windows.iter().enumerate() {

@@ -1,10 +1,11 @@
 //! Transom beside what else stands in a cluster: DaemonSets and their controller, webhooks that inject sidecars before
-//! and after it, `kubectl debug`, Pod Security, LimitRanges, quotas, PodTolerationRestriction, and bad input. Without
+//! and after it, `kubectl debug`, Pod Security, LimitRanges, quotas, PodTolerationRestriction, PodNodeSelector, and bad input. Without
 //! the programs (kube-controller-manager and kube-scheduler too) this says so and proves nothing.
 #![cfg(unix)]
 
 mod daemonsets;
 mod debug;
+mod node_selectors;
 mod sidecars;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,7 +77,7 @@ fn place() -> Option<&'static Place> {
     static PLACE: OnceLock<Result<Place, ()>> = OnceLock::new();
     let programs = programs_of_a_whole_control_plane("tests/cluster/coexistence.rs")?;
     let make = || {
-        let restricts = ["--enable-admission-plugins=PodTolerationRestriction"];
+        let restricts = ["--enable-admission-plugins=PodTolerationRestriction,PodNodeSelector"];
         install(ControlPlane::start_with(programs, &restricts).unwrap())
     };
     // Else every test would try it once more.
@@ -101,7 +102,7 @@ fn install(cluster: ControlPlane) -> Place {
     let kubelets = Kubelets::start(&cluster);
     install::prepare(&cluster, install::POLICIES);
     let replica = Replica::start(&cluster, "transom", &[]);
-    install::register(&cluster, replica.port, &[]);
+    install::register(&cluster, replica.port, &node_selectors::ENTRY);
     replica.is_ready(&cluster);
     let place = Place {
         cluster,

@@ -257,6 +257,9 @@ fn slow_and_lying_registries_fail_no_create_delay_no_review_and_take_nothing_tha
     let all = [
         Behaviour::Drip,
         Behaviour::WrongDigest,
+        Behaviour::Redirect,
+        Behaviour::TooLarge,
+        Behaviour::Page,
         Behaviour::Hang,
         Behaviour::TooManyRequests,
     ];
@@ -317,8 +320,8 @@ fn slow_and_lying_registries_fail_no_create_delay_no_review_and_take_nothing_tha
     };
     for (behaviour, registry) in &hostile {
         let outcome = match behaviour {
-            Behaviour::WrongDigest => "failed",
-            _ => "unreachable",
+            Behaviour::Drip | Behaviour::Hang | Behaviour::TooManyRequests => "unreachable",
+            _ => "failed",
         };
         let failed = || lookups(outcome, registry) > Some(0);
         assert!(

@@ -8,13 +8,17 @@ mod support;
 
 mod audit_log;
 mod bypass;
+#[cfg(target_os = "linux")]
+mod clocks;
 mod coexistence;
 mod conformance;
 mod crds;
 mod existing_cluster;
 mod image_lookups;
 mod match_conditions;
+mod node_custom_resources;
 mod nodes;
+mod partition;
 mod placement;
 mod plan;
 mod pod_security;

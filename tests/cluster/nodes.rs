@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use transom::api::WindowsNodePolicy;
 use transom::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use transom::controller::node_policies::nodes::apply::{ApplyResult, apply};
-use transom::controller::node_policies::nodes::plan::{KeepOptions, plan};
+use transom::controller::node_policies::nodes::plan::{KeepOptions, LabelUse, plan};
 use transom::controller::node_policies::policies::NodePolicy;
 use transom::controller::node_policies::revert::{RevertOptions, revert_everything};
 use transom::controller::node_policies::writer::Writer;
@@ -714,6 +714,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
     let stale = plan(
         &old,
         Some(&stored.desired(stored.taints.iter().cloned().collect())),
+        &LabelUse::Unused,
     )
     .patch(&old)
     .unwrap();
@@ -729,7 +730,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
     let (lease, leadership) = World::leadership(true);
     let writer = Writer::new(world.client.clone(), Some(leadership), None, 50);
     let desired = stored.desired(stored.taints.iter().cloned().collect());
-    let decide = move |node: &NodeView| plan(node, Some(&desired));
+    let decide = move |node: &NodeView| plan(node, Some(&desired), &LabelUse::Unused);
     let outcome = apply(&writer, Arc::clone(&old), &decide).await;
     assert!(matches!(outcome, ApplyResult::Wrote(..)), "{outcome:?}");
     assert_eq!(

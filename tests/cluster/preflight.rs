@@ -441,7 +441,7 @@ fn rights(cluster: &ControlPlane) {
         let mut lines = errors.lines();
         assert!(
             lines.any(|line| line.starts_with(&start)
-                && line.ends_with("docs/how-to/plan.md lists the permissions that it needs")),
+                && line.ends_with("grant this account read access to it (get, list)")),
             "{refused}: {errors}"
         );
     }

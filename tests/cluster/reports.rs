@@ -2,6 +2,8 @@
 //! come and go, and with a leader that dies. Without the programs of envtest this says so and proves nothing.
 #![cfg(unix)]
 
+mod forged;
+
 use std::time::Duration;
 
 use crate::support::command::printed;

@@ -114,6 +114,35 @@ fn only_one_file_lists_objects() {
     }
 }
 
+/// A user of the program does not have these pages: a message says what to do, or names a command.
+#[test]
+fn no_message_names_a_page_of_the_documentation() {
+    let names_a_page = |text: &str| {
+        let mut words = text.split(|c: char| c.is_whitespace() || "\"'`([".contains(c));
+        words.any(|word| word.starts_with("docs/") && word.contains(".md"))
+    };
+    let mut texts = House::read().texts;
+    assert!(texts.len() > 1000, "{} texts were found", texts.len());
+    // The examples there write the pages.
+    texts.retain(|(place, _)| !place.starts_with("src/cli/generate.rs:"));
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(root.join("charts/transom/templates")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            texts.push((
+                path.display().to_string(),
+                std::fs::read_to_string(&path).unwrap(),
+            ));
+        }
+    }
+    let wrong: Vec<String> = texts
+        .iter()
+        .filter(|(_, text)| names_a_page(text))
+        .map(|(place, _)| place.clone())
+        .collect();
+    assert!(wrong.is_empty(), "these texts name a page:\n{}", wrong.join("\n"));
+}
+
 /// A type can be searched for by its name, and a sentence about it needs no path.
 #[test]
 fn each_type_has_a_name_of_its_own() {

@@ -985,6 +985,46 @@ fn rules_are_selected_ignored_and_counted() {
         "{}",
         run.out
     );
+    let unlimited = bad("name: a").replace("    resources: {limits: {memory: 1Gi}}\n", "");
+    for (arguments, counts_advice) in [
+        (&["--statistics"][..], true),
+        (&["--statistics", "--no-advice"], false),
+    ] {
+        let run = check_text(arguments, &unlimited);
+        assert_eq!(run.out.contains(" TSM412 "), counts_advice, "{}", run.out);
+        assert!(run.out.contains(" TSM204 "), "{}", run.out);
+    }
+    let run = check_text(&["--statistics", "-o", "json"], &text);
+    assert_eq!(run.status, 2, "{}", run.out);
+    assert!(
+        run.err
+            .contains("only the text output has statistics: add -o text"),
+        "{}",
+        run.err
+    );
+}
+
+#[test]
+fn a_suppressed_denial_of_a_selected_rule_is_still_named() {
+    let text = bad("name: a").replace(
+        "    securityContext:",
+        "    # transom:ignore run-as-user\n    securityContext:",
+    );
+    let named = "still denied by admission: Pod a: admission does not know suppressions\n";
+    for (arguments, denies) in [
+        (&[][..], true),
+        (&["--select", "run-as-user"], true),
+        (&["--ignore", "TSM4"], true),
+        (&["--select", "TSM4"], false),
+        (&["--ignore", "run-as-user"], false),
+    ] {
+        let run = check_text(arguments, &text);
+        assert_eq!(run.status, 0, "{arguments:?}\n{}", run.out);
+        assert_eq!(run.out.contains(named), denies, "{arguments:?}\n{}", run.out);
+        let report = check_text(&[arguments, &["-o", "json"]].concat(), &text).json();
+        let decision = &report["objects"][0]["decision"];
+        assert_eq!(decision == "deny", denies, "{arguments:?}");
+    }
 }
 
 #[test]

@@ -68,6 +68,21 @@ fn a_node_policy_alone_is_tested_with_the_built_in_policy() {
     assert_eq!(run.status, 0, "{}{}", run.out, run.err);
 }
 
+/// The API server converts an object before it calls admission.
+#[test]
+fn an_api_version_that_the_release_does_not_serve_denies_nothing_in_a_test() {
+    let test = format!(
+        "{HEAD}kubernetesVersion: \"1.36\"\nexpectations:\n- object: Deployment shop/old\n  outcome: admitted\n"
+    );
+    let folder = with_test(&test);
+    let old = "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: old, namespace: shop}\nspec:\n  \
+               template:\n    spec:\n      nodeSelector: {kubernetes.io/os: windows}\n      \
+               containers: [{name: a, image: a}]\n";
+    std::fs::write(folder.path().join("tests/shop/pods.yaml"), old).unwrap();
+    let run = transom(folder.path(), &["test", "tests"]);
+    assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+}
+
 #[test]
 fn only_the_policies_of_a_test_apply() {
     let test = format!(

@@ -228,7 +228,7 @@ fn what_gets_no_review_is_a_span_with_an_error() {
         slow
     });
     assert_eq!(server.post_with("/mutate", &headers, b"{}").0, 400);
-    wait(|| server.metric("transom_requests_rejected_total{reason=\"fair_share\"}") == Some(1));
+    wait(|| server.metric("transom_requests_rejected_total{reason=\"slow_client\"}") == Some(1));
     drop(slow);
 
     let spans = spans(&collector, 6);
@@ -253,7 +253,7 @@ fn what_gets_no_review_is_a_span_with_an_error() {
                 "POST /mutate",
                 503,
                 "503",
-                "overloaded, and other requests took precedence over this one"
+                "overloaded, and this request waited for its client"
             ],
             ["POST /mutate", 400, "400", "the body ended early"],
             ["POST /mutate", 400, "400", "the body ended early"],

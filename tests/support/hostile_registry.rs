@@ -14,6 +14,12 @@ pub enum Behaviour {
     Drip,
     /// Another index than the one with the digest that it states.
     WrongDigest,
+    /// A redirect to the address at which clouds provide credentials.
+    Redirect,
+    /// A manifest of 5 MiB.
+    TooLarge,
+    /// A page for people, with status 200.
+    Page,
     /// Never.
     Hang,
     /// 429 with `Retry-After`.
@@ -115,6 +121,17 @@ fn answer(mut connection: TcpStream, head: &str, behaviour: Behaviour, real: u16
             let head = format!("{HEAD}docker-content-digest: {digest}\r\ncontent-length: {length}\r\n\r\n");
             connection.write_all(format!("{head}{body}").as_bytes())
         }
+        Behaviour::Redirect => connection.write_all(
+            b"HTTP/1.1 302 Found\r\nconnection: close\r\nlocation: https://169.254.169.254/latest/meta-data\r\n\
+              content-length: 0\r\n\r\n",
+        ),
+        Behaviour::TooLarge => {
+            let body = format!("{{\"schemaVersion\": 2, \"x\": \"{}\"}}", "x".repeat(5 << 20));
+            connection.write_all(format!("{HEAD}content-length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        }
+        Behaviour::Page => connection.write_all(
+            b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/html\r\ncontent-length: 13\r\n\r\n<html></html>",
+        ),
         Behaviour::Hang => {
             std::thread::sleep(Duration::from_secs(120));
             Ok(())

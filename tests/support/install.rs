@@ -47,10 +47,30 @@ impl Replica {
         cluster: &ControlPlane,
         kubeconfig: &Path,
         name: &str,
-        [port, health]: [u16; 2],
+        ports: [u16; 2],
         more: &[&str],
     ) -> Replica {
-        let mut args: Vec<String> = [
+        let mut args = Self::arguments(kubeconfig, name, ports);
+        args.extend(more.iter().map(ToString::to_string));
+        cluster.run_program(name, &program(), &args);
+        Self::on(name, ports)
+    }
+
+    /// Starts a replica with these variables (`NAME=value`) in its environment.
+    pub fn start_with_environment(
+        cluster: &ControlPlane,
+        variables: &[String],
+        name: &str,
+        ports: [u16; 2],
+    ) -> Replica {
+        let args = Self::arguments(&cluster.path("admin.kubeconfig"), name, ports);
+        let args = [variables, &[program().display().to_string()], &args].concat();
+        cluster.run_program(name, Path::new("env"), &args);
+        Self::on(name, ports)
+    }
+
+    fn arguments(kubeconfig: &Path, name: &str, [port, health]: [u16; 2]) -> Vec<String> {
+        [
             "serve",
             "--kubeconfig",
             kubeconfig.to_str().unwrap(),
@@ -66,9 +86,10 @@ impl Replica {
             &format!("127.0.0.1:{health}"),
         ]
         .map(str::to_owned)
-        .to_vec();
-        args.extend(more.iter().map(ToString::to_string));
-        cluster.run_program(name, &program(), &args);
+        .to_vec()
+    }
+
+    fn on(name: &str, [port, health]: [u16; 2]) -> Replica {
         Replica {
             name: name.to_owned(),
             address: "127.0.0.1".to_owned(),

@@ -16,6 +16,8 @@ pub mod install;
 #[cfg(unix)]
 pub mod kubelet;
 pub mod objects;
+#[cfg(unix)]
+pub mod partition;
 #[cfg(target_os = "linux")]
 pub mod process_memory;
 #[cfg(unix)]

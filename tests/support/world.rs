@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running API server with the custom resources.
 pub struct World {
-    plane: Arc<ControlPlane>,
+    pub plane: Arc<ControlPlane>,
     pub client: Client,
 }
 

@@ -121,10 +121,10 @@
 {{- define "transom.checkImage" -}}
 {{- $registry := include "transom.registry" . -}}
 {{- if not $registry -}}
-{{- fail "image.registry: it is empty, and docker.io has no image of Transom; build an image, push it to your registry (docs/how-to/release.md), and name that registry: --set image.registry=REGISTRY" -}}
+{{- fail "image.registry: it is empty, and docker.io has no image of Transom; build an image from the Dockerfile of Transom, push it to your registry, and name that registry: --set image.registry=REGISTRY" -}}
 {{- end -}}
 {{- if or (eq $registry "registry.example.com") (hasPrefix "registry.example.com/" $registry) -}}
-{{- fail "image.registry: registry.example.com is a placeholder, because no image of Transom is published yet; build an image, push it to your registry (docs/how-to/release.md), and name that registry: --set image.registry=REGISTRY" -}}
+{{- fail "image.registry: registry.example.com is a placeholder, because no image of Transom is published yet; build an image from the Dockerfile of Transom, push it to your registry, and name that registry: --set image.registry=REGISTRY" -}}
 {{- end -}}
 {{- end -}}
 
@@ -171,7 +171,7 @@ notes then state that the release has no policy. An upgrade that removes the nod
 (`--reset-then-reuse-values`), so it is not rejected there. With Argo CD every sync looks like an installation. */}}
 {{- define "transom.checkDropped" -}}
 {{- if and (not .Values.policy.create) (ne (toJson .Values.policy.spec) (toJson (dict "mode" "Enforce"))) -}}
-{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" -}}
+{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods, webhooks.defaultOS and webhooks.defaultNodeSelector" -}}
 {{- end -}}
 {{- if and (not .Values.nodePolicy.create) .Values.nodePolicy.spec (not .Release.IsUpgrade) (ne .Values.hooks.runner "argocd") -}}
 {{- fail "nodePolicy.spec: no policy would use it, because nodePolicy.create is false. Do not set nodePolicy.create, or remove nodePolicy.spec. If you create the policy yourself, register its pool labels with webhooks.poolLabels" -}}

@@ -57,6 +57,22 @@ Without a resource, the plural is the one that the API server guesses. */}}
 {{- toYaml (dict "kinds" (uniq $kinds)) -}}
 {{- end -}}
 
+{{/* Rules for the custom resources that describe pods: the built-in ones, and those that the values add. A rule for one that
+the cluster does not have grants nothing. */}}
+{{- define "transom.customResourceRules" -}}
+# Custom resources that describe pods. A rule for one that the cluster does not have grants nothing.
+{{- range $group, $resources := (.root.Files.Get "files/webhooks.json" | fromJson).customResources }}
+- apiGroups: [{{ $group }}]
+  resources: [{{ join ", " $resources }}]
+  verbs: {{ $.verbs }}
+{{- end }}
+{{- range default (list) (include "transom.podTemplates" .root | fromYaml).kinds }}
+- apiGroups: [{{ .group | quote }}]
+  resources: [{{ .resource | quote }}]
+  verbs: [get, list]
+{{- end }}
+{{- end -}}
+
 {{/* CEL tests of `h`, the first part of an image, for the listed registries: {tests: [test, …]} as YAML. They equal those of
 src/registration/match_conditions/images.rs. The source has the test for references without a registry. */}}
 {{- define "transom.registryTests" -}}
@@ -108,6 +124,10 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- end -}}
 {{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOS" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
+{{- end -}}
+{{- $evidence := default (dict) $values.policy.spec.evidence -}}
+{{- if or $values.webhooks.defaultNodeSelector.enabled (and $values.policy.create (or (eq "Enabled" (default "" $evidence.podNodeSelector)) $evidence.defaultNodeSelector)) -}}
+{{- $_ := set $optional "namespace-selector" (default $everywhere $values.webhooks.defaultNodeSelector.namespaceSelector) -}}
 {{- end -}}
 {{- $registries := default (list) (include "transom.registryTests" (dict "root" $root "ofDockerHub" $source.images.ofDockerHub) | fromYaml).tests -}}
 {{- if $registries -}}

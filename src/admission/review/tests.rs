@@ -927,10 +927,18 @@ fn what_an_update_turns_into_a_finding_by_adding_the_evidence_is_new() {
         // A debug container in between makes nothing known.
         (Kind::Pod, with(&gate, &debugger), with(&windows, &debugger)),
     ] {
-        let object = |spec: &Value| match kind {
+        let unqueued = |spec: &Value| match kind {
             Kind::Pod => pod_of(spec.clone()),
             _ => workload_of(kind, spec.clone()),
         };
+        let object = |spec: &Value| {
+            let mut object = unqueued(spec);
+            object["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "default"});
+            object
+        };
+        // Kueue changes nothing that is in no queue: another client has its account.
+        let (old, new) = (unqueued(&before), unqueued(&after));
+        assert!(update_by(KUEUE, Phase::Validate, "", &old, &new).denial.is_some());
         let (before, after) = (object(&before), object(&after));
         let answer = update(Phase::Validate, "", &before, &after);
         assert!(answer.denial.is_some(), "{before}\n{after}");
@@ -953,6 +961,28 @@ fn what_an_update_turns_into_a_finding_by_adding_the_evidence_is_new() {
 }
 
 #[test]
+fn kueue_may_add_selectors_to_custom_resources() {
+    let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    let rollout = |spec: &Value, labels: &Value| {
+        let template = json!({"spec": without_a_sign(spec)});
+        json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web", "labels": labels},
+            "spec": {"template": template}})
+    };
+    let queued = json!({"kueue.x-k8s.io/queue-name": "default"});
+    let (before, after) = (rollout(&json!({}), &queued), rollout(&windows, &queued));
+    for (user, is_denied) in [("alice", true), (KUEUE, false), ("platform:queue", false)] {
+        let answer = update_by(user, Phase::Validate, "", &before, &after);
+        assert_eq!(answer.denial.is_some(), is_denied, "{user}: {answer:?}");
+    }
+    let (before, after) = (rollout(&json!({}), &json!({})), rollout(&windows, &json!({})));
+    assert!(
+        update_by(KUEUE, Phase::Validate, "", &before, &after)
+            .denial
+            .is_some()
+    );
+}
+
+#[test]
 fn an_update_that_adds_no_evidence_breaks_no_running_windows_pod() {
     let windows = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
     let edit = json!({"tolerations": [{"key": "spot", "operator": "Exists"}], "activeDeadlineSeconds": 60});
@@ -971,6 +1001,19 @@ fn an_update_that_adds_no_evidence_breaks_no_running_windows_pod() {
     json_patch::merge(&mut both, &windows);
     let (before, after) = (pod_of(without_a_sign(&image)), pod_of(without_a_sign(&both)));
     assert_eq!(update(Phase::Validate, "", &before, &after).denial, None);
+}
+
+#[test]
+fn an_update_of_metadata_passes_though_the_kubelet_rejects_the_label() {
+    let windows = without_a_sign(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    let before = pod_of(windows);
+    let mut after = before.clone();
+    after["metadata"]["labels"] = json!({"kubernetes.io/os": "linux"});
+    let answer = update(Phase::Validate, "", &before, &after);
+    assert_eq!((answer.denial, answer.patch), (None, Vec::new()));
+    // The same label in a new pod is denied.
+    let denied_by = decide(Phase::Validate, &after).denied_by.unwrap_or_default();
+    assert!(denied_by.contains("pod-os-label-mismatch"), "{denied_by}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::render;
 /// Generate the webhook configurations by which an API server calls Transom
 ///
 /// One MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, for kubectl apply -f -. Start the server
-/// first: docs/reference/webhooks.md explains what is registered, and why.
+/// first.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom generate webhooks --service transom.transom-system --ca-bundle ca.pem | kubectl apply -f -
@@ -66,6 +66,10 @@ pub struct WebhooksArgs {
     /// pods without an operating system
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
     default_os_selector: Option<LabelSelector>,
+    /// Registers namespace-selector for namespaces with these labels: the webhook is called there for templates without an
+    /// operating system, which get one from the default node selector of their namespace
+    #[arg(long, value_name = "SELECTOR", value_parser = selector)]
+    node_selector_namespaces: Option<LabelSelector>,
     /// A registry that Transom may ask about images, as in `transom serve --image-registry`; a * is one label. Registers the
     /// entries for pods without an operating system whose images are there. May be repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
@@ -122,6 +126,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         pod_template,
         linux_pods_selector,
         default_os_selector,
+        node_selector_namespaces,
         image_registry,
         output: _,
     } = args;
@@ -160,6 +165,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
     options.pod_templates.clone_from(pod_template);
     options.linux_pods.clone_from(linux_pods_selector);
     options.default_os.clone_from(default_os_selector);
+    options.namespace_selector.clone_from(node_selector_namespaces);
     options.image_registries =
         RegistryPatterns::new(image_registry.iter().cloned()).context("--image-registry")?;
     Ok(options)

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use super::progress::Progress;
 use super::{ScanArgs, assume, images};
 use crate::check::files::policies;
+use crate::cli::READ_RIGHTS;
 use crate::cli::image_evidence::{note_names_only, with_registries};
 use crate::cli::options::nearest;
 use crate::cli::plan::plan_with_registries;
@@ -20,15 +21,13 @@ use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
+use crate::engine::namespace_selector;
 use crate::model::policy::Policy;
 use crate::plan::{NodeInventory, PlanOptions, Planner, UpgradePlan};
 use crate::registration::names::non_empty_items;
 use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
 use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes};
-
-/// The page that lists the permissions of a scan.
-const RIGHTS: &str = "the ClusterRole in docs/how-to/scan.md grants everything that a scan reads";
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(
@@ -63,12 +62,11 @@ pub(super) async fn scan(
     if let Some(of_file) = of_file {
         of_file.declare(&mut cluster.snapshot.facts);
         cluster.snapshot.policies = Arc::new(of_file.set);
+        namespace_selector::resolve(&mut cluster.snapshot.facts, &cluster.snapshot.policies);
     }
     let snapshot = &cluster.snapshot;
     let mut eval_context = EvalContext::of(snapshot).with(overrides);
-    let stored = eval_context.policies.stored().iter();
-    let configured = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
-    let custom = CustomLists::read(client, &configured.collect()).await;
+    let custom = CustomLists::read(client, &eval_context.policies.pod_templates()).await;
     eval_context = eval_context.listing(&custom.kinds);
     let mut registries = None;
     let facts;
@@ -158,7 +156,7 @@ fn planner<'w>(
     };
     if let Some(unread) = cluster.gaps().find(|part| part.resource == "nodes") {
         bail!(
-            "cannot read nodes, which --plan-to needs: {}; {RIGHTS}",
+            "cannot read nodes, which --plan-to needs: {}; {READ_RIGHTS}",
             unread.why
         );
     }
@@ -197,7 +195,7 @@ fn of_unread(cluster: &OfflineCluster, is_by_file: bool) -> Vec<ScanGap> {
     let gap = |unread: &UnreadPart| ScanGap {
         resource: unread.resource.clone(),
         reason: unread.why.clone(),
-        remedy: Some(format!("{}: {RIGHTS}", without(&unread.resource))),
+        remedy: Some(format!("{}: {READ_RIGHTS}", without(&unread.resource))),
     };
     cluster.unread.iter().filter(is_gap).map(gap).collect()
 }
@@ -285,9 +283,9 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
         }
         let remedy = match (list.is_forbidden, namespace) {
             (true, None) => {
-                format!("{RIGHTS}; if you may read only some namespaces, name them with --namespace")
+                format!("{READ_RIGHTS}; if you may read only some namespaces, name them with --namespace")
             }
-            (true, Some(_)) => RIGHTS.to_owned(),
+            (true, Some(_)) => READ_RIGHTS.to_owned(),
             (false, _) => "scan again".to_owned(),
         };
         gaps.push(ScanGap {

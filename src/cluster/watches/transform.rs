@@ -14,6 +14,7 @@ use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::cache::{CachedNamespace, LabelAuthor, PoolHistoryObject, UNREADABLE_ANNOTATION};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::model::facts::enables_injection;
+use crate::model::namespace_selector::StatedSelectors;
 use crate::registration;
 
 pub(in crate::cluster) fn node(node: WatchedNode) -> Option<NodeView> {
@@ -37,6 +38,7 @@ pub(in crate::cluster) fn namespace(namespace: PartialObjectMeta<Namespace>) -> 
             .collect(),
         labels,
         tolerations_whitelist: annotations.remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
+        stated_selectors: StatedSelectors::of(|key| annotations.remove(key)),
         injections: annotations
             .into_iter()
             .filter(|(key, _)| enables_injection(key))

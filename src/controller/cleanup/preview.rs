@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 
 use super::{Cleanup, CleanupOptions, CleanupReport, HOOKS, NAMED, helm_hooks, other_installations};
 use crate::cluster::errors::{ApiError, answered};
-use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
-use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
-use crate::controller::node_policies::runtime_classes::OwnedClass;
+use crate::controller::node_policies::nodes::plan::KeepOptions;
+use crate::controller::node_policies::pod_references::{PodReferences, ReferencesError};
+use crate::controller::node_policies::revert::{OurNodes, dangling, our_classes, references};
 use crate::controller::reports::{ReportApi, count};
 use crate::model::text::list;
 use crate::registration::configuration_name;
@@ -73,8 +73,7 @@ impl Cleanup<'_> {
             Vec::new()
         });
         if others.is_empty() {
-            self.preview_nodes(preview).await;
-            self.preview_runtime_classes(preview).await;
+            self.preview_reverted(preview).await;
             self.preview_reports(preview).await;
         } else {
             let what = "the labels and taints of nodes, RuntimeClasses, and reports";
@@ -132,55 +131,30 @@ impl Cleanup<'_> {
         }
     }
 
-    async fn preview_nodes(&self, preview: &mut CleanupPreview) {
-        let keep = self.options.revert.on_nodes;
-        let mut marked = Vec::new();
-        let read = |node: WatchedNode, _: &str| {
-            let node = NodeView::from(node);
-            marked.extend(node.is_marked().then_some(node.name));
+    /// What is reverted on nodes, and the RuntimeClasses, with the objects that still name them.
+    async fn preview_reverted(&self, preview: &mut CleanupPreview) {
+        let options = self.options.revert;
+        let nodes = OurNodes::read(self.client).await;
+        preview.unseen.extend(nodes.failures.iter().cloned());
+        let classes = if options.keep_runtime_classes {
+            preview.stays.push("the RuntimeClasses".to_owned());
+            Vec::new()
+        } else {
+            our_classes(self.client).await.unwrap_or_else(|why| {
+                preview.unseen.push(format!("RuntimeClasses: {why}"));
+                Vec::new()
+            })
         };
-        let mut unreadable = Vec::new();
-        let note = |name: &str, error: &serde_json::Error| unreadable.push(format!("node {name}: {error}"));
-        let listed = for_each_as(self.client, Listing::new(NODES_PATH), read, note).await;
-        preview.unseen.append(&mut unreadable);
-        if let Err(error) = listed {
-            preview.unseen.push(format!("nodes: {}", error.why));
-        }
-        if marked.is_empty() {
+        preview.removed.extend(marked(&nodes, options.on_nodes));
+        let removes_labels = !options.on_nodes.labels && nodes.have_mirror_label();
+        if !removes_labels && classes.is_empty() {
             return;
         }
-        let what = match (keep.labels, keep.taints) {
-            (false, false) => "labels and taints",
-            (true, false) => "taints",
-            (false, true) => "labels",
-            (true, true) => "the annotation",
-        };
-        preview.removed.push(format!(
-            "{what} of Transom on nodes: {} ({})",
-            marked.len(),
-            list(&marked, NAMED)
-        ));
-    }
-
-    async fn preview_runtime_classes(&self, preview: &mut CleanupPreview) {
-        if self.options.revert.keep_runtime_classes {
-            return preview.stays.push("the RuntimeClasses".to_owned());
+        let references = references(self.client).await;
+        if removes_labels {
+            preview.removed.extend(dangling(&references));
         }
-        let listing = Listing::new(self.cluster::<RuntimeClass>().resource_url());
-        match collect::<RuntimeClass>(self.client, listing).await {
-            Ok(classes) => {
-                let ours = (classes.into_iter()).filter(|class| OwnedClass::of(class).is_some());
-                let names: Vec<String> = ours.filter_map(|class| class.metadata.name).collect();
-                if !names.is_empty() {
-                    preview.removed.push(format!(
-                        "RuntimeClasses that nothing names: {} ({})",
-                        names.len(),
-                        list(&names, NAMED)
-                    ));
-                }
-            }
-            Err(why) => preview.unseen.push(format!("RuntimeClasses: {why}")),
-        }
+        preview.runtime_classes(&classes, references);
     }
 
     async fn preview_reports(&self, preview: &mut CleanupPreview) {
@@ -198,7 +172,51 @@ impl Cleanup<'_> {
     }
 }
 
+/// What is removed from the nodes; `None` if they carry nothing of Transom's.
+fn marked(nodes: &OurNodes, keep: KeepOptions) -> Option<String> {
+    let what = match (keep.labels, keep.taints) {
+        (false, false) => "labels and taints",
+        (true, false) => "taints",
+        (false, true) => "labels",
+        (true, true) => "the annotation",
+    };
+    let marked = &nodes.marked;
+    let names = list(marked.iter().map(|node| &node.name), NAMED);
+    (!marked.is_empty()).then(|| format!("{what} of Transom on nodes: {} ({names})", marked.len()))
+}
+
 impl CleanupPreview {
+    /// Notes the RuntimeClasses that nothing names, and those that stay.
+    fn runtime_classes(
+        &mut self,
+        classes: &[RuntimeClass],
+        references: Result<PodReferences, ReferencesError>,
+    ) {
+        let names = classes.iter().filter_map(|class| class.metadata.name.as_deref());
+        let references = references.unwrap_or_else(|error| {
+            if !classes.is_empty() {
+                self.unseen.push(format!("what names RuntimeClasses: {error}"));
+            }
+            PodReferences::none()
+        });
+        let (used, unused): (Vec<&str>, Vec<&str>) =
+            names.partition(|name| references.classes.contains_key(*name));
+        if !unused.is_empty() {
+            self.removed.push(format!(
+                "RuntimeClasses that nothing names: {} ({})",
+                unused.len(),
+                list(&unused, NAMED)
+            ));
+        }
+        for name in used {
+            let users = references.classes.get(name).map(ToString::to_string);
+            self.stays.push(format!(
+                "RuntimeClass {name}, which is used by {}: remove runtimeClassName there",
+                users.unwrap_or_default()
+            ));
+        }
+    }
+
     /// Notes an object if it exists.
     async fn record<K>(&mut self, api: &Api<K>, name: &str, how: &str)
     where

@@ -5,22 +5,26 @@ mod affected;
 pub mod cache;
 mod impact;
 mod peers;
+mod survey;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use self::impact::Impact;
 
-use self::impact::{AffectedWorkload, Remedy};
+use self::affected::AffectedKey;
+use self::impact::{AffectedWorkload, Remedy, remedy, selects};
 use crate::cluster::snapshot::NamespacePolicy;
+use crate::cluster::stored::ObjectHeadMeta;
+use crate::cluster::workload_survey::WorkloadSurvey;
 use crate::engine::scheduling::constraints;
 use crate::engine::{AdmissionStage, TaintChange, infer_os};
 use crate::model::facts::Facts;
 use crate::model::json::at;
 use crate::model::node::Taint;
-use crate::model::object::{Object, ReviewStage};
+use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::object_status::ObjectStatus;
-use crate::model::os::{EvidenceKind, Inference, Verdict};
+use crate::model::os::{Inference, Verdict};
 use crate::model::workload::Kind;
 
 /// The guard's result for a policy.
@@ -40,9 +44,6 @@ pub enum GuardResult {
     Unknown(String),
 }
 
-/// Namespace, kind and name of an object.
-type ObjectKey = (String, String, String);
-
 /// The nodes of one policy that get their taints together, by number.
 pub type GuardGroup = usize;
 
@@ -53,8 +54,8 @@ pub struct GuardedNodes<'g> {
     /// The nodes that get taints: their group, and the taints.
     pub gains: BTreeMap<&'g str, (GuardGroup, Vec<Taint>)>,
     /// The groups of nodes that join others which carry the taints already: only what runs is considered there, and
-    /// what no webhook reviews.
-    pub joining: BTreeSet<GuardGroup>,
+    /// what no webhook reviews. With the Ready nodes of their pools.
+    pub joining: BTreeMap<GuardGroup, BTreeSet<&'g str>>,
 }
 
 /// Evaluates objects one by one, and collects the workloads that would be affected.
@@ -62,13 +63,17 @@ pub struct Guard<'g> {
     nodes: GuardedNodes<'g>,
     /// The policy that applies in a namespace.
     policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
+    /// Which kinds are read: what their controllers make is evaluated with them.
+    survey: &'g WorkloadSurvey,
     /// Results of `policy_of`, by namespace.
     met: BTreeMap<String, Arc<NamespacePolicy>>,
     /// The owners of ReplicaSets and Jobs, so that the top-level owner of a pod can be named.
-    owners: BTreeMap<ObjectKey, ObjectKey>,
-    affected_workloads: BTreeMap<ObjectKey, TaintEffects>,
+    owners: BTreeMap<AffectedKey, AffectedKey>,
+    affected_workloads: BTreeMap<AffectedKey, TaintEffects>,
+    /// DaemonSets that lose nodes that join others, which matters only if they run on those now.
+    if_running: BTreeMap<AffectedKey, (AffectingTaints, Remedy)>,
     /// The generations of the affected workloads whose own object was read.
-    generations: BTreeMap<ObjectKey, i64>,
+    generations: BTreeMap<AffectedKey, i64>,
 }
 
 /// How a workload would be affected.
@@ -79,16 +84,26 @@ struct TaintEffects {
     groups: BTreeSet<GuardGroup>,
 }
 
-/// The taints that affect an object, and the groups of the nodes that get them.
+/// The taints that affect an object, by the group of the nodes that get them.
 #[derive(Default)]
-struct AffectingTaints {
-    taints: BTreeSet<Taint>,
-    groups: BTreeSet<GuardGroup>,
-}
+struct AffectingTaints(BTreeMap<GuardGroup, BTreeSet<Taint>>);
 
 impl AffectingTaints {
+    fn add<'t>(&mut self, group: GuardGroup, taints: impl IntoIterator<Item = &'t Taint>) {
+        self.0
+            .entry(group)
+            .or_default()
+            .extend(taints.into_iter().cloned());
+    }
+
+    /// Divides them: those of the groups that match, and the others.
+    fn divide(self, is_first: impl Fn(&GuardGroup) -> bool) -> (Self, Self) {
+        let (first, others) = self.0.into_iter().partition(|(group, _)| is_first(group));
+        (AffectingTaints(first), AffectingTaints(others))
+    }
+
     fn is_empty(&self) -> bool {
-        self.groups.is_empty()
+        self.0.is_empty()
     }
 }
 
@@ -97,13 +112,16 @@ impl<'g> Guard<'g> {
     pub fn new(
         nodes: GuardedNodes<'g>,
         policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
+        survey: &'g WorkloadSurvey,
     ) -> Self {
         Guard {
             nodes,
             policy_of,
+            survey,
             met: BTreeMap::new(),
             owners: BTreeMap::new(),
             affected_workloads: BTreeMap::new(),
+            if_running: BTreeMap::new(),
             generations: BTreeMap::new(),
         }
     }
@@ -122,112 +140,140 @@ impl<'g> Guard<'g> {
     pub fn visit(&mut self, kind: Kind, json: &str) {
         let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
-            Err(error) => {
-                // The object is stored, so pods may be created from it.
-                let place = (String::new(), kind.to_string(), "one of them".to_owned());
-                let affected = TaintEffects {
-                    why: format!("cannot be read: {error}"),
-                    remedy: None,
-                    groups: self.groups(),
-                };
-                self.affected_workloads.insert(place, affected);
-                return;
-            }
+            Err(error) => return self.note_unreadable(kind, json, &error),
         };
         if subject.meta.deletion_timestamp.0 {
             return;
         }
-        let place = (
-            subject.namespace.to_string(),
-            kind.to_string(),
-            subject.meta.name.to_string(),
-        );
+        let place = AffectedKey::of(&subject);
         let owner = subject.meta.controller().map(|owner| {
-            let place = (place.0.clone(), owner.kind.to_string(), owner.name.to_string());
-            // The guard lists no custom resources, so what these make is evaluated itself.
-            (place, subject.owner_kind().filter(|kind| !kind.is_custom()))
+            let place = AffectedKey::of_owner(&subject.namespace, owner);
+            (
+                place,
+                subject.owner_kind().filter(|kind| self.survey.reads(*kind)),
+            )
         });
         match (kind, owner) {
             (Kind::Pod, owner) => self.visit_pod(&subject, json, place, owner),
             // Its owner is evaluated instead.
             (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
-            (Kind::Job, _) if ObjectStatus::of(json).has_ended(kind) => {}
-            _ => self.visit_template(&subject, json, place),
+            _ if ObjectStatus::of(json).has_ended(kind) => {}
+            (Kind::Configured(added), _)
+                if !(self.counts(&subject.namespace).policy.pod_templates).contains(&added) => {}
+            _ => {
+                let generation = at(json, &["metadata", "generation"]);
+                let generation = generation.and_then(|generation| generation.parse().ok());
+                subject.for_each_pod(|pod| self.visit_template(pod, generation, &place));
+            }
         }
     }
 
-    fn visit_template(&mut self, subject: &Object<'_>, json: &str, place: ObjectKey) {
+    /// Notes an object that is stored and cannot be read: pods may be created from it.
+    fn note_unreadable(&mut self, kind: Kind, json: &str, error: &ObjectError) {
+        // Without a pod at the path that a policy names, it describes none. Pods of its controller are evaluated themselves.
+        if matches!(kind, Kind::Configured(_)) {
+            return;
+        }
+        let head = ObjectHeadMeta::of(json);
+        let place = AffectedKey::new(&head.namespace, kind.group(), kind.as_str(), &head.name);
+        let affected = TaintEffects {
+            why: format!("cannot be read: {error}"),
+            remedy: None,
+            groups: self.groups(),
+        };
+        self.affected_workloads.insert(place, affected);
+    }
+
+    /// Evaluates one of the pods that an object describes.
+    fn visit_template(&mut self, subject: &Object<'_>, generation: Option<i64>, place: &AffectedKey) {
         let counts = self.counts(&subject.namespace);
         let inference = infer_os(subject, self.facts(), &counts.policy);
-        if inference.verdict != Verdict::Windows {
+        // A Task runs where its TaskRun says, unless it selects nodes itself.
+        let is_placed_by_others = !subject.kind.selects_nodes() && !selects(&inference, false);
+        if inference.verdict != Verdict::Windows || is_placed_by_others {
             return;
         }
         let admission = AdmissionStage::of_template(subject, counts.places);
         // A DaemonSet's controller reads the template, so placement of its pods is too late.
         let in_template = admission == AdmissionStage::AsWritten;
-        let runs = || {
-            let ready: Option<i64> =
-                at(json, &["status", "numberReady"]).and_then(|ready| ready.parse().ok());
-            in_template && ready.is_some_and(|ready| ready > 0)
-        };
-        let is_strict = !counts.is_reviewed || runs();
-        let lost = self.lost(subject, &inference, &counts, admission, is_strict);
-        if lost.is_empty() {
+        let lost = self.lost(subject, &inference, &counts, admission);
+        let (lost, of_joining) = self.without_joining(lost, &counts);
+        let remedy = remedy(&inference, in_template);
+        if lost.is_empty() && of_joining.is_empty() {
             return;
+        }
+        if let Some(generation) = generation {
+            self.generations.insert(place.clone(), generation);
+        }
+        if in_template && !of_joining.is_empty() {
+            self.if_running.insert(place.clone(), (of_joining, remedy));
         }
         let why = if admission == AdmissionStage::Placed {
             "placement would not give its pods, which could run there now, a toleration of"
         } else {
-            "its template does not tolerate"
+            UNTOLERATING_TEMPLATE
         };
-        let generation = at(json, &["metadata", "generation"]);
-        let generation: Option<i64> = generation.and_then(|generation| generation.parse().ok());
-        self.generations
-            .extend(generation.map(|generation| (place.clone(), generation)));
-        self.add(place, lost, why, remedy(&inference, in_template));
+        self.add(place.clone(), &lost, why, remedy);
     }
 
-    /// What takes nodes from the pods of an object. `is_strict`: nodes that join others with the taint count too.
+    /// What takes nodes from the pods of an object.
     fn lost(
         &self,
         subject: &Object<'_>,
         inference: &Inference,
         counts: &NamespacePolicy,
         admission: AdmissionStage,
-        is_strict: bool,
     ) -> AffectingTaints {
         let mut found = AffectingTaints::default();
         let change = self.nodes.change;
         for node in change.lost(subject, inference, &counts.policy, admission) {
             let Some((group, gained)) = self.nodes.gains.get(node.name.as_str()) else {
                 // A change of other nodes takes it from the pods.
-                found.groups.extend(self.groups());
-                found.taints.extend(change.gained().iter().cloned());
+                for group in self.groups() {
+                    found.add(group, change.gained());
+                }
                 continue;
             };
-            if !is_strict && self.nodes.joining.contains(group) {
-                continue;
+            let gained = node.taints.iter().filter(|taint| gained.contains(taint));
+            found.add(*group, gained);
+            if found.0.get(group).is_none_or(BTreeSet::is_empty) {
+                found.add(*group, change.gained());
             }
-            found.groups.insert(*group);
-            let gained: Vec<&Taint> = node
-                .taints
-                .iter()
-                .filter(|taint| gained.contains(taint))
-                .collect();
-            if gained.is_empty() {
-                found.taints.extend(change.gained().iter().cloned());
-            }
-            found.taints.extend(gained.into_iter().cloned());
         }
         found
+    }
+
+    /// Divides what an object loses: what counts in any case, and what nodes that join others take from it. If no webhook
+    /// reviews the namespace, everything counts.
+    fn without_joining(
+        &self,
+        lost: AffectingTaints,
+        counts: &NamespacePolicy,
+    ) -> (AffectingTaints, AffectingTaints) {
+        let joining = &self.nodes.joining;
+        lost.divide(|group| !counts.is_reviewed || !joining.contains_key(group))
+    }
+
+    /// Notes that a DaemonSet runs on a node: if it loses nodes that join the pool of this one, it is affected.
+    fn note_running(&mut self, daemon_set: &AffectedKey, node: &str) {
+        let Some((waiting, remedy)) = self.if_running.remove(daemon_set) else {
+            return;
+        };
+        let joining = &self.nodes.joining;
+        let is_there = |group: &GuardGroup| joining.get(group).is_some_and(|nodes| nodes.contains(node));
+        let (affecting, others) = waiting.divide(is_there);
+        self.add(daemon_set.clone(), &affecting, UNTOLERATING_TEMPLATE, remedy);
+        if !others.is_empty() {
+            self.if_running.insert(daemon_set.clone(), (others, remedy));
+        }
     }
 
     fn visit_pod(
         &mut self,
         subject: &Object<'_>,
         json: &str,
-        place: ObjectKey,
-        owner: Option<(ObjectKey, Option<Kind>)>,
+        place: AffectedKey,
+        owner: Option<(AffectedKey, Option<Kind>)>,
     ) {
         if self.facts().is_stored_mirror(subject) {
             return;
@@ -235,15 +281,17 @@ impl<'g> Guard<'g> {
         let counts = self.counts(&subject.namespace);
         let inference = infer_os(subject, self.facts(), &counts.policy);
         let kind = owner.as_ref().and_then(|(_, kind)| *kind);
+        let is_of_daemon_set = kind.is_some_and(Kind::is_daemon_set);
+        if let Some((daemon_set, _)) = owner.as_ref().filter(|_| is_of_daemon_set)
+            && let Some(node) = subject.pod().and_then(|pod| pod.node_name.as_deref())
+            && ObjectStatus::of(json).is_true("Ready")
+        {
+            self.note_running(daemon_set, node);
+        }
         if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
-            let known = |owner: ObjectKey| self.owners.get(&owner).cloned().unwrap_or(owner);
+            let known = |owner: AffectedKey| self.owners.get(&owner).cloned().unwrap_or(owner);
             let named = owner.map_or(place, |(owner, _)| known(owner));
-            self.add(
-                named,
-                lacking,
-                why,
-                remedy(&inference, kind == Some(Kind::DaemonSet)),
-            );
+            self.add(named, &lacking, why, remedy(&inference, is_of_daemon_set));
         }
     }
 
@@ -261,19 +309,22 @@ impl<'g> Guard<'g> {
         let untolerated = |is_of_interest: &dyn Fn(&Taint) -> bool| {
             let (group, gained) = on_windows?;
             let constraints = constraints(subject, self.facts(), AdmissionStage::Merged)?;
-            let lacking = constraints
+            let mut lacking = constraints
                 .untolerated(gained)
-                .filter(|taint| is_of_interest(taint));
-            let taints: BTreeSet<Taint> = lacking.cloned().collect();
-            (!taints.is_empty()).then(|| AffectingTaints {
-                taints,
-                groups: [*group].into(),
-            })
+                .filter(|taint| is_of_interest(taint))
+                .peekable();
+            lacking.peek()?;
+            let mut affecting = AffectingTaints::default();
+            affecting.add(*group, lacking);
+            Some(affecting)
         };
         if let Some(evicting) = untolerated(&|taint| taint.effect == "NoExecute") {
             return Some((evicting, "its pods would be evicted, as they do not tolerate"));
         }
-        let lost = |admission| self.lost(subject, inference, counts, admission, !counts.is_reviewed);
+        let lost = |admission| {
+            let lost = self.lost(subject, inference, counts, admission);
+            self.without_joining(lost, counts).0
+        };
         let (lacking, why) = match inference.verdict {
             // The template of the DaemonSet is evaluated instead; its pods are created again from it.
             Verdict::Windows if owner.is_some_and(Kind::is_daemon_set) => return None,
@@ -311,8 +362,12 @@ impl<'g> Guard<'g> {
         counts
     }
 
-    fn add(&mut self, place: ObjectKey, lacking: AffectingTaints, why: &str, remedy: Remedy) {
-        let taints: Vec<String> = lacking.taints.iter().map(ToString::to_string).collect();
+    fn add(&mut self, place: AffectedKey, lacking: &AffectingTaints, why: &str, remedy: Remedy) {
+        if lacking.is_empty() {
+            return;
+        }
+        let taints: BTreeSet<&Taint> = lacking.0.values().flatten().collect();
+        let taints: Vec<String> = taints.into_iter().map(ToString::to_string).collect();
         let affected = self
             .affected_workloads
             .entry(place)
@@ -321,7 +376,7 @@ impl<'g> Guard<'g> {
                 remedy: Some(remedy),
                 groups: BTreeSet::new(),
             });
-        affected.groups.extend(lacking.groups);
+        affected.groups.extend(lacking.0.keys());
     }
 
     /// The groups whose taints would affect a workload.
@@ -330,60 +385,24 @@ impl<'g> Guard<'g> {
         workloads.flat_map(|workload| &workload.groups).copied().collect()
     }
 
-    /// The workloads that the taints of these groups would affect, with the generations of those whose own object was
-    /// read.
-    fn affected(&self, groups: &BTreeSet<GuardGroup>) -> BTreeMap<ObjectKey, Option<i64>> {
-        let workloads = self.affected_by(groups);
-        workloads
-            .map(|(place, _)| (place.clone(), self.generations.get(place).copied()))
-            .collect()
-    }
-
-    fn affected_by<'a>(
-        &'a self,
-        groups: &'a BTreeSet<GuardGroup>,
-    ) -> impl Iterator<Item = (&'a ObjectKey, &'a TaintEffects)> {
-        let workloads = self.affected_workloads.iter();
-        workloads.filter(|(_, affected)| !affected.groups.is_disjoint(groups))
-    }
-
     /// The workloads that the taints of these groups would affect.
-    pub fn impact(&self, groups: &BTreeSet<GuardGroup>) -> Impact {
-        let workloads = self.affected_by(groups);
-        let workloads = workloads.map(|((namespace, kind, name), affected)| {
-            let name = if namespace.is_empty() {
-                format!("{kind} {name}")
-            } else {
-                format!("{kind} {namespace}/{name}")
-            };
-            AffectedWorkload {
-                name,
+    fn impact(&self, groups: &BTreeSet<GuardGroup>) -> Impact {
+        let workloads = self.affected_workloads.iter();
+        let workloads = workloads.filter(|(_, affected)| !affected.groups.is_disjoint(groups));
+        let workloads = workloads.map(|(place, affected)| {
+            let affected = AffectedWorkload {
                 why: affected.why.clone(),
                 remedy: affected.remedy,
-            }
+                generation: self.generations.get(place).copied(),
+            };
+            (place.clone(), affected)
         });
         Impact(workloads.collect())
     }
 }
 
-/// What the author of a pod or template should write. `in_template`: what a RuntimeClass selects is ignored.
-fn remedy(inference: &Inference, in_template: bool) -> Remedy {
-    match inference.verdict {
-        Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
-        Verdict::Windows => Remedy::SelectWindows,
-        Verdict::Linux => Remedy::SelectLinux,
-        Verdict::Unknown | Verdict::Conflicting => Remedy::StateOs,
-    }
-}
-
-/// Whether the scheduler sees the operating system: the other evidence is only used by Transom or the kubelet.
-fn selects(inference: &Inference, in_template: bool) -> bool {
-    inference.evidence.iter().any(|evidence| match evidence.kind {
-        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,
-        EvidenceKind::RuntimeClass => !in_template,
-        _ => false,
-    })
-}
+/// Why a template is affected whose pods placement does not change, followed by the taints.
+const UNTOLERATING_TEMPLATE: &str = "its template does not tolerate";
 
 #[cfg(test)]
 mod tests;

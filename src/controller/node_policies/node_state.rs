@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::nodes::ownership::NodeOwnership;
-use super::nodes::plan::{NodePlan, plan};
+use super::nodes::plan::{LabelUse, NodePlan, plan};
 use super::policies::{NodePolicies, SelectedPolicy};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::model::build::{Build, supported_on};
@@ -55,6 +55,8 @@ pub struct PolicyResolver {
     pub cleared: BTreeMap<String, SafeTaints>,
     /// Whether policies not in `policies` are known to be deleted, so that their labels and taints may be removed.
     pub others_are_gone: bool,
+    /// Whether a template selects nodes by a label that is to be removed.
+    pub label_use: LabelUse,
 }
 
 impl PolicyResolver {
@@ -65,13 +67,13 @@ impl PolicyResolver {
         match self.policies.choose(node) {
             SelectedPolicy::Held(_) => NodePlan::default(),
             _ if node.is_marked() && may_be_there => NodePlan::default(),
-            SelectedPolicy::NoPolicy => plan(node, None),
+            SelectedPolicy::NoPolicy => plan(node, None, &self.label_use),
             SelectedPolicy::Policy(policy) => {
                 let cleared = self.cleared.get(&policy.name);
                 let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
                 let mut desired = policy.desired(cleared);
                 desired.inherits = owner != OwnerState::Selects;
-                plan(node, Some(&desired))
+                plan(node, Some(&desired), &self.label_use)
             }
         }
     }
@@ -140,18 +142,26 @@ pub struct NodesOfPolicy {
     pub possible_faults: FaultyNodes,
 }
 
-/// The nodes of every policy, by policy name, and the nodes to write.
-pub fn assess(
-    nodes: &[Arc<NodeView>],
-    resolver: &PolicyResolver,
-    kubernetes: u32,
-) -> (BTreeMap<String, NodesOfPolicy>, Vec<Arc<NodeView>>) {
+/// The state of all nodes.
+#[derive(Clone, Debug, Default)]
+pub struct NodesAssessment {
+    /// The nodes of every policy, by policy name.
+    pub by_policy: BTreeMap<String, NodesOfPolicy>,
+    /// The nodes to write.
+    pub due: Vec<Arc<NodeView>>,
+    /// Whether a node keeps a label only because a template may select nodes by it.
+    pub keeps_labels: bool,
+}
+
+/// Assesses all nodes.
+pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, kubernetes: u32) -> NodesAssessment {
     let names = resolver.policies.iter().map(|policy| policy.name.clone());
     let mut by_policy: BTreeMap<String, NodesOfPolicy> =
         names.map(|name| (name, NodesOfPolicy::default())).collect();
-    let mut due = Vec::new();
+    let (mut due, mut keeps_labels) = (Vec::new(), false);
     for node in nodes {
         let plan = resolver.decide(node);
+        keeps_labels |= plan.keeps_label;
         if !plan.is_empty() {
             due.push(Arc::clone(node));
         }
@@ -184,7 +194,11 @@ pub fn assess(
             SelectedPolicy::NoPolicy => (),
         }
     }
-    (by_policy, due)
+    NodesAssessment {
+        by_policy,
+        due,
+        keeps_labels,
+    }
 }
 
 fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {

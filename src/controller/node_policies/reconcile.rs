@@ -14,6 +14,7 @@ use super::guard::cache::GuardCache;
 use super::node_state::{NodesOfPolicy, PolicyResolver, assess};
 use super::nodes::apply::{ApplyResult, apply};
 use super::nodes::assumed::AssumedNodes;
+use super::pod_references::{LabelRelease, ReferencesOfPass};
 use super::policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use super::runtime_classes::{self, reconcile::ClassController};
 use super::status::{PolicyFacts, write::Statuses};
@@ -35,6 +36,7 @@ pub struct NodeController {
     classes: ClassController,
     statuses: Statuses,
     guard_cache: GuardCache,
+    label_release: LabelRelease,
     back_off: WriteBackoff,
     assumed: AssumedNodes,
     events: NodeEvents,
@@ -59,6 +61,7 @@ impl NodeController {
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
             statuses: Statuses::new(writer.clone(), settings.status_every, context.reconcile.clone()),
             guard_cache: GuardCache::new(context.client.clone(), settings),
+            label_release: LabelRelease::new(settings.guard_every),
             back_off: WriteBackoff::new(settings.back_off),
             assumed: AssumedNodes::default(),
             events: NodeEvents::default(),
@@ -77,6 +80,7 @@ impl NodeController {
         let mut alarms: Vec<Instant> = Vec::new();
         let mut resolver = PolicyResolver {
             policies: NodePolicies::of(&view.node_policies),
+            label_use: self.label_release.known(),
             ..PolicyResolver::default()
         };
         self.apply_new_generations(&resolver.policies, start);
@@ -89,10 +93,19 @@ impl NodeController {
                 alarms.push(start + self.context.settings.status_every);
             }
         }
-        let (by_policy, _) = assess(&nodes, &resolver, view.kubernetes);
+        let assessed = assess(&nodes, &resolver, view.kubernetes);
+        let configured = snapshot.policies.pod_templates();
+        let client = self.context.client.clone();
+        let mut references = ReferencesOfPass::new(&client, configured);
+        if assessed.keeps_labels {
+            alarms.push(self.label_release.ask(&mut references, &snapshot.facts).await);
+            resolver.label_use = self.label_release.known();
+        } else {
+            self.label_release.reset();
+        }
         alarms.extend(
             self.guard_cache
-                .update(&resolver, &by_policy, &nodes, snapshot)
+                .update(&resolver, &assessed.by_policy, &nodes, snapshot)
                 .await,
         );
         for policy in resolver.policies.iter() {
@@ -101,16 +114,16 @@ impl NodeController {
             }
         }
         let resolver = Arc::new(resolver);
-        let (_, due) = assess(&nodes, &resolver, view.kubernetes);
+        let due = assess(&nodes, &resolver, view.kubernetes).due;
         alarms.extend(self.write(due, &resolver).await);
 
         let nodes = self.nodes_now(view);
-        let (by_policy, _) = assess(&nodes, &resolver, view.kubernetes);
+        let by_policy = assess(&nodes, &resolver, view.kubernetes).by_policy;
         let gone = resolver.others_are_gone;
         let undeclared = undeclared(&view.nodes, &snapshot.facts);
         alarms.extend(
             self.classes
-                .pass(snapshot, &resolver.policies, gone, &nodes)
+                .pass(snapshot, &resolver.policies, gone, &nodes, &mut references)
                 .await,
         );
         for policy in resolver.policies.iter() {

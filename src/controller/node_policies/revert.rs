@@ -10,12 +10,16 @@ use super::NodeControllerSettings;
 use super::nodes::apply::{ApplyResult, apply};
 use super::nodes::ownership::NodeOwnership;
 use super::nodes::plan::{KeepOptions, NodePlan, plan_revert};
-use super::runtime_classes::write::{ClassWriteResult, carry_out, users};
+use super::pod_references::{PodReferences, ReferencesError};
+use super::runtime_classes::write::{ClassWriteResult, carry_out};
 use super::runtime_classes::{ClassChange, OwnedClass};
 use super::writer::Writer;
+use crate::api::WindowsPodPolicy;
+use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
-use crate::model::node::{NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
+use crate::cluster::workload_survey::SurveyError;
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::text::list;
 
 /// So many nodes are named.
@@ -39,6 +43,8 @@ pub struct RevertReport {
     pub runtime_classes: Vec<String>,
     /// What had to stay, and why: RuntimeClasses that something still names.
     pub kept: Vec<String>,
+    /// What still selects nodes by a label that was removed.
+    pub dangling: Vec<String>,
     /// What is still on nodes, and that nothing proves to be Transom's; one line for each kind, with the nodes.
     pub left: Vec<String>,
     /// What failed, and why. Everything else was reverted.
@@ -60,37 +66,123 @@ pub async fn revert_everything(client: &Client, options: RevertOptions) -> Rever
     let per_second = NodeControllerSettings::default().writes_per_second;
     let writer = Writer::new(client.clone(), None, None, per_second);
     let mut report = RevertReport::default();
-    nodes(&writer, options, &mut report).await;
-    if !options.keep_runtime_classes {
-        runtime_classes(&writer, &mut report).await;
+    let nodes = OurNodes::read(client).await;
+    report.failures.extend(nodes.failures.iter().cloned());
+    let classes = if options.keep_runtime_classes {
+        Vec::new()
+    } else {
+        our_classes(client).await.unwrap_or_else(|error| {
+            report
+                .failures
+                .push(format!("cannot list RuntimeClasses: {error}"));
+            Vec::new()
+        })
+    };
+    let removes_labels = !options.on_nodes.labels && nodes.have_mirror_label();
+    let references = if removes_labels || !classes.is_empty() {
+        references(client).await
+    } else {
+        Ok(PodReferences::none())
+    };
+    if removes_labels {
+        report.dangling.extend(dangling(&references));
     }
+    revert_nodes(&writer, nodes, options, &mut report).await;
+    delete_classes(&writer, &classes, &references, &mut report).await;
     report
 }
 
-async fn nodes(writer: &Writer, options: RevertOptions, report: &mut RevertReport) {
-    let decide = move |node: &NodeView| -> NodePlan { plan_revert(node, options.on_nodes) };
-    let mut left = RemainingObjects::default();
-    let mut marked = Vec::new();
-    let read = |node: WatchedNode, _: &str| {
-        let node = NodeView::from(node);
-        if node.is_marked() {
-            marked.push(node);
-        } else {
-            left.note(&node, false, options.on_nodes);
-        }
+/// What templates and pods name, including those of the kinds that stored policies add.
+///
+/// # Errors
+/// Not everything could be read.
+pub async fn references(client: &Client) -> Result<PodReferences, ReferencesError> {
+    let path = WindowsPodPolicy::url_path(&(), None);
+    let mut configured = BTreeSet::new();
+    let add = |policy: WindowsPodPolicy, _: &str| {
+        let kinds = policy.spec.pod_templates.iter();
+        configured.extend(kinds.filter_map(|kind| kind.configured().ok()));
     };
-    let mut failures = Vec::new();
-    let unreadable = |name: &str, error: &serde_json::Error| {
-        failures.push(format!("node {name}: it does not parse: {error}"));
-    };
-    let listed = for_each_as(&writer.client, Listing::new(NODES_PATH), read, unreadable).await;
-    report.failures.append(&mut failures);
-    // What was read until then is reverted all the same.
-    report.failures.extend(
-        listed
+    match for_each_as(client, Listing::new(path), add, |_, _| {}).await {
+        Ok(_) => {}
+        // Without the definition there are no policies.
+        Err(error) if error.why == ApiError::NotFound => {}
+        Err(error) => return Err(SurveyError::List(error).into()),
+    }
+    PodReferences::read(client, &configured).await
+}
+
+/// What selects nodes by the mirror of the build label, which is removed all the same.
+pub fn dangling(references: &Result<PodReferences, ReferencesError>) -> Option<String> {
+    match references {
+        Ok(known) if known.mirror_label.is_empty() => None,
+        Ok(known) => Some(format!(
+            "{} select nodes by the label {RESTRICTED_BUILD_LABEL}, which uninstalling removes: select nodes by {BUILD_LABEL} \
+             there",
+            known.mirror_label
+        )),
+        Err(error) => Some(format!(
+            "it is unknown which templates select nodes by the label {RESTRICTED_BUILD_LABEL}, which uninstalling removes: {error}"
+        )),
+    }
+}
+
+/// The RuntimeClasses that Transom created.
+///
+/// # Errors
+/// They cannot be listed.
+pub async fn our_classes(client: &Client) -> Result<Vec<RuntimeClass>, ApiError> {
+    let listing = Listing::new(RuntimeClass::url_path(&(), None));
+    let mut classes: Vec<RuntimeClass> = collect(client, listing).await?;
+    classes.retain(|class| OwnedClass::of(class).is_some());
+    Ok(classes)
+}
+
+/// The nodes of a cluster.
+#[derive(Default)]
+pub struct OurNodes {
+    /// Those that carry something of Transom's.
+    pub marked: Vec<NodeView>,
+    /// What looks like Transom's on the others.
+    left: RemainingObjects,
+    /// What could not be read.
+    pub failures: Vec<String>,
+}
+
+impl OurNodes {
+    /// Lists all nodes. What cannot be read is reported; the rest is there all the same.
+    pub async fn read(client: &Client) -> Self {
+        let mut nodes = OurNodes::default();
+        let mut failures = Vec::new();
+        let read = |node: WatchedNode, _: &str| {
+            let node = NodeView::from(node);
+            if node.is_marked() {
+                nodes.marked.push(node);
+            } else {
+                nodes.left.note(&node, false);
+            }
+        };
+        let unreadable = |name: &str, error: &serde_json::Error| {
+            failures.push(format!("node {name}: it does not parse: {error}"));
+        };
+        let listed = for_each_as(client, Listing::new(NODES_PATH), read, unreadable).await;
+        let listed = listed
             .err()
-            .map(|error| format!("cannot list nodes: {}", error.why)),
-    );
+            .map(|error| format!("cannot list nodes: {}", error.why));
+        failures.extend(listed);
+        OurNodes { failures, ..nodes }
+    }
+
+    /// Whether one of them carries the mirror of the build label.
+    pub fn have_mirror_label(&self) -> bool {
+        let mut marked = self.marked.iter();
+        marked.any(|node| node.labels.contains_key(RESTRICTED_BUILD_LABEL))
+    }
+}
+
+async fn revert_nodes(writer: &Writer, nodes: OurNodes, options: RevertOptions, report: &mut RevertReport) {
+    let decide = move |node: &NodeView| -> NodePlan { plan_revert(node, options.on_nodes) };
+    let OurNodes { marked, mut left, .. } = nodes;
     for node in marked {
         let (name, is_disputed) = (
             node.name.clone(),
@@ -98,15 +190,15 @@ async fn nodes(writer: &Writer, options: RevertOptions, report: &mut RevertRepor
         );
         match apply(writer, Arc::new(node), &decide).await {
             ApplyResult::Wrote(node, _) => {
-                left.note(&node, is_disputed, options.on_nodes);
+                left.note(&node, is_disputed);
                 report.nodes.push(name);
             }
             ApplyResult::Failed(why) => report.failures.push(format!("node {name}: {why}")),
-            ApplyResult::Stands(node) => left.note(&node, is_disputed, options.on_nodes),
+            ApplyResult::Stands(node) => left.note(&node, is_disputed),
             ApplyResult::Gone => {}
         }
     }
-    report.left = left.lines();
+    report.left = left.lines(options.on_nodes);
 }
 
 /// What looks like Transom's and stays, with the nodes.
@@ -118,11 +210,11 @@ struct RemainingObjects {
 
 impl RemainingObjects {
     /// Looks at a node from which everything that is ours was taken. `is_disputed`: its annotation had been spoiled.
-    fn note(&mut self, node: &NodeView, is_disputed: bool, keep: KeepOptions) {
-        if !keep.labels && node.labels.contains_key(RESTRICTED_BUILD_LABEL) {
+    fn note(&mut self, node: &NodeView, is_disputed: bool) {
+        if node.labels.contains_key(RESTRICTED_BUILD_LABEL) {
             self.mirrors.push(node.name.clone());
         }
-        if is_disputed && !keep.taints {
+        if is_disputed {
             let marks = node.taints().into_iter().filter(Taint::marks_windows);
             for taint in marks {
                 let nodes = self.taints.entry(taint.to_string()).or_default();
@@ -131,16 +223,18 @@ impl RemainingObjects {
         }
     }
 
-    fn lines(&self) -> Vec<String> {
+    /// One line for each kind, without what was to be kept.
+    fn lines(&self, keep: KeepOptions) -> Vec<String> {
         let of = |nodes: &[String]| format!("{} ({})", nodes.len(), list(nodes, NAMED));
-        let mirrors = (!self.mirrors.is_empty()).then(|| {
+        let mirrors = (!keep.labels && !self.mirrors.is_empty()).then(|| {
             format!(
                 "label {RESTRICTED_BUILD_LABEL} on nodes: {}, and nothing proves that Transom wrote it; kubectl label node NAME \
                  {RESTRICTED_BUILD_LABEL}-",
                 of(&self.mirrors)
             )
         });
-        let taints = self.taints.iter().map(|(taint, nodes)| {
+        let taints = self.taints.iter().filter(|_| !keep.taints);
+        let taints = taints.map(|(taint, nodes)| {
             format!(
                 "taint {taint} on nodes: {}, whose annotation {OWNED_ANNOTATION} is invalid, so nothing proves that Transom \
                  set it; kubectl taint node NAME {taint}-",
@@ -151,38 +245,27 @@ impl RemainingObjects {
     }
 }
 
-async fn runtime_classes(writer: &Writer, report: &mut RevertReport) {
-    let listing = Listing::new(RuntimeClass::url_path(&(), None));
-    let classes: Vec<RuntimeClass> = match collect(&writer.client, listing).await {
-        Ok(classes) => classes,
-        Err(error) => {
-            return report
-                .failures
-                .push(format!("cannot list RuntimeClasses: {error}"));
-        }
-    };
-    let ours: Vec<ClassChange> = (classes.into_iter())
-        .filter_map(|class| {
-            Some(ClassChange::Delete {
-                policy: OwnedClass::of(&class)?.policy,
-                class: Arc::new(class),
-                why: "Transom is being uninstalled",
-            })
-        })
-        .collect();
-    if ours.is_empty() {
-        return;
-    }
-    let names: BTreeSet<String> = ours.iter().map(|change| change.name().to_owned()).collect();
-    let users = match users(&writer.client, &names).await {
-        Ok(users) => users,
+async fn delete_classes(
+    writer: &Writer,
+    classes: &[RuntimeClass],
+    references: &Result<PodReferences, ReferencesError>,
+    report: &mut RevertReport,
+) {
+    let references = match references {
+        _ if classes.is_empty() => return,
+        Ok(references) => references,
         Err(error) => {
             let what = "no RuntimeClass is deleted: Transom could not determine which objects use it";
             return report.failures.push(format!("{what}: {error}"));
         }
     };
-    for change in &ours {
-        match carry_out(writer, change, &users).await {
+    for class in classes {
+        let change = ClassChange::Delete {
+            policy: String::new(),
+            class: Arc::new(class.clone()),
+            why: "Transom is being uninstalled",
+        };
+        match carry_out(writer, &change, references).await {
             ClassWriteResult::Yes => report.runtime_classes.push(change.name().to_owned()),
             ClassWriteResult::Later => {
                 let why = "it was changed meanwhile; run this again";

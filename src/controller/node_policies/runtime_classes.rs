@@ -80,6 +80,14 @@ impl ClassChange {
             ClassChange::Delete { class, .. } => name_of(class),
         }
     }
+
+    /// The policy that reports it if the class cannot be deleted; empty for other changes.
+    pub fn policy(&self) -> &str {
+        match self {
+            ClassChange::Delete { policy, .. } => policy,
+            ClassChange::Create(_) | ClassChange::Update { .. } => "",
+        }
+    }
 }
 
 /// The RuntimeClasses of a policy.
@@ -203,7 +211,8 @@ fn separate(wanted: &mut WantedClasses<'_>) {
             let labels = policy.stored.spec.node_selector.match_labels.iter().flatten();
             let before = other.node_selector.len();
             other.node_selector.extend(labels.map(|(key, value)| (key.clone(), value.clone())));
-            if other.node_selector.len() == before && policy.stored.spec.node_selector.match_labels.is_none() {
+            let labels = policy.stored.spec.node_selector.match_labels.as_ref();
+            if other.node_selector.len() == before && labels.is_none_or(BTreeMap::is_empty) {
                 of_first.problems.push(format!(
                     "{}: it also selects nodes of another policy that wants another handler: give this policy \
                      spec.nodeSelector.matchLabels",

@@ -33,8 +33,6 @@ pub(super) fn image_registries(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
@@ -52,7 +50,6 @@ mod tests {
     fn the_condition_names_the_registries_and_only_policies_that_use_them_have_it() {
         let down = [UnreachableRegistry {
             registry: "registry.corp".into(),
-            since: Duration::from_secs(600),
             message: "no route".to_owned(),
         }];
         let (names, registry) = (policy("Names"), policy("Registry"));

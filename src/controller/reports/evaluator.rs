@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 use std::hash::RandomState;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::invalidation::Invalidation;
 use super::stored_images::StoredImages;
 use crate::engine::infer_os;
 use crate::model::object::{Object, ReviewStage};
@@ -13,7 +15,10 @@ use crate::model::os::Verdict;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
 use crate::scan::pods::may_have_trouble;
-use crate::scan::{DedupKey, EvalContext, Evaluated, OwnerResult, dedup_key, evaluate_object};
+use crate::scan::{
+    DedupKey, EvalContext, Evaluated, OwnerResult, OwnerTemplates, dedup_key, dedup_key_of_owned,
+    evaluate_object, evaluate_owned_pod,
+};
 
 /// The longest reason why an object cannot be read, in bytes.
 const LONGEST_WHY: usize = 200;
@@ -48,6 +53,15 @@ pub enum ObjectEvaluation {
 #[derive(Debug, Default)]
 pub struct Evaluator {
     hashes: RandomState,
+    owners: Mutex<KnownOwners>,
+}
+
+/// What is known of the owners of pods.
+#[derive(Debug, Default)]
+struct KnownOwners {
+    templates: OwnerTemplates,
+    /// The pods that were evaluated before the template of their owner was known.
+    rereads: Invalidation,
 }
 
 impl Evaluator {
@@ -71,8 +85,16 @@ impl Evaluator {
         let facts = known.as_ref().map(|known| known.added_to(context.facts));
         let context = &context.with_facts(facts.as_ref().unwrap_or(context.facts));
         let stuck = stuck(context, &object, json);
-        let evaluation = match evaluate_object(context, &object, json) {
-            Ok(Evaluated::Owner(owner)) => ObjectEvaluation::Owner(owner, dedup_key(&object, &self.hashes)),
+        let is_for_owner = self.is_for_owner(context, &object);
+        let (evaluated, key) = if is_for_owner {
+            let key = dedup_key_of_owned(&object, &self.hashes);
+            (evaluate_owned_pod(context, &object, json), key)
+        } else {
+            let key = dedup_key(&object, &self.hashes);
+            (evaluate_object(context, &object, json), key)
+        };
+        let evaluation = match evaluated {
+            Ok(Evaluated::Owner(owner)) => ObjectEvaluation::Owner(owner, key),
             Ok(Evaluated::Owned(..)) => ObjectEvaluation::Owned,
             Ok(Evaluated::Passed(_)) => ObjectEvaluation::Skipped,
             Err(error) => unreadable(error.to_string()),
@@ -81,6 +103,31 @@ impl Evaluator {
             images.used(known);
         }
         (evaluation, stuck)
+    }
+}
+
+impl Evaluator {
+    /// Records the template of an owner, or compares a pod with it: whether the pod is evaluated instead of its owner.
+    fn is_for_owner(&self, context: &EvalContext<'_>, object: &Object<'_>) -> bool {
+        let mut owners = self.owners();
+        if owners.templates.record(context, object) {
+            owners.rereads = std::mem::take(&mut owners.rereads).with(object.namespace.to_string());
+        }
+        owners.templates.is_only_pod_windows(context, object)
+    }
+
+    /// Takes which pods must be listed again, because the templates of their owners were not known before.
+    pub fn take_rereads(&self) -> Invalidation {
+        std::mem::take(&mut self.owners().rereads)
+    }
+
+    /// Forgets the template of an owner that is gone.
+    pub fn forget(&self, kind: Kind, namespace: &str, name: &str) {
+        self.owners().templates.forget(kind, namespace, name);
+    }
+
+    fn owners(&self) -> MutexGuard<'_, KnownOwners> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -160,11 +207,67 @@ mod tests {
         assert!(is_stuck(&pod("windows", &[on("w1")])));
         assert!(is_stuck(&pod("linux", &[on("w1")])));
         assert!(is_stuck(&pod("windows", &[on("w1"), deleted])));
-        let ready = json!([{"type": "Ready", "status": "True"}]);
-        assert!(!is_stuck(&pod(
+        let ready = ("/status/conditions", json!([{"type": "Ready", "status": "True"}]));
+        assert!(!is_stuck(&pod("windows", &[on("w1"), ready.clone()])));
+        let relabelled = ("/metadata/labels", json!({"kubernetes.io/os": "linux"}));
+        assert!(is_stuck(&pod("windows", &[on("w1"), ready, relabelled])));
+    }
+
+    #[test]
+    fn a_pod_is_evaluated_instead_of_an_owner_whose_template_does_not_show_that_it_is_for_windows() {
+        let owned_by = |kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "r", "controller": true}]);
+        let mut pod = pod(
             "windows",
-            &[on("w1"), ("/status/conditions", ready)]
-        )));
+            &[("/metadata/ownerReferences", owned_by("ReplicaSet", "web-5d"))],
+        );
+        pod["metadata"]["labels"] = json!({"pod-template-hash": "5d"});
+        let made = |owner: Value, spec: &Value| {
+            json!({"metadata": {"name": "web-5d", "namespace": "shop", "uid": "r", "ownerReferences": owner},
+                "spec": {"replicas": 1, "template": {"spec": spec}}})
+        };
+        let no_sign = json!({"containers": [{"name": "app", "image": "app"}]});
+        let replica_set = made(owned_by("Deployment", "web"), &no_sign);
+        let mut deployment = made(json!([]), &no_sign);
+        deployment["metadata"]["name"] = json!("web");
+
+        let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
+        let snapshot = Snapshot::of_files(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), policies);
+        let images = StoredImages::new(None, Instant::now());
+        let evaluator = Evaluator::default();
+        let evaluate = |kind, object: &Value| {
+            let context = EvalContext::of(&snapshot);
+            evaluator.evaluate(&context, &images, kind, &object.to_string()).0
+        };
+        // The lists of several kinds are read at the same time.
+        assert!(matches!(evaluate(Kind::Pod, &pod), ObjectEvaluation::Owned));
+        evaluate(Kind::ReplicaSet, &replica_set);
+        assert_eq!(
+            evaluator.take_rereads(),
+            Invalidation::None.with("shop".to_owned())
+        );
+        assert!(matches!(evaluate(Kind::Pod, &pod), ObjectEvaluation::Owned));
+        evaluate(Kind::Deployment, &deployment);
+        assert_eq!(
+            evaluator.take_rereads(),
+            Invalidation::None.with("shop".to_owned())
+        );
+        let ObjectEvaluation::Owner(result, key) = evaluate(Kind::Pod, &pod) else {
+            panic!("the pod is evaluated");
+        };
+        assert!(matches!(key, DedupKey::Of(_)) && result.is_added_evidence);
+        let owner = result.owner.unwrap();
+        assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Deployment", "web"));
+        assert_eq!(evaluator.take_rereads(), Invalidation::None);
+
+        // An owner that shows it is evaluated itself.
+        let shows = json!({"os": {"name": "windows"}, "containers": [{"name": "app", "image": "app"}]});
+        evaluate(Kind::ReplicaSet, &made(owned_by("Deployment", "web"), &shows));
+        assert!(matches!(evaluate(Kind::Pod, &pod), ObjectEvaluation::Owned));
+        evaluator.forget(Kind::ReplicaSet, "shop", "web-5d");
+        assert!(
+            matches!(evaluate(Kind::Pod, &pod), ObjectEvaluation::Owned),
+            "unknown"
+        );
     }
 
     #[test]

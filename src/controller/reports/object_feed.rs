@@ -101,6 +101,7 @@ impl ObjectFeed<'_> {
             return None;
         }
         let (evaluation, stuck) = self.evaluator.evaluate(context, self.images, kind, json);
+        self.rereads.add(Kind::Pod, self.evaluator.take_rereads());
         if kind == Kind::Pod {
             self.stuck.record(&object.uid, stuck);
         }
@@ -226,6 +227,8 @@ impl ObjectFollower for ObjectFeed<'_> {
     fn gone(&self, stored: &ObjectList, json: &str) {
         let object = ObjectHeadMeta::of(json);
         self.stuck.record(&object.uid, None);
+        self.evaluator
+            .forget(stored.kind, &object.namespace, &object.name);
         if self.index.lock().gone(stored.kind, &object.uid) {
             self.rereads
                 .add(stored.kind, Invalidation::None.with(object.namespace.to_string()));

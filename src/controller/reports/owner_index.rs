@@ -13,6 +13,8 @@ use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerResult};
 
 /// The maximum number of owners. Findings of further owners are neither counted nor reported.
 pub const MOST_OWNERS: usize = 50_000;
+/// The hash of a report that another client has edited: unlike any desired one.
+const EDITED: u64 = 0;
 /// The maximum number of unreadable objects that are kept by name.
 const MOST_UNREADABLE: usize = 1_000;
 
@@ -169,16 +171,22 @@ impl OwnerIndex {
             }
             return true;
         };
+        if *entry.namespace != *report.namespace {
+            // Somebody wrote it: an owner and its report are in one namespace.
+            return false;
+        }
         if entry.version.is_some() && report.version < entry.version {
             // This replica has written it since.
             return false;
         }
-        let before = entry.written.replace(report.content_hash);
+        // If the stored content was not the desired one before either, a write is already in progress.
+        let is_written = entry.wanted.is_some() && entry.written == entry.wanted;
+        // An edit may keep the annotation with the hash: another version is another client's.
+        let is_other = entry.version.is_some() && report.version != entry.version;
+        let is_edited = is_written && (is_other || entry.wanted != Some(report.content_hash));
+        entry.written = Some(if is_edited { EDITED } else { report.content_hash });
         entry.version = report.version;
-        // If the previous content was not the desired one either, a write is already in progress.
-        entry
-            .wanted
-            .is_some_and(|wanted| wanted != report.content_hash && before == Some(wanted))
+        is_edited
     }
 
     /// Records the evaluation of an object in a pass, the current or the last one.
@@ -238,7 +246,7 @@ impl OwnerIndex {
         }
         self.clean.remove(uid);
         let namespace = self.shared(&owner_result.namespace);
-        let before = self.remove(uid);
+        let before = self.remove(uid).filter(|before| before.namespace == namespace);
         let (written, version, notified) = before.map_or((None, None, None), |before| {
             (before.written, before.version, before.notified)
         });

@@ -103,7 +103,7 @@ pub fn spelled(content: u64) -> String {
 
 /// One finding; both report APIs use the same format.
 fn result(owner_result: &OwnerResult, found: &FindingResult, now: Timestamp) -> Value {
-    json!({
+    let mut result = json!({
         "source": LABEL.1,
         "policy": owner_result.policy,
         "rule": found.rule,
@@ -119,7 +119,15 @@ fn result(owner_result: &OwnerResult, found: &FindingResult, now: Timestamp) -> 
             "remedy": short(&found.remedy),
             "outcome": short(&outcome(found)),
         },
-    })
+    });
+    if let Some(owner) = owner_result
+        .owner
+        .as_ref()
+        .filter(|_| owner_result.is_added_evidence)
+    {
+        result["properties"]["owner"] = json!(short(&format!("{} {}", owner.kind, owner.name)));
+    }
+    result
 }
 
 fn short(text: &str) -> Cow<'_, str> {

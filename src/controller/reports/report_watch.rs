@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::health::ReportHealth;
 use super::invalidation::Invalidation;
 use super::owner_index::{MOST_OWNERS, SharedIndex, WrittenReport};
-use super::report::{CONTENT, LABEL};
+use super::report::{CONTENT, LABEL, name};
 use super::report_api::{DiscoveredApi, ReportApi};
 use super::reread_queue::RereadQueue;
 use crate::cluster::errors::ApiError;
@@ -71,9 +71,14 @@ pub struct ReportWatch<'c> {
 fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
     let meta = &report.metadata;
     let owner = meta.owner_references.iter().flatten().next()?;
+    let kind = Kind::of_api_version(&owner.api_version, &owner.kind)?;
+    if meta.name.as_ref() != Some(&name(kind, &owner.uid)) {
+        // Somebody wrote it with Transom's label.
+        return None;
+    }
     let content_hash = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
     Some(WrittenReport {
-        kind: Kind::of_api_version(&owner.api_version, &owner.kind)?,
+        kind,
         namespace: meta.namespace.clone()?,
         uid: owner.uid.clone(),
         // A report with another content is written again.

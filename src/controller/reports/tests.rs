@@ -42,6 +42,7 @@ pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
         name: "web".to_owned(),
         uid: uid.to_owned(),
         owner: None,
+        is_added_evidence: false,
         verdict: Verdict::Windows,
         evidence: Vec::new(),
         policy: "default".to_owned(),
@@ -290,6 +291,33 @@ fn a_report_that_another_hand_has_written_is_written_anew_and_an_old_event_is_no
     assert!(ledger.found(&there(7, 6)));
     assert!(matches!(ledger.record_result(&dirty, 2), ReportAction::Write(_)));
     assert_eq!(ledger.version(UID), Some(6), "it is written over what was seen");
+    ledger.written(UID, Some(content_hash), Some(7));
+    assert!(!ledger.found(&there(content_hash, 7)));
+    assert!(
+        ledger.found(&there(content_hash, 8)),
+        "an edit may keep the annotation"
+    );
+    assert!(matches!(ledger.record_result(&dirty, 3), ReportAction::Write(_)));
+}
+
+#[test]
+fn a_report_in_another_namespace_stands_in_for_no_other() {
+    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
+    let forged = WrittenReport {
+        namespace: "attackers".to_owned(),
+        ..there(Kind::Deployment, UID, content(&dirty).unwrap(), Some(9))
+    };
+    let mut ledger = OwnerIndex::default();
+    ledger.found(&forged);
+    assert!(
+        matches!(ledger.record_result(&dirty, 1), ReportAction::Write(_)),
+        "before the owner is known"
+    );
+    assert!(!ledger.found(&forged));
+    assert!(
+        matches!(ledger.record_result(&dirty, 2), ReportAction::Write(_)),
+        "and after"
+    );
 }
 
 #[test]

@@ -484,6 +484,80 @@ fn a_daemonset_is_denied_only_for_a_wrong_node_that_it_certainly_reaches() {
 }
 
 #[test]
+fn a_daemonset_without_the_toleration_is_denied_only_if_all_its_nodes_and_pools_are_tainted() {
+    let host = |name: &str, is_tainted: bool| Host {
+        name: name.to_owned(),
+        build: Some(Build::new(20348)),
+        taints: is_tainted
+            .then(|| Taint::no_schedule("os", "windows"))
+            .into_iter()
+            .collect(),
+        labels: [(OS_LABEL.to_owned(), "windows".to_owned())].into(),
+        ..Host::default()
+    };
+    let pool = |is_tainted: bool| Host {
+        may_be_at_zero: true,
+        ..host("pool", is_tainted)
+    };
+    let (none, warning, error) = (None, Some(Severity::Warning), Some(Severity::Error));
+    for (hosts, declared, over, of_daemon_set, of_deployment) in [
+        (vec![host("a", true)], vec![], json!({}), error, warning),
+        (
+            vec![host("a", true), host("b", true)],
+            vec![pool(true)],
+            json!({}),
+            error,
+            warning,
+        ),
+        (
+            vec![host("a", true), host("b", false)],
+            vec![],
+            json!({}),
+            warning,
+            warning,
+        ),
+        (
+            vec![host("a", true)],
+            vec![pool(false)],
+            json!({}),
+            warning,
+            warning,
+        ),
+        (vec![host("a", false)], vec![], json!({}), none, none),
+        (
+            vec![host("a", true)],
+            vec![],
+            json!({"tolerations": [{"key": "os", "operator": "Exists"}]}),
+            none,
+            none,
+        ),
+    ] {
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        hosts.iter().cloned().for_each(|host| facts.add_host(host));
+        facts.pools.clone_from(&declared);
+        for (kind, expected) in [
+            (Kind::DaemonSet, of_daemon_set),
+            (Kind::Deployment, of_deployment),
+        ] {
+            let found = of_rule(
+                kind,
+                &json!({}),
+                &spec(&over),
+                &facts,
+                &Policy::standalone(),
+                "missing-windows-toleration",
+            );
+            let severities: Vec<Severity> = found.into_iter().map(|(severity, _)| severity).collect();
+            assert_eq!(
+                severities,
+                Vec::from_iter(expected),
+                "{kind} {hosts:?} {declared:?} {over}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_daemonset_with_a_selector_that_is_not_known_is_not_denied() {
     let term = |key: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": "In", "values": values}]});
     let affinity = |terms: &[Value]| {

@@ -76,6 +76,32 @@ fn policies() -> Vec<Policy> {
 }
 
 #[test]
+fn the_whitelist_of_the_cluster_limits_placement_where_the_namespace_has_none() {
+    let allowed: Vec<Toleration<'static>> = serde_json::from_str::<Vec<Toleration<'_>>>(
+        r#"[{"key": "node.kubernetes.io/os", "operator": "Exists"}]"#,
+    )
+    .unwrap()
+    .iter()
+    .map(Toleration::detached)
+    .collect();
+    let policy = Policy {
+        allowed_tolerations: allowed,
+        ..Policy::standalone()
+    };
+    let os = Taint::no_schedule("os", "windows");
+    for (whitelist, expected) in [
+        (None, false),
+        (Some("[]"), false),
+        (Some(r#"[{"key": "os", "operator": "Exists"}]"#), true),
+    ] {
+        let facts = facts(whitelist);
+        let tolerates = |policy: &Policy| Givable::of("web", &facts, policy).tolerates(&os);
+        assert_eq!(tolerates(&policy), expected, "{whitelist:?}");
+        assert!(tolerates(&Policy::standalone()), "{whitelist:?}");
+    }
+}
+
+#[test]
 fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
     let whitelists = [
         None,

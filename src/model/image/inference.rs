@@ -43,10 +43,12 @@ impl BuildHint<'_> {
     }
 }
 
-/// What the reference's text shows about the operating system. `docs/explanation/inference.md` documents the grammar for users.
+/// What the reference's text shows about the operating system. `docs/explanation/inference.md` documents the grammar
+/// for users.
 ///
 /// A Windows-only repository decides. Otherwise the tag is split at its dashes and each token is compared as a whole,
-/// in any letter case. A few repositories have words of their own. Tokens of both systems in one tag prove nothing. Otherwise a token of either system decides,
+/// in any letter case. A few repositories have words of their own. Tokens of both systems in one tag prove nothing.
+/// Otherwise a token of either system decides,
 /// then a Linux-only repository. The word `windows` alone is not evidence (cross compilers have it in their tags), but
 /// a tag with it is not a Linux tag either.
 pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
@@ -137,7 +139,8 @@ pub fn is_certainly_linux(image: &ImageRef<'_>) -> bool {
 /// `windows-ltsc-2022` and `windows-amd64-1809`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) are used only if
 /// Microsoft publishes the image and its repository or another word of the tag shows that it is a Windows image; an
 /// author's own `1809` may be the version of the application. All of them are whole dash-separated tokens (`v1809` is
-/// not). In the image of a product whose versions are years, such as SQL Server, a year is none. A tag with two builds has none, and so does one that also indicates Linux.
+/// not). In the image of a product whose versions are years, such as SQL Server, a year is none. A tag with two builds
+/// has none, and so does one that also indicates Linux.
 pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
     if image.tag.is_some_and(|tag| linux_token(tag).is_some()) {
         return None;

@@ -180,8 +180,7 @@ pub(super) fn is_linux_only(image: &ImageRef<'_>) -> bool {
 /// Repositories with Windows variants under tags that name a Linux distribution (`nginx:1.14-alpine`): the registries that
 /// serve them, the path before the names, and the source of the claim.
 static WITH_WINDOWS_VARIANTS: &[(&[&str], &str)] = &[
-    // kubernetes/kubernetes test/images/*/BASEIMAGE lists windows/amd64 for each; test/images/busybox/Dockerfile_windows
-    // installs the tools that test/images/agnhost inherits.
+    // kubernetes/kubernetes test/images/*/BASEIMAGE lists windows/amd64 for each.
     (&["registry.k8s.io", "k8s.gcr.io"], "e2e-test-images/"),
     (&["gcr.io"], "k8s-staging-e2e-test-images/"),
     (&["gcr.io"], "kubernetes-e2e-test-images/"),
@@ -190,12 +189,34 @@ static WITH_WINDOWS_VARIANTS: &[(&[&str], &str)] = &[
     (&["docker.io"], "e2eteam/"),
 ];
 
+/// The names of those repositories whose Windows variants contain busybox. Source: kubernetes/kubernetes,
+/// `test/images/busybox/Dockerfile_windows` installs it; `test/images/*/BASEIMAGE` of the others names busybox or
+/// agnhost as the base for Windows.
+static WITH_BUSYBOX: &[&str] = &[
+    "agnhost",
+    "busybox",
+    "httpd",
+    "httpd-new",
+    "jessie-dnsutils",
+    "kitten",
+    "nautilus",
+    "nginx",
+    "nginx-new",
+    "redis",
+];
+
 /// Whether a tag of this repository that names a Linux distribution may also be for Windows.
 pub(super) fn has_windows_variants(image: &ImageRef<'_>) -> bool {
     WITH_WINDOWS_VARIANTS.iter().any(|(registries, path)| {
         image.repository.starts_with(path)
             && registries.iter().any(|registry| is_on(image.registry, registry))
     })
+}
+
+/// Whether the Windows variants of this repository contain busybox.
+pub(super) fn has_busybox(image: &ImageRef<'_>) -> bool {
+    let name = image.repository.rsplit('/').next();
+    has_windows_variants(image) && name.is_some_and(|name| WITH_BUSYBOX.contains(&name))
 }
 
 /// Whether a token of a tag indicates Linux, optionally with a version appended: `alpine3.20`, `ubi9`, `azurelinux3.0`.

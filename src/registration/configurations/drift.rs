@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::super::match_conditions::{MatchScope, NAMES};
 use super::super::{
     FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, WebhookPhase, custom_resource_rules,
-    linux_pods_rules, names, path, rules,
+    linux_pods_rules, names, path, rules, template_rules,
 };
 use super::{Configuration, Configurations, EVERY_NAMESPACE, MatchCondition, RegisteredEntry};
 use crate::model::label_selector::LabelSelector;
@@ -166,7 +166,9 @@ impl RegisteredEntry {
             );
         }
         let match_scope = match self.name.as_str() {
-            names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE => MatchScope::Unsaid,
+            names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE | names::NAMESPACE_SELECTOR_VALIDATE => {
+                MatchScope::Unsaid
+            }
             names::LINUX_PODS_MUTATE | names::LINUX_PODS_VALIDATE => MatchScope::LinuxPods,
             names::IMAGES_MUTATE | names::IMAGES_VALIDATE => MatchScope::Images,
             _ => MatchScope::Sign,
@@ -193,6 +195,8 @@ impl RegisteredEntry {
             linux_pods_rules(phase)
         } else if of_custom_resources {
             custom_resource_rules(&[])
+        } else if self.name == names::NAMESPACE_SELECTOR_VALIDATE {
+            template_rules()
         } else {
             rules(phase)
         };

@@ -168,6 +168,15 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
         ),
         "{found:?}"
     );
+    let by_plugin = policy(|policy| policy.pod_node_selector = PodNodeSelector::Enabled);
+    let found = gaps(&plain, &by_plugin);
+    assert!(
+        found[0].1.starts_with(
+            "evidence.podNodeSelector: Enabled has no effect on templates without a sign of Windows: the webhook configurations \
+             lack the entry namespace-selector.validate.transom.dev; set the chart's webhooks.defaultNodeSelector: "
+        ),
+        "{found:?}"
+    );
     // The recommended remedy fixes it.
     let fixed = registered(&RegistrationOptions {
         linux_pods: Some(ApiSelector {
@@ -175,10 +184,13 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
             match_labels: None,
         }),
         default_os: Some(api(&of_team("a"))),
+        namespace_selector: Some(api(&of_team("a"))),
         ..RegistrationOptions::default()
     });
     assert_eq!(gaps(&fixed, &guarded), []);
     assert_eq!(gaps(&fixed, &of_a), []);
+    // Only the namespaces with a default node selector need the entry.
+    assert_eq!(gaps(&fixed, &by_plugin), []);
 }
 
 #[test]
@@ -369,6 +381,7 @@ fn what_transom_registers_is_as_transom_registers_it() {
             validate_failure_policy: FailurePolicy::Fail,
             linux_pods: Some(everywhere.clone()),
             default_os: Some(api(&of_team("a"))),
+            namespace_selector: Some(api(&of_team("a"))),
             image_registries: RegistryPatterns::parse(["docker.io", "*.azurecr.io"]).unwrap(),
             timeout: std::time::Duration::from_secs(1),
             excluded_namespaces: Vec::new(),

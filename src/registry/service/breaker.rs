@@ -10,7 +10,7 @@ const MOST_FAILURES: u32 = 3;
 /// The pause after the first failure; doubled after each further one.
 const FIRST: Duration = Duration::from_secs(5);
 /// The longest pause, unless the registry asks for another one.
-const LONGEST: Duration = Duration::from_secs(120);
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 /// The longest pause that a registry can ask for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
@@ -58,24 +58,28 @@ impl Breaker {
         self.failing.take().is_some_and(|failing| failing.is_open)
     }
 
-    /// It did not answer, or asks to be left alone for `retry_after`.
-    pub fn failed(&mut self, message: String, retry_after: Option<Duration>, now: Instant) {
+    /// It did not answer, or asks to be left alone for `retry_after`. Returns when the next attempt is due. Look-ups that
+    /// end during a pause began before it, and do not make it longer.
+    pub fn failed(&mut self, message: String, retry_after: Option<Duration>, now: Instant) -> Instant {
+        let requested = retry_after.map(|requested| now + requested.min(LONGEST_RETRY_AFTER));
         let before = self.failing.take();
-        let times = before
-            .as_ref()
-            .map_or(0, |failing| failing.times)
-            .saturating_add(1);
-        let wait = FIRST.saturating_mul(1 << (times - 1).min(16)).min(LONGEST);
-        let requested_wait = retry_after.map(|requested| requested.min(LONGEST_RETRY_AFTER));
+        let (since, mut times, mut retry, was_open) = match before {
+            Some(before) => (before.since, before.times, before.retry, before.is_open),
+            None => (now, 0, now, false),
+        };
+        if !was_open || retry <= now {
+            retry = now + FIRST.saturating_mul(1 << times.min(16)).min(LONGEST_PAUSE);
+            times = times.saturating_add(1);
+        }
+        retry = requested.map_or(retry, |requested| requested.max(retry));
         self.failing = Some(Failing {
-            since: before.as_ref().map_or(now, |failing| failing.since),
+            since,
             times,
-            retry: now + requested_wait.map_or(wait, |requested| requested.max(wait)),
-            is_open: times >= MOST_FAILURES
-                || requested_wait.is_some()
-                || before.is_some_and(|it| it.is_open),
+            retry,
+            is_open: was_open || times >= MOST_FAILURES || requested.is_some(),
             message,
         });
+        retry
     }
 }
 
@@ -83,24 +87,37 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    fn fail(breaker: &mut Breaker, now: Instant) -> Duration {
-        breaker.failed("no route".to_owned(), None, now);
-        breaker.retry().unwrap() - now
+    fn fail(breaker: &mut Breaker, now: Instant) -> Instant {
+        breaker.failed("no route".to_owned(), None, now)
     }
 
     #[test]
     fn a_registry_that_fails_is_queried_ever_later_and_one_answer_closes_the_circuit() {
-        let now = Instant::now();
-        let mut breaker = Breaker::default();
-        let waits: Vec<u64> = (0..7).map(|_| fail(&mut breaker, now).as_secs()).collect();
-        assert_eq!(waits, [5, 10, 20, 40, 80, 120, 120]);
+        let start = Instant::now();
+        let (mut breaker, mut now) = (Breaker::default(), start);
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            let retry = fail(&mut breaker, now);
+            assert_eq!(breaker.retry(), Some(retry));
+            pauses.push((retry - now).as_secs());
+            now = retry;
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 120, 120]);
         assert!(breaker.is_open() && !breaker.has_answered());
-        assert_eq!(breaker.failing(), Some((now, "no route")));
+        assert_eq!(breaker.failing(), Some((start, "no route")));
         assert!(breaker.succeeded(), "it was open");
         assert!(!breaker.is_open() && breaker.has_answered() && breaker.retry().is_none());
-        assert_eq!(fail(&mut breaker, now), FIRST);
+        assert_eq!(fail(&mut breaker, now), now + FIRST);
         assert!(!breaker.is_open(), "one failure is not enough");
         assert!(!breaker.succeeded());
+    }
+
+    #[test]
+    fn look_ups_that_began_before_a_pause_do_not_make_it_longer() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        let retries: Vec<Instant> = (0..6).map(|_| fail(&mut breaker, now)).collect();
+        assert_eq!(retries[2..], [now + 4 * FIRST; 4]);
     }
 
     #[test]

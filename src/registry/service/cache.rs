@@ -181,45 +181,12 @@ impl ImageCache {
         entry.used = self.uses;
         let is_outdated = entry.credentials != self.credentials;
         let may_ask = is_outdated || entry.failure.is_none_or(|failure| failure.next <= now);
-        let due = |due: Due| if may_ask { due } else { Due::No };
-        let nothing = Recalled {
-            due: due(Due::Now),
-            ..Recalled::NOTHING
-        };
-        let Some(answer) = &entry.answer else {
-            return nothing;
-        };
-        let age = now.saturating_duration_since(answer.at);
-        let Some(content) = &answer.content else {
-            let is_current = age < answer.ttl && !is_outdated;
-            if !is_current && (origin == LookupOrigin::Review || age >= KEPT) {
-                return nothing;
-            }
-            let missing = ImageFacts {
-                looked_up: answer.as_of(origin),
-                found: None,
-            };
-            return Recalled {
-                facts: Some(Arc::new(missing)),
-                age,
-                due: if is_current { Due::No } else { due(Due::Now) },
-            };
-        };
-        let Some(content) = self.contents.get(content).filter(|_| age < KEPT) else {
-            return nothing;
-        };
-        let wanted = match origin {
-            _ if is_outdated => Due::Now,
-            LookupOrigin::Stored if age < STORED_TTL => Due::No,
-            LookupOrigin::Stored => Due::Now,
-            LookupOrigin::Review if age >= answer.ttl => Due::Now,
-            LookupOrigin::Review if age >= answer.ttl / 2 => Due::Refresh,
-            LookupOrigin::Review => Due::No,
-        };
+        let answer = entry.answer.as_ref();
+        let recalled = answer.and_then(|answer| answer.recall(&self.contents, origin, is_outdated, now));
+        let recalled = recalled.unwrap_or(Recalled::NOTHING);
         Recalled {
-            facts: Some(content.looked_up_at(answer.as_of(origin))),
-            age,
-            due: due(wanted),
+            due: if may_ask { recalled.due } else { Due::No },
+            ..recalled
         }
     }
 
@@ -424,12 +391,42 @@ impl ImageCache {
 }
 
 impl AnsweredLookup {
-    /// The time that the facts name: of the last look-up, or, for what is stored, of the first one with this content.
-    fn as_of(&self, origin: LookupOrigin) -> Timestamp {
-        match origin {
-            LookupOrigin::Review => self.looked_up,
-            LookupOrigin::Stored => self.first,
+    /// What is known by this answer; `None` if it is not used any more. The facts name the time of the last look-up, or,
+    /// for what is stored, of the first one with this content.
+    fn recall(
+        &self,
+        contents: &HashMap<Arc<str>, Content>,
+        origin: LookupOrigin,
+        is_outdated: bool,
+        now: Instant,
+    ) -> Option<Recalled> {
+        let age = now.saturating_duration_since(self.at);
+        let is_review = origin == LookupOrigin::Review;
+        let exists = self.content.is_some();
+        let ttl = if is_review || !exists {
+            self.ttl
+        } else {
+            STORED_TTL
+        };
+        let due = match age {
+            _ if is_outdated || age >= ttl => Due::Now,
+            _ if is_review && exists && age >= ttl / 2 => Due::Refresh,
+            _ => Due::No,
+        };
+        // A review does not use an outdated answer that an image does not exist: it may have been pushed since.
+        if age >= KEPT || (is_review && !exists && due == Due::Now) {
+            return None;
         }
+        let looked_up = if is_review { self.looked_up } else { self.first };
+        let facts = match &self.content {
+            Some(content) => contents.get(content)?.looked_up_at(looked_up),
+            None => Arc::new(ImageFacts {
+                looked_up,
+                found: None,
+            }),
+        };
+        let facts = Some(facts);
+        Some(Recalled { facts, age, due })
     }
 }
 

@@ -1,7 +1,8 @@
 //! The metrics of look-ups, and their log: one line per pattern of registries and minute. All labels come from the
 //! configuration.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
 use tokio::time::Instant;
 
 use super::state::{Dropped, LookupOutcome, UnreachableRegistry};
@@ -53,7 +55,7 @@ pub struct LookupMetrics {
     /// The maximum age since a time, and that of the time before.
     ages: Mutex<[(Option<Instant>, Duration); 2]>,
     /// By pattern: when it was logged last, and the failures since.
-    logged: Mutex<Vec<(Option<Instant>, u64)>>,
+    logged: Mutex<HashMap<String, (Instant, u64)>>,
 }
 
 impl LookupOutcome {
@@ -71,7 +73,7 @@ impl LookupOutcome {
     }
 
     /// Why it failed.
-    pub fn failure(&self) -> Option<&str> {
+    fn failure(&self) -> Option<&str> {
         match self {
             LookupOutcome::Answered(_) | LookupOutcome::Unchanged(_) => None,
             LookupOutcome::ImageFailed { message, .. } | LookupOutcome::RegistryFailed { message, .. } => {
@@ -84,99 +86,89 @@ impl LookupOutcome {
 impl LookupMetrics {
     /// All metrics at zero.
     pub fn new(metrics: &Metrics, registries: &RegistryPatterns) -> Self {
-        let all = LookupMetrics {
+        let all = metrics.register(|registry| LookupMetrics {
             registries: registries.clone(),
-            lookups: Family::default(),
-            durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
-            unreachable: Family::default(),
-            dropped: Family::default(),
-            entries: Gauge::default(),
-            bytes: Gauge::default(),
-            queued: Gauge::default(),
-            age: Gauge::default(),
-            ages: Mutex::default(),
-            logged: Mutex::new(vec![(None, 0); registries.iter().len()]),
-        };
-        for pattern in registries.iter() {
-            for outcome in LookupOutcome::ALL {
-                let registry = pattern.to_string();
-                all.lookups
-                    .get_or_create_owned(&LookupLabels { registry, outcome });
-            }
-            let labels = RegistryLabels {
-                registry: pattern.to_string(),
-            };
-            all.durations.get_or_create_owned(&labels);
-            all.unreachable.get_or_create(&labels).set(0);
-        }
-        for why in Dropped::ALL {
-            all.dropped
-                .get_or_create_owned(&ReasonLabels { reason: why.as_str() });
-        }
-        metrics.register(|registry| {
-            registry.register(
+            lookups: registered(
+                registry,
                 "image_lookups",
                 "Look-ups of images in registries, by the pattern that lists the registry",
-                all.lookups.clone(),
-            );
-            registry.register(
+                Family::default(),
+            ),
+            durations: registered(
+                registry,
                 "image_lookup_duration_seconds",
                 "Duration of a look-up of an image, with all its requests",
-                all.durations.clone(),
-            );
-            registry.register(
+                Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            ),
+            unreachable: registered(
+                registry,
                 "image_registries_unreachable",
                 "Registries that have not answered for five minutes, by the pattern that lists them",
-                all.unreachable.clone(),
-            );
-            registry.register(
+                Family::default(),
+            ),
+            dropped: registered(
+                registry,
                 "image_lookups_dropped",
                 "Look-ups of images that were not queued",
-                all.dropped.clone(),
-            );
-            registry.register(
+                Family::default(),
+            ),
+            entries: registered(
+                registry,
                 "image_cache_entries",
                 "Image references in the cache",
-                all.entries.clone(),
-            );
-            registry.register(
+                Gauge::default(),
+            ),
+            bytes: registered(
+                registry,
                 "image_cache_bytes",
                 "Estimated memory of the cache of images",
-                all.bytes.clone(),
-            );
-            registry.register(
+                Gauge::default(),
+            ),
+            queued: registered(
+                registry,
                 "image_lookups_queued",
                 "Look-ups of images that wait",
-                all.queued.clone(),
-            );
-            registry.register(
+                Gauge::default(),
+            ),
+            age: registered(
+                registry,
                 "image_facts_max_age_seconds",
                 "Age of the oldest facts of an image that a review used in the last five to ten minutes",
-                all.age.clone(),
-            );
+                Gauge::default(),
+            ),
+            ages: Mutex::default(),
+            logged: Mutex::default(),
         });
+        for registry in registries.iter().map(ToString::to_string) {
+            for outcome in LookupOutcome::ALL {
+                let registry = registry.clone();
+                (all.lookups).get_or_create_owned(&LookupLabels { registry, outcome });
+            }
+            let labels = RegistryLabels { registry };
+            all.durations.get_or_create_owned(&labels);
+            all.unreachable.get_or_create_owned(&labels);
+        }
+        for why in Dropped::ALL.map(Dropped::as_str) {
+            all.dropped.get_or_create_owned(&ReasonLabels { reason: why });
+        }
         all
     }
 
-    /// The pattern that lists a registry, by its place in the list.
-    pub fn pattern(&self, registry: &str) -> Option<usize> {
-        self.registries
-            .iter()
-            .position(|pattern| pattern.matches(registry))
-    }
-
-    fn name(&self, pattern: Option<usize>) -> String {
-        let pattern = pattern.and_then(|at| self.registries.iter().nth(at));
+    /// The pattern that lists a registry.
+    fn pattern(&self, registry: &str) -> String {
+        let pattern = self.registries.iter().find(|pattern| pattern.matches(registry));
         pattern.map_or_else(String::new, ToString::to_string)
     }
 
-    /// Counts a look-up.
-    pub fn looked_up(&self, pattern: Option<usize>, outcome: &LookupOutcome, took: Duration) {
-        let registry = self.name(pattern);
-        let duration = self.durations.get_or_create_owned(&RegistryLabels {
-            registry: registry.clone(),
-        });
-        duration.observe(took.as_secs_f64());
+    /// Counts a look-up in a registry, and logs its failure.
+    pub fn looked_up(&self, name: &str, outcome: &LookupOutcome, took: Duration, now: Instant) {
+        let registry = self.pattern(name);
+        let labels = RegistryLabels { registry };
+        (self.durations.get_or_create(&labels)).observe(took.as_secs_f64());
+        let RegistryLabels { registry } = labels;
+        if let Some(why) = outcome.failure() {
+            self.log(&registry, name, why, now);
+        }
         let outcome = outcome.as_str();
         (self.lookups.get_or_create(&LookupLabels { registry, outcome })).inc();
     }
@@ -189,7 +181,7 @@ impl LookupMetrics {
 
     /// Records the age of the oldest facts that a review used.
     pub fn served(&self, age: Duration, now: Instant) {
-        let mut ages = self.ages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ages = locked(&self.ages);
         let [current, before] = &mut *ages;
         match current.0 {
             Some(since) if now.saturating_duration_since(since) < AGE_WINDOW => {
@@ -216,36 +208,39 @@ impl LookupMetrics {
         self.bytes.set(number(bytes));
         self.queued.set(number(queued));
         self.served(Duration::ZERO, now);
-        for (at, pattern) in self.registries.iter().enumerate() {
+        for registry in self.registries.iter().map(ToString::to_string) {
             let of_pattern = unreachable
                 .iter()
-                .filter(|it| self.pattern(&it.registry) == Some(at));
-            let labels = RegistryLabels {
-                registry: pattern.to_string(),
-            };
-            self.unreachable
-                .get_or_create(&labels)
-                .set(number(of_pattern.count()));
+                .filter(|it| self.pattern(&it.registry) == registry);
+            let count = number(of_pattern.count());
+            (self.unreachable.get_or_create(&RegistryLabels { registry })).set(count);
         }
     }
 
     /// Logs a failed look-up, at most once a minute for each pattern.
-    pub fn log(&self, pattern: Option<usize>, registry: &str, why: &str, now: Instant) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((last, more)) = pattern.and_then(|at| logged.get_mut(at)) else {
-            return;
+    fn log(&self, pattern: &str, registry: &str, why: &str, now: Instant) {
+        let more = match locked(&self.logged).get_mut(pattern) {
+            Some((last, more)) if now.saturating_duration_since(*last) < LOG_EVERY => {
+                *more += 1;
+                return;
+            }
+            Some((_, more)) => *more,
+            None => 0,
         };
-        if last.is_some_and(|last| now.saturating_duration_since(last) < LOG_EVERY) {
-            *more += 1;
-            return;
-        }
-        *last = Some(now);
-        let more = std::mem::take(more);
-        drop(logged);
+        locked(&self.logged).insert(pattern.to_owned(), (now, 0));
         tracing::warn!(
             registry,
             failed_since_last_line = more,
             "cannot look up an image: {why}"
         );
     }
+}
+
+fn registered<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

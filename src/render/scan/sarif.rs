@@ -183,6 +183,7 @@ fn of_wrong(wrong: PodProblem) -> Value {
         PodProblem::Terminating => "a pod that terminates past its grace period",
         PodProblem::CsiProxy => "a CSI driver that does not start for want of csi-proxy",
         PodProblem::HostCompute => "a pod that fails with an error of the Host Compute Service",
+        PodProblem::OsLabel => "a pod with a label for which its kubelet rejects it",
     };
     json!({
         "id": id_of(wrong),

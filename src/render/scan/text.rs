@@ -680,8 +680,13 @@ fn title(owner_result: &OwnerResult) -> String {
         .owner
         .as_ref()
         .map(|owner| format!(" of {} {}", owner.kind, owner.name));
+    let why = if owner_result.is_added_evidence {
+        ", whose template does not show that it is for Windows"
+    } else {
+        ""
+    };
     format!(
-        "{} {}{}",
+        "{} {}{}{why}",
         owner_result.kind,
         owner_result.name,
         stands_for.unwrap_or_default()

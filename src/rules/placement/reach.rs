@@ -102,7 +102,13 @@ pub fn constraints<'c>(cx: &PodCx<'c>) -> Constraints<'c> {
     if cx.is_daemonset_template() {
         return Constraints::of_daemon_set(cx.spec);
     }
-    Constraints::new(cx.spec, cx.runtime_class()).without_address()
+    with_class(cx, cx.runtime_class())
+}
+
+/// The constraints of a pod, as if it had this RuntimeClass.
+fn with_class<'c>(cx: &PodCx<'c>, class: Option<&'c RuntimeClassFacts>) -> Constraints<'c> {
+    let constraints = Constraints::new(cx.spec, class).without_address();
+    constraints.with_selector(cx.facts.node_selector_for(cx.subject))
 }
 
 /// The hosts that match the selectors of a pod and offer the extended resources that it requests. A pool with unknown
@@ -470,7 +476,7 @@ pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
 /// pool that the pod can reach, and opens no wrong node to it. If no node is right, it keeps remembered pools too: the
 /// autoscaler adds the pod's node to one of them.
 pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
-    let with = Constraints::new(cx.spec, Some(class)).without_address();
+    let with = with_class(cx, Some(class));
     let before = constraints(cx);
     let reach = reachable(cx);
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);

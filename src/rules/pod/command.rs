@@ -24,10 +24,11 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
            containers, of their startup, liveness and readiness probes, and of postStart and preStop. It checks the \
            name only: if the image contains such a program (Git for Windows contains bash and sh), the command works. \
            The rule ignores programs that Windows has too (`curl`, `tar`, `ping`, `find`, `sort`, `hostname`), and the \
-           Unix tools of Kubernetes' test images busybox and agnhost, which have them on Windows. It reports PowerShell \
-           only in images of Microsoft that are known not to have it: Nano Server, and the Nano Server variants of .NET's \
-           runtime and ASP.NET.",
-    remedy: "start powershell.exe, pwsh.exe or cmd.exe with the command as arguments, or use the full Windows path of a program",
+           Unix tools in Kubernetes' test images whose Windows variants contain busybox (`agnhost`, `busybox`, \
+           `httpd`, `nginx`, …). It reports PowerShell only in images of Microsoft that are known not to have it: Nano \
+           Server, and the Nano Server variants of .NET's runtime and ASP.NET.",
+    remedy: "start powershell.exe, pwsh.exe or cmd.exe with the command as arguments, or use the full Windows path of \
+             a program",
     see: &[
         INTRO,
         "https://learn.microsoft.com/windows-server/administration/windows-commands/cmd",
@@ -61,7 +62,10 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         // Nano Server has no PowerShell.
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022', command: [powershell.exe, -Command, Start-Sleep 5]}]",
         r"containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2022', lifecycle: {preStop: {exec: {command: ['C:\Program Files\PowerShell\pwsh.exe', -c, date]}}}}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/core/runtime:3.1-nanoserver-1809', command: [pwsh, -c, date]}]",
         "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/pause:3.10', command: [sleep, '60']}]",
+        // busybox has no such command.
+        "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/busybox:1.29-4', command: [copy, a, b]}]",
     ],
     good: &[
         "containers: [{name: app, image: app, command: [powershell.exe, -Command, date]}]",
@@ -78,6 +82,8 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         "containers: [{name: app, image: app, command: [test-runner], args: [cat]}]",
         r"containers: [{name: app, image: app, command: ['C:\Program Files\a.exe']}]",
         r"containers: [{name: app, image: app, command: ['C:\my ping\a.exe']}]",
+        r"containers: [{name: app, image: app, command: ['C:\net tools\a.exe']}]",
+        r"containers: [{name: app, image: app, command: ['C:\node js\app.exe', --port, '80']}]",
         // These images have PowerShell.
         "containers: [{name: app, image: 'mcr.microsoft.com/powershell:nanoserver-ltsc2022', command: [pwsh, -c, date]}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/sdk:8.0-nanoserver-ltsc2022', command: [pwsh, -c, date]}]",
@@ -86,6 +92,9 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         // These images have Unix tools on Windows too.
         "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/busybox:1.29-4', command: [sleep, '60']}]",
         "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/agnhost:2.47', livenessProbe: {exec: {command: [cat, /tmp/health]}}}]",
+        "initContainers: [{name: init, image: 'registry.k8s.io/e2e-test-images/busybox:1.29-4', command: [mkdir, -p, /work]}]",
+        "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/nginx:1.14-alpine', lifecycle: {preStop: {exec: {command: [echo, bye]}}}}]",
+        "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/httpd:2.4.39-4', command: [sh, -c, date]}]",
     ],
     needs: FieldSet::COMMAND.or(FieldSet::EXEC),
     check: Check::Pod(|cx, out| {
@@ -129,9 +138,9 @@ fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Optio
 /// What is known of the programs in an image, by its name.
 #[derive(Clone, Copy, Default)]
 struct ImageTools {
-    /// It has Unix tools.
-    unix: bool,
-    /// It is based on Nano Server, which has no PowerShell.
+    /// It has busybox, with Unix tools.
+    busybox: bool,
+    /// It is based on Nano Server, which has no `powershell.exe`.
     is_nano_server: bool,
     /// It has no PowerShell, as far as its publisher is known.
     no_powershell: bool,
@@ -141,7 +150,7 @@ impl ImageTools {
     fn of(cx: &PodCx<'_>, container: &ContainerAt<'_>) -> Self {
         let image = cx.image(container).map(|image| &image.reference);
         image.map_or_else(ImageTools::default, |image| ImageTools {
-            unix: image.has_unix_tools(),
+            busybox: image.has_busybox(),
             is_nano_server: image.is_nano_server(),
             no_powershell: image.has_no_powershell(),
         })
@@ -153,7 +162,8 @@ fn check_command(command: &[Str<'_>], tools: ImageTools, path: impl Fn() -> Path
         return;
     };
     let problem = match CommandProblem::of(first) {
-        Some(CommandProblem::Unix) if tools.unix => None,
+        Some(CommandProblem::Unix) if tools.busybox => None,
+        Some(CommandProblem::Builtin) if tools.busybox && is_in(BUILTINS_OF_BUSYBOX, first.trim()) => None,
         None if tools.no_powershell && is_powershell(first) => Some(CommandProblem::NoPowerShell),
         other => other,
     };
@@ -161,10 +171,15 @@ fn check_command(command: &[Str<'_>], tools: ImageTools, path: impl Fn() -> Path
         return;
     };
     let finding = out.report(path().item(0));
-    if tools.is_nano_server {
+    if tools.no_powershell {
         finding.remedy(
-            "start cmd.exe with the command as arguments, or a program of the image by its full Windows path; Nano Server has \
-             no PowerShell",
+            "start cmd.exe with the command as arguments, or a program of the image by its full Windows path; Nano \
+             Server has no PowerShell",
+        );
+    } else if tools.is_nano_server {
+        finding.remedy(
+            "start cmd.exe, or pwsh.exe if the image has it, with the command as arguments, or use the full Windows \
+             path of a program",
         );
     }
     let text = shown(first);
@@ -314,6 +329,9 @@ static BUILTINS: &[&str] = &[
     "mklink", "move", "pushd", "rd", "ren", "rename", "rmdir", "set", "type",
 ];
 
+/// Those of them that are programs of busybox.
+static BUILTINS_OF_BUSYBOX: &[&str] = &["date", "echo", "mkdir", "rmdir"];
+
 /// Commands of PowerShell that manifests use.
 static CMDLETS: &[&str] = &[
     "copy-item",
@@ -353,7 +371,8 @@ static CMDLETS: &[&str] = &[
     "write-output",
 ];
 
-/// Programs that start a command line, in addition to those above and every name that ends in `.exe`.
+/// Programs that start a command line, in addition to those above and every name that ends in `.exe`. A path is not
+/// compared with them: its first word may be the beginning of a folder (`C:\net tools\a.exe`).
 static LAUNCHERS: &[&str] = &[
     "certutil",
     "cmd",
@@ -402,12 +421,11 @@ impl CommandProblem {
     }
 
     fn of_word(program: &str) -> Option<CommandProblem> {
-        let is_in = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(program));
         if FOLDERS.iter().any(|folder| program.starts_with(folder)) || UNIX.contains(&program) {
             Some(CommandProblem::Unix)
-        } else if is_in(BUILTINS) {
+        } else if is_in(BUILTINS, program) {
             Some(CommandProblem::Builtin)
-        } else if is_in(CMDLETS) {
+        } else if is_in(CMDLETS, program) {
             Some(CommandProblem::Cmdlet)
         } else {
             // Extensions are case-sensitive on Unix.
@@ -428,11 +446,15 @@ fn goes_on_after_exe(line: &str) -> bool {
 
 /// Whether a word is a program that arguments can follow.
 fn starts_a_line(word: &str) -> bool {
-    let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
-    let is_exe = name
+    let is_exe = word
         .len()
         .checked_sub(4)
-        .and_then(|at| name.get(at..))
+        .and_then(|at| word.get(at..))
         .is_some_and(|end| end.eq_ignore_ascii_case(".exe"));
-    is_exe || LAUNCHERS.iter().any(|known| known.eq_ignore_ascii_case(name))
+    is_exe || is_in(LAUNCHERS, word)
+}
+
+/// Whether a word is in a list; Windows ignores the case of names.
+fn is_in(words: &[&str], word: &str) -> bool {
+    words.iter().any(|known| known.eq_ignore_ascii_case(word))
 }

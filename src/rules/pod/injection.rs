@@ -14,16 +14,15 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Run,
     summary: "an injector will add Linux containers to the pod",
-    docs: "Istio, Linkerd, Vault's agent injector, the OpenTelemetry operator and the proxy of Azure Workload Identity add containers to pods if labels or \
-           annotations of the pod or its namespace request it. These containers are for Linux: a Windows node cannot \
-           pull their images, and the pod never becomes ready. If `spec.os.name` is set and the injector adds Linux \
-           settings, the API server rejects the pod. None of the injectors checks the operating system of the pod. On \
-           the pod, the rule checks the labels `sidecar.istio.io/inject` and `istio.io/rev`. It also checks the \
-           annotations `sidecar.istio.io/inject`, `linkerd.io/inject`, `vault.hashicorp.com/agent-inject`, \
-           `instrumentation.opentelemetry.io/inject-…` (except `inject-sdk`, which adds only variables), and \
-           `azure.workload.identity/inject-proxy-sidecar`. On the \
-           namespace, it checks the labels `istio-injection` and `istio.io/rev`, and the annotations of Linkerd and \
-           OpenTelemetry.",
+    docs: "Istio, Linkerd, Vault's agent injector, the OpenTelemetry operator and the proxy of Azure Workload Identity \
+           add containers to pods if labels or annotations of the pod or its namespace request it. These containers \
+           are for Linux: a Windows node cannot pull their images, and the pod never becomes ready. If `spec.os.name` \
+           is set and the injector adds Linux settings, the API server rejects the pod. None of the injectors checks \
+           the operating system of the pod. On the pod, the rule checks the labels `sidecar.istio.io/inject` and \
+           `istio.io/rev`. It also checks the annotations `sidecar.istio.io/inject`, `linkerd.io/inject`, \
+           `vault.hashicorp.com/agent-inject`, `instrumentation.opentelemetry.io/inject-…` (except `inject-sdk`, which \
+           adds only variables), and `azure.workload.identity/inject-proxy-sidecar`. On the namespace, it checks the \
+           labels `istio-injection` and `istio.io/rev`, and the annotations of Linkerd and OpenTelemetry.",
     remedy: "disable the injector: sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, or \"false\" for the others",
     see: &[
         "https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/#controlling-the-injection-policy",

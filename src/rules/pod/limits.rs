@@ -67,9 +67,9 @@ pub(super) static MEMORY_BELOW_MEBIBYTE: Rule = Rule {
     severity: Severity::Warning,
     class: Class::BestPractice,
     summary: "less than 1 MiB of memory",
-    docs: "`800m` is 0.8 byte: the suffix `m` means thousandths, and a number without a suffix means bytes. The API server \
-           accepts such an amount. The runtime on Windows counts limits in whole MiB, so a smaller limit becomes 0: no \
-           limit. A smaller request reserves nothing on the node.",
+    docs: "`800m` is 0.8 byte: the suffix `m` means thousandths, and a number without a suffix means bytes. The API \
+           server accepts such an amount. The runtime on Windows counts limits in whole MiB, so a smaller limit \
+           becomes 0: no limit. A smaller request reserves nothing on the node.",
     remedy: "write the amount with a unit, as in 800Mi",
     see: &[
         RESOURCES,

@@ -283,14 +283,25 @@ pub(super) static HPA_OLD_VERSION: Rule = Rule {
     ..Rule::BASE
 };
 
+/// The kinds without pods whose API versions are checked.
+const API_VERSION_KINDS: &[Kind] = &[
+    Kind::RuntimeClass,
+    Kind::HorizontalPodAutoscaler,
+    Kind::StorageClass,
+    Kind::CsiNode,
+    Kind::EndpointSlice,
+];
+
 pub(super) static API_VERSION_NOT_SERVED: Rule = Rule {
     id: "TSM427",
     name: "api-version-not-served",
     class: Class::ApiAlways,
     summary: "the release of Kubernetes does not serve the object's API version",
-    docs: "The API server rejects an object of an API version that its release does not serve (`no matches for kind`). The \
-           rule compares the `apiVersion` in a file with the release of `--kubernetes-version`. It checks workloads for Windows, RuntimeClasses for Windows, and HorizontalPodAutoscalers of Windows \
-           workloads. Admission never reports it, because the API server converts stored objects.",
+    docs: "The API server rejects an object of an API version that its release does not serve (`no matches for kind`). \
+           The rule compares the `apiVersion` in a file with the release of `--kubernetes-version`. It checks \
+           workloads for Windows, RuntimeClasses for Windows, and HorizontalPodAutoscalers of Windows workloads. It \
+           checks StorageClasses, CSINodes and EndpointSlices if there are Windows workloads or nodes among the \
+           inputs. Admission never reports it, because the API server converts objects.",
     remedy: "write an API version that the release serves",
     see: &["https://kubernetes.io/docs/reference/using-api/deprecation-guide/"],
     bad: &[
@@ -301,6 +312,15 @@ pub(super) static API_VERSION_NOT_SERVED: Rule = Rule {
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}\n\
          ---\n\
          {apiVersion: autoscaling/v2beta2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {kind: Deployment, name: web}}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: db, image: db}]}}\n\
+         ---\n\
+         {apiVersion: storage.k8s.io/v1beta1, kind: StorageClass, metadata: {name: fast}, provisioner: disk.csi.azure.com}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}\n\
+         ---\n\
+         {apiVersion: storage.k8s.io/v1beta1, kind: CSINode, metadata: {name: win-1}, spec: {drivers: []}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}\n\
+         ---\n\
+         {apiVersion: discovery.k8s.io/v1beta1, kind: EndpointSlice, metadata: {name: web-x, labels: {kubernetes.io/service-name: web}}, addressType: IPv4, endpoints: []}",
     ],
     good: &[
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: web, image: web}]}}}}",
@@ -308,9 +328,16 @@ pub(super) static API_VERSION_NOT_SERVED: Rule = Rule {
         "{apiVersion: extensions/v1beta1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: web, image: web}]}}}}",
         "{apiVersion: autoscaling/v2beta2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop}, spec: {scaleTargetRef: {kind: Deployment, name: web}}}",
         "{apiVersion: node.k8s.io/v1beta1, kind: RuntimeClass, metadata: {name: gvisor}, handler: runsc}",
+        "# --kubernetes-version 1.21\n\
+         {apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: db, image: db}]}}\n\
+         ---\n\
+         {apiVersion: storage.k8s.io/v1beta1, kind: StorageClass, metadata: {name: fast}, provisioner: disk.csi.azure.com}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: db, image: db}]}}\n\
+         ---\n\
+         {apiVersion: storage.k8s.io/v1beta1, kind: StorageClass, metadata: {name: fast}, provisioner: disk.csi.azure.com}",
     ],
     needs: FieldSet::ALWAYS,
-    check: Check::PodAnd(&[Kind::RuntimeClass, Kind::HorizontalPodAutoscaler], |cx, out| {
+    check: Check::PodAnd(API_VERSION_KINDS, |cx, out| {
         let is_for_windows = match &cx.subject.body {
             Body::RuntimeClass(class) => {
                 let facts = RuntimeClassFacts::of(class);
@@ -321,6 +348,9 @@ pub(super) static API_VERSION_NOT_SERVED: Rule = Rule {
                     })
             }
             Body::Autoscaler(autoscaler) => scales_windows(cx, autoscaler),
+            Body::StorageClass(_) | Body::CsiNode(_) | Body::EndpointSlice(_) => {
+                !cx.facts.workloads.is_empty() || !cx.facts.hosts().is_empty()
+            }
             _ => true,
         };
         let version = &*cx.subject.api_version;

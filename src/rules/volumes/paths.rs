@@ -72,9 +72,9 @@ pub(super) static UNIX_PATH: Rule = Rule {
     docs: "The kubelet adds `c:` to a path without a drive. So `/proc` becomes `c:\\proc`, which is an empty directory \
            and not a process list, and a Unix socket is not a named pipe. The rule ignores paths that exist on Windows \
            nodes or that Kubernetes uses there (/var/log, /var/lib/kubelet, /var/run/secrets, /etc/cni, /opt/cni, /k, \
-           /dev/termination-log). Of a hostPath with `type: Directory` or `type: File`, which must exist on the node, it \
-           also reports paths below /tmp, /etc and /var/run, except /etc/cni and /etc/kubernetes. It ignores HostProcess \
-           containers.",
+           /dev/termination-log). Of a hostPath with `type: Directory` or `type: File`, which must exist on the node, \
+           it also reports paths below /tmp, /etc and /var/run, except /etc/cni and /etc/kubernetes. It ignores \
+           HostProcess containers.",
     remedy: "write a Windows path (C:\\...)",
     see: &[
         INTRO,

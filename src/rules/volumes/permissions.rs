@@ -70,7 +70,8 @@ pub(super) static UNIX_VOLUME_PERMISSIONS: Rule = Rule {
            folder, `defaultUser` and `user` set the user ID that owns the files of a configMap, secret, downwardAPI or \
            projected volume, and `bindMountOptions` of a volume mount sets options such as `noexec`. The kubelet on \
            Windows ignores `mode` (it logs `EmptyDir mode is not supported on Windows`) and the owner (it logs \
-           `skipping change of Linux owner`), and Windows has no such mount options. A pod that relies on them is less protected on Windows than its manifest says.",
+           `skipping change of Linux owner`), and Windows has no such mount options. A pod that relies on them is less \
+           protected on Windows than its manifest says.",
     remedy: "remove the field, and protect the files with Windows permissions",
     see: &[
         "https://github.com/kubernetes/kubernetes/pull/140244",

@@ -470,3 +470,44 @@ fn without_a_windows_node_the_pools_at_zero_are_named() {
     cluster.knows_nodes = false;
     assert_eq!(cluster.trouble(&waiting), None);
 }
+
+#[test]
+fn a_windows_pod_that_was_relabelled_after_its_owner_created_it_is_reported() {
+    let cluster = TestCluster::new();
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    let on_node = json!({"nodeName": "new"});
+    let labelled = |mut pod: Value, os: &str| {
+        pod["metadata"]["labels"] = json!({"kubernetes.io/os": os});
+        pod
+    };
+    let running = windows_pod(on_node.clone(), ready.clone());
+    let relabelled = labelled(running.clone(), "linux");
+    let reported = cluster.trouble(&relabelled).unwrap();
+    assert_eq!(reported.problem, PodProblem::OsLabel);
+    assert_eq!(
+        reported.message,
+        "its label kubernetes.io/os is \"linux\", so its kubelet rejects it, at the latest when the kubelet restarts"
+    );
+    assert_eq!(reported.owner.as_deref(), Some("ReplicaSet web"));
+    let json = relabelled.to_string();
+    let object = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
+    assert!(may_have_trouble(&object, &json));
+
+    assert_eq!(cluster.trouble(&running), None);
+    assert_eq!(cluster.trouble(&labelled(running.clone(), "windows")), None);
+    let ended = labelled(
+        windows_pod(on_node.clone(), json!({"phase": "Succeeded"})),
+        "linux",
+    );
+    assert_eq!(cluster.trouble(&ended), None);
+    // Without an owner it is evaluated itself, which finds the label.
+    let mut bare = relabelled;
+    bare["metadata"]["ownerReferences"] = json!([]);
+    assert_eq!(cluster.trouble(&bare), None);
+    // What is wrong with its place comes first.
+    let misplaced = labelled(
+        windows_pod(json!({"nodeName": "lin"}), json!({"phase": "Pending"})),
+        "linux",
+    );
+    assert_eq!(cluster.problem(&misplaced), Some(PodProblem::OperatingSystem));
+}

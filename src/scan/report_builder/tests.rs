@@ -120,6 +120,62 @@ fn what_a_known_controller_made_is_evaluated_at_its_owner_and_its_pods_are_named
 }
 
 #[test]
+fn pods_that_are_for_windows_by_what_admission_added_are_reported_for_their_owner() {
+    let without_sign = |mut object: Value| {
+        object["spec"]["template"]["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+        object
+    };
+    let of_web = Some(("apps/v1", "ReplicaSet", "web-5d"));
+    let made = |name: &str| {
+        let mut pod = pod(name, of_web, json!({}));
+        pod["metadata"]["labels"] = json!({"pod-template-hash": "5d"});
+        pod
+    };
+    let report = scan(&[
+        (Kind::Deployment, without_sign(template("web", None, 2))),
+        (
+            Kind::ReplicaSet,
+            without_sign(template("web-5d", Some(("apps/v1", "Deployment", "web")), 2)),
+        ),
+        (Kind::StatefulSet, without_sign(template("db", None, 1))),
+        (Kind::StatefulSet, template("shown", None, 1)),
+        (Kind::Pod, made("web-5d-a")),
+        (Kind::Pod, made("web-5d-b")),
+        (
+            Kind::Pod,
+            pod("db-0", Some(("apps/v1", "StatefulSet", "db")), json!({})),
+        ),
+        (
+            Kind::Pod,
+            pod("shown-0", Some(("apps/v1", "StatefulSet", "shown")), json!({})),
+        ),
+        // Its owner was deleted, or may not be read.
+        (
+            Kind::Pod,
+            pod("gone-0", Some(("apps/v1", "StatefulSet", "gone")), json!({})),
+        ),
+    ]);
+    assert_eq!(owners(&report), ["Pod db-0", "Pod web-5d-a", "StatefulSet shown"]);
+    assert_eq!(report.summary.windows, 3);
+    let of = |at: usize| {
+        let result = &report.owners[at];
+        let owner = result
+            .owner
+            .as_ref()
+            .map(|owner| (owner.kind.as_str(), owner.name.as_str()));
+        (
+            owner,
+            result.is_added_evidence,
+            result.outcome,
+            result.denied_by(),
+        )
+    };
+    let denied = |owner| (owner, true, OwnerOutcome::Denied, vec!["run-as-user"]);
+    assert_eq!(of(0), denied(Some(("StatefulSet", "db"))));
+    assert_eq!(of(1), denied(Some(("Deployment", "web"))));
+}
+
+#[test]
 fn a_malformed_status_costs_neither_the_uid_nor_the_replicas() {
     let mut web = template("web", None, 2);
     web["status"] = json!({"conditions": "none"});

@@ -1,5 +1,5 @@
 //! What clients send: encodings and kinds of patches, images and users that resemble those of an exemption, and webhooks of
-//! others that change a pod before Transom, after it, or both. `TRANSOM_BYPASS_ROUNDS` repeats what is random.
+//! others that change a pod before Transom, after it, or both.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::recorder::Recorder;
 
 const PODS: &str = "/api/v1/namespaces/team/pods";
 
-fn send(place: &Place, method: &str, path: &str, content_type: &str, body: &[u8]) -> Answer {
+pub fn send(place: &Place, method: &str, path: &str, content_type: &str, body: &[u8]) -> Answer {
     RUNTIME.block_on(place.send_as(method, path, content_type, body))
 }
 
@@ -165,7 +165,7 @@ fn stored_is_harmless(place: &Place, name: &str) -> bool {
     pod["spec"]["hostPID"] != true
 }
 
-fn eprint_table(text: &str) {
+pub fn eprint_table(text: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -28,6 +28,8 @@ pub struct House {
     pub imports: Vec<Import>,
     /// Where a type of each name is defined, as `src/a/b.rs:7`.
     pub types: BTreeMap<String, Vec<String>>,
+    /// Every text literal, with its place, as `src/a/b.rs:7`.
+    pub texts: Vec<(String, String)>,
     /// Where a name stands that a module hands on.
     handed_on: BTreeMap<(Module, String), Module>,
 }
@@ -58,6 +60,7 @@ impl House {
             modules: BTreeSet::new(),
             imports: Vec::new(),
             types: BTreeMap::new(),
+            texts: Vec::new(),
             handed_on: BTreeMap::new(),
         };
         for source in sources {
@@ -73,10 +76,14 @@ impl House {
                     line: used.line,
                 });
             }
+            let place = |line: usize| format!("src/{}.rs:{line}", source.module.join("/"));
             for (name, line) in source.types {
-                let place = format!("src/{}.rs:{line}", source.module.join("/"));
-                house.types.entry(name).or_default().push(place);
+                house.types.entry(name).or_default().push(place(line));
             }
+            let texts = source.texts.into_iter();
+            house
+                .texts
+                .extend(texts.map(|token| (place(token.line), token.text)));
             house.modules.insert(source.module);
         }
         house
@@ -108,6 +115,8 @@ struct Source {
     uses: Vec<Used>,
     /// The types that it defines outside of functions, each with its line.
     types: Vec<(String, usize)>,
+    /// Its text literals, with their quotes.
+    texts: Vec<Token>,
     /// Its modules that are only for tests and stand in files of their own.
     tests: Vec<String>,
 }
@@ -127,12 +136,15 @@ struct Token {
 impl Source {
     fn of(module: Module, text: &str) -> Self {
         let mut tests = Vec::new();
-        let tokens = without_tests(tokens(text), &mut tests);
+        let (texts, tokens): (Vec<Token>, Vec<Token>) = without_tests(tokens(text), &mut tests)
+            .into_iter()
+            .partition(|token| token.text.starts_with('"'));
         let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
         let mut source = Source {
             module,
             uses: Vec::new(),
             types: types(&tokens),
+            texts,
             tests,
         };
         let (mut at, mut inline) = (0, Vec::new());
@@ -254,7 +266,7 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-/// The tokens of a source file without comments, texts and characters: names, `::`, and every other sign alone.
+/// The tokens of a source file without comments and characters: names, texts, `::`, and every other sign alone.
 fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let (mut rest, mut line) = (text, 1);
@@ -276,8 +288,7 @@ fn tokens(text: &str) -> Vec<Token> {
             first.len_utf8()
         };
         let (token, after) = rest.split_at(length);
-        if is_name(token) || !token.starts_with(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\''))
-        {
+        if is_name(token) || !token.starts_with(|c: char| c.is_whitespace() || matches!(c, '/' | '\'')) {
             tokens.push(Token {
                 text: token.to_owned(),
                 line,
@@ -395,4 +406,6 @@ fn the_reader_of_sources_sees_what_it_should() {
     let types: Vec<&str> = source.types.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(types, ["S", "T"]);
     assert_eq!(source.uses[1].line, 6);
+    let texts: Vec<&str> = source.texts.iter().map(|token| token.text.as_str()).collect();
+    assert_eq!(texts, ["\"use crate::string;\"#"]);
 }

@@ -149,6 +149,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
             kind: "Rollout".to_owned(),
             name: "web".to_owned(),
         }),
+        is_added_evidence: false,
         verdict,
         evidence: vec!["spec.template.spec.nodeSelector[kubernetes.io/os]: windows".to_owned()],
         policy: "default".to_owned(),

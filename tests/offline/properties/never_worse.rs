@@ -11,6 +11,7 @@ use transom::model::node::{BUILD_LABEL, Host, PRIVATE_IPV4_RESOURCE, Taint};
 use transom::model::object::{Object, ReviewStage};
 use transom::model::os::Verdict;
 use transom::model::workload::Kind;
+use transom::model::workload::custom::PodLayout;
 
 use super::{cases, identities, inspected, mutate};
 use crate::support::schedule::{Cluster, any_cluster, any_pod};
@@ -141,8 +142,43 @@ fn no_wrong_node(
     Ok(())
 }
 
-/// The same cluster with these taints added to some of its Windows nodes, chosen by the bits of `nodes`.
-fn tainted(cluster: &Cluster, nodes: u8, taint: &Taint) -> Cluster {
+/// A taint that some Windows nodes get.
+#[derive(Clone, Debug)]
+struct NewTaint {
+    taint: Taint,
+    /// Whether it replaces taints of the same key, which have another value or effect.
+    replaces: bool,
+    /// The bits choose the nodes.
+    nodes: u8,
+}
+
+fn any_new_taint() -> impl Strategy<Value = NewTaint> {
+    let taints = vec![
+        Taint::no_schedule("os", "windows"),
+        Taint::no_schedule("os", "win"),
+        Taint::no_schedule("os", "other"),
+        Taint {
+            effect: "NoExecute".to_owned(),
+            ..Taint::no_schedule("os", "windows")
+        },
+        Taint::no_schedule("node.kubernetes.io/os", "windows"),
+        Taint::no_schedule("team", "blue"),
+        Taint::no_schedule("team", "green"),
+    ];
+    (prop::sample::select(taints), any::<bool>(), any::<u8>()).prop_map(|(taint, replaces, nodes)| NewTaint {
+        taint,
+        replaces,
+        nodes,
+    })
+}
+
+/// The same cluster with this taint on some of its Windows nodes.
+fn tainted(cluster: &Cluster, new: &NewTaint) -> Cluster {
+    let NewTaint {
+        taint,
+        replaces,
+        nodes,
+    } = new;
     let mut changed = cluster.clone();
     let windows = (changed.nodes.iter_mut())
         .filter(|node| node["status"]["nodeInfo"]["operatingSystem"] == "windows")
@@ -150,6 +186,9 @@ fn tainted(cluster: &Cluster, nodes: u8, taint: &Taint) -> Cluster {
     for (_, node) in windows.filter(|(index, _)| nodes & (1 << (index % 8)) != 0) {
         let taints = node["spec"]["taints"].as_array_mut().expect("taints");
         let added = serde_json::json!({"key": taint.key, "value": taint.value, "effect": taint.effect});
+        if *replaces {
+            taints.retain(|old| old["key"] != added["key"]);
+        }
         if !taints.contains(&added) {
             taints.push(added);
         }
@@ -176,16 +215,43 @@ fn reached(cluster: &Cluster, pod: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// What the guard says of a template before taints are set is what happens to its pods: those that are created before,
-/// during and after, and after the taints are gone again.
+/// A kind, and the path of its pod template.
+type TemplateKind = (Kind, &'static [&'static str]);
+
+/// Every kind with a pod template at one path. The pods of Argo Workflows and of Tekton are composed of several fields.
+fn template_kinds() -> Vec<TemplateKind> {
+    let path = |kind: Kind| match kind.layout() {
+        Some(PodLayout::Template(path)) => Some(path),
+        Some(_) => None,
+        None => kind.template(),
+    };
+    let kinds = Kind::ALL.into_iter();
+    kinds.filter_map(|kind| Some((kind, path(kind)?))).collect()
+}
+
+/// An object with this pod as its template.
+fn with_template(path: &[&str], pod: &Value) -> Value {
+    if path.is_empty() {
+        return pod.clone();
+    }
+    let template = serde_json::json!({"spec": pod["spec"]});
+    let mut object = path
+        .iter()
+        .rev()
+        .fold(template, |below, &field| serde_json::json!({ field: below }));
+    object["metadata"] = serde_json::json!({"name": "t", "namespace": "default"});
+    object
+}
+
+/// What the guard says of a template before taints are set or changed is what happens to its pods: those that are created
+/// before, during and after, and after the taints are as before again.
 fn check_taints(
     cluster: &Cluster,
-    kind: Kind,
+    (kind, path): TemplateKind,
     pod: &Value,
-    nodes: u8,
-    taint: &Taint,
+    new: &NewTaint,
 ) -> Result<(), TestCaseError> {
-    let (facts, then) = (cluster.facts(), tainted(cluster, nodes, taint));
+    let (facts, then) = (cluster.facts(), tainted(cluster, new));
     let taints_of = |host: &Host, of: &Facts| {
         let found = of.hosts().iter().find(|other| other.name == host.name);
         found.map(|found| found.taints.clone()).unwrap_or_default()
@@ -205,14 +271,7 @@ fn check_taints(
         }
         host
     }));
-    let template = match kind {
-        Kind::Pod => pod.clone(),
-        Kind::CronJob => serde_json::json!({"metadata": {"name": "t", "namespace": "default"},
-            "spec": {"jobTemplate": {"spec": {"template": {"spec": pod["spec"]}}}}}),
-        _ => serde_json::json!({"metadata": {"name": "t", "namespace": "default"},
-            "spec": {"template": {"spec": pod["spec"]}}}),
-    };
-    let text = template.to_string();
+    let text = with_template(path, pod).to_string();
     let subject = Object::parse(kind, &text, ReviewStage::Stored).expect("a template");
     let inference = infer_os(&subject, &facts, &cluster.policy);
     if inference.verdict != Verdict::Windows {
@@ -275,13 +334,10 @@ proptest! {
     fn the_guard_foresees_what_taints_do(
         cluster in any_cluster(),
         pod in any_pod(),
-        kind in prop::sample::select(vec![Kind::Pod, Kind::Deployment, Kind::StatefulSet, Kind::DaemonSet, Kind::Job,
-            Kind::CronJob, Kind::Rollout, Kind::AdvancedDaemonSet]),
-        nodes in any::<u8>(),
-        taint in prop::sample::select(vec![Taint::no_schedule("os", "windows"),
-            Taint::no_schedule("node.kubernetes.io/os", "windows"), Taint::no_schedule("team", "blue")]),
+        kind in prop::sample::select(template_kinds()),
+        taint in any_new_taint(),
     ) {
-        check_taints(&cluster, kind, &pod, nodes, &taint)?;
+        check_taints(&cluster, kind, &pod, &taint)?;
     }
 
     #[test]

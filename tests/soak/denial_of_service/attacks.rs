@@ -65,16 +65,18 @@ enum Attack {
     LargeBody,
     /// Sends whole reviews with names of a megabyte, for the log.
     LongNames,
-    /// Sends whole reviews with 300 different images, each in a container with findings that no exemption matches.
+    /// Sends whole reviews with 300 different images, each in a container with findings that no exemption matches: five times
+    /// the steps after which no further finding is exempt.
     ManyImages,
 }
 
-/// The policy with the most and longest patterns that the API server stores: an attacker may write a policy too.
+/// The policy with the most exemptions and the longest patterns that the API server stores, 256 times 64 characters: an
+/// attacker may write a policy too.
 pub fn policies() -> String {
     let exemption = |n: usize| {
         format!(
             "  - {{name: e{n}, owner: a, reason: b, expires: 2999-12-31, rules: ['*'], \
-             images: ['*r*e*g*i*s*t*r*y*.*e*x*a*m*p*l*e*.*c*o*m*/*a*p*p*:{n:010}']}}\n"
+             images: ['*r*e*g*i*s*t*r*y*.*e*x*a*m*p*l*e*.*c*o*m*/*a*p*p*:{n:014}']}}\n"
         )
     };
     let exemptions: String = (0..256).map(exemption).collect();

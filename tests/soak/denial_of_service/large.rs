@@ -262,7 +262,7 @@ fn shed(world: &World) -> u64 {
         "max_concurrent",
         "max_bytes",
         "max_open_requests",
-        "fair_share",
+        "slow_client",
         "large_review",
     ];
     let of = |reason| {

@@ -1,27 +1,94 @@
 //! The workloads because of which a taint is refused. Between two surveys only their metadata is read: a change of
 //! one of them may be enough to allow the taint, and a survey reads every workload of the cluster.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use kube::Client;
 use tokio::time::Instant;
 
-use super::ObjectKey;
+use super::Impact;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::Listing;
+use crate::cluster::workload_survey::WorkloadSurvey;
 use crate::model::json::at;
+use crate::model::object::Object;
+use crate::model::resources::OwnerReference;
 use crate::model::workload::Kind;
 
 /// How many workloads are read at most; the condition names the same number.
 const MOST: usize = 20;
 
+/// A workload. Two kinds of different API groups may have the same name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct AffectedKey {
+    namespace: String,
+    kind: String,
+    name: String,
+    group: String,
+}
+
+impl AffectedKey {
+    pub(super) fn new(namespace: &str, group: &str, kind: &str, name: &str) -> Self {
+        AffectedKey {
+            namespace: namespace.to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            group: group.to_owned(),
+        }
+    }
+
+    pub(super) fn of(object: &Object<'_>) -> Self {
+        let kind = object.kind;
+        AffectedKey::new(&object.namespace, kind.group(), kind.as_str(), &object.meta.name)
+    }
+
+    /// The owner of an object in this namespace.
+    pub(super) fn of_owner(namespace: &str, owner: &OwnerReference<'_>) -> Self {
+        let group = owner.api_version.rsplit_once('/');
+        let group = group.map(|(group, _)| group).unwrap_or_default();
+        // Old groups have new names.
+        let group = match Kind::of(group, &owner.kind) {
+            Some(kind) => kind.group(),
+            None => group,
+        };
+        AffectedKey::new(namespace, group, &owner.kind, &owner.name)
+    }
+}
+
+impl fmt::Display for AffectedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AffectedKey {
+            namespace,
+            kind,
+            name,
+            group,
+        } = self;
+        f.write_str(kind)?;
+        // As kubectl names it, if it is not a kind of Kubernetes.
+        if group.contains('.') {
+            write!(f, ".{group}")?;
+        }
+        match namespace.as_str() {
+            "" => write!(f, " {name}"),
+            _ => write!(f, " {namespace}/{name}"),
+        }
+    }
+}
+
 /// The workloads because of which a taint is refused.
 pub(super) struct AffectedWorkloads {
-    /// Each with its generation, if known.
-    workloads: BTreeMap<ObjectKey, Option<i64>>,
+    workloads: Vec<RefusingWorkload>,
     every: Duration,
     due: Instant,
+}
+
+/// One of them.
+struct RefusingWorkload {
+    listing: Listing,
+    name: String,
+    /// Its generation, if known.
+    generation: Option<i64>,
 }
 
 /// What happened to a workload since it was last read.
@@ -36,15 +103,26 @@ enum WorkloadChange {
 impl AffectedWorkloads {
     /// No workloads: nothing is refused.
     pub(super) fn none() -> Self {
-        AffectedWorkloads::new(BTreeMap::new(), Duration::ZERO)
+        AffectedWorkloads {
+            workloads: Vec::new(),
+            every: Duration::ZERO,
+            due: Instant::now(),
+        }
     }
 
-    /// These workloads, with the generations that the survey found. They are read at this interval.
-    pub(super) fn new(workloads: BTreeMap<ObjectKey, Option<i64>>, every: Duration) -> Self {
-        let known = |(_, kind, name): &ObjectKey| listing(kind).is_some() && !name.is_empty();
-        let workloads = workloads.into_iter().filter(|(place, _)| known(place));
+    /// The workloads of an impact, with the generations that the survey found. They are read at this interval.
+    pub(super) fn new(impact: &Impact, survey: &WorkloadSurvey, every: Duration) -> Self {
+        let readable = impact.0.iter().filter_map(|(key, affected)| {
+            let listing = survey.listing(&key.group, &key.kind)?;
+            let workload = RefusingWorkload {
+                listing: listing.in_namespace(&key.namespace).metadata_only(),
+                name: key.name.clone(),
+                generation: affected.generation,
+            };
+            (!key.name.is_empty()).then_some(workload)
+        });
         AffectedWorkloads {
-            workloads: workloads.take(MOST).collect(),
+            workloads: readable.take(MOST).collect(),
             every,
             due: Instant::now() + every,
         }
@@ -59,16 +137,35 @@ impl AffectedWorkloads {
     pub(super) async fn have_changed(&mut self, client: &Client) -> bool {
         self.due = Instant::now() + self.every;
         let mut changed = false;
-        for (place, known) in &mut self.workloads {
-            changed |= has_changed(known, read(client, place).await);
+        for workload in &mut self.workloads {
+            let now = workload.read(client).await;
+            changed |= has_changed(&mut workload.generation, now);
         }
         changed
     }
 
     /// Reads the workloads of which the survey found only pods.
     pub(super) async fn read_unknown(&mut self, client: &Client) {
-        for (place, known) in self.workloads.iter_mut().filter(|(_, known)| known.is_none()) {
-            has_changed(known, read(client, place).await);
+        for workload in self.workloads.iter_mut().filter(|it| it.generation.is_none()) {
+            let now = workload.read(client).await;
+            has_changed(&mut workload.generation, now);
+        }
+    }
+}
+
+impl RefusingWorkload {
+    async fn read(&self, client: &Client) -> WorkloadChange {
+        let name = &self.name;
+        match self.listing.get(client, name).await {
+            Ok(json) => at(&json, &["metadata", "generation"])
+                .and_then(|generation| generation.parse().ok())
+                .map_or(WorkloadChange::NotKnown, WorkloadChange::Generation),
+            Err(ApiError::NotFound) => WorkloadChange::Deleted,
+            Err(error) => {
+                let resource = self.listing.resource();
+                tracing::debug!(resource, name, error = %error, "cannot read a workload that blocks a taint");
+                WorkloadChange::NotKnown
+            }
         }
     }
 }
@@ -84,32 +181,10 @@ fn has_changed(known: &mut Option<i64>, now: WorkloadChange) -> bool {
     }
 }
 
-/// The list of a kind that the guard surveys.
-fn listing(kind: &str) -> Option<Listing> {
-    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind)?;
-    Listing::of_pod_carrier(kind)
-}
-
-async fn read(client: &Client, (namespace, kind, name): &ObjectKey) -> WorkloadChange {
-    let Some(listing) = listing(kind) else {
-        return WorkloadChange::NotKnown;
-    };
-    let listing = listing.in_namespace(namespace).metadata_only();
-    match listing.get(client, name).await {
-        Ok(json) => at(&json, &["metadata", "generation"])
-            .and_then(|generation| generation.parse().ok())
-            .map_or(WorkloadChange::NotKnown, WorkloadChange::Generation),
-        Err(ApiError::NotFound) => WorkloadChange::Deleted,
-        Err(error) => {
-            tracing::debug!(kind, namespace, name, error = %error, "cannot read a workload that blocks a taint");
-            WorkloadChange::NotKnown
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::node_policies::guard::impact::AffectedWorkload;
 
     #[test]
     fn another_generation_is_a_change_and_the_first_is_none() {
@@ -124,15 +199,34 @@ mod tests {
 
     #[test]
     fn only_what_can_be_read_is_kept() {
-        let place = |kind: &str, name: String| (("shop".to_owned(), kind.to_owned(), name), None);
-        let many = (0..30).map(|at| place("DaemonSet", format!("agent-{at}")));
-        assert_eq!(
-            AffectedWorkloads::new(many.collect(), Duration::ZERO)
-                .workloads
-                .len(),
-            MOST
-        );
-        let other = AffectedWorkloads::new([place("Rollout", "web".to_owned())].into(), Duration::ZERO);
-        assert_eq!(other.due(), None);
+        let impact = |group: &str, kind: &str, count: usize| {
+            let affected = AffectedWorkload {
+                why: "x".to_owned(),
+                remedy: None,
+                generation: None,
+            };
+            let key = |at| AffectedKey::new("shop", group, kind, &format!("agent-{at}"));
+            Impact((0..count).map(|at| (key(at), affected.clone())).collect())
+        };
+        let survey = WorkloadSurvey::listing_custom([Kind::AdvancedDaemonSet]);
+        let kept = |impact: &Impact| AffectedWorkloads::new(impact, &survey, Duration::ZERO).workloads;
+        assert_eq!(kept(&impact("apps", "DaemonSet", 30)).len(), MOST);
+        assert_eq!(kept(&impact("apps.kruise.io", "DaemonSet", 1)).len(), 1);
+        assert_eq!(kept(&impact("argoproj.io", "Rollout", 1)).len(), 0);
+    }
+
+    #[test]
+    fn a_kind_of_kubernetes_is_named_without_its_group() {
+        for (group, kind, text) in [
+            ("apps", "DaemonSet", "DaemonSet shop/agent"),
+            ("", "Pod", "Pod shop/agent"),
+            (
+                "apps.kruise.io",
+                "DaemonSet",
+                "DaemonSet.apps.kruise.io shop/agent",
+            ),
+        ] {
+            assert_eq!(AffectedKey::new("shop", group, kind, "agent").to_string(), text);
+        }
     }
 }

@@ -6,19 +6,16 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::time::Instant;
 
+use super::GuardResult;
 use super::affected::AffectedWorkloads;
-use super::peers::PolicyPeers;
-use super::{Guard, GuardGroup, GuardResult, GuardedNodes, ObjectKey};
-use crate::cluster::list::{POD_CARRIERS, for_each_of};
+use super::survey::{SurveyOutcome, WaitingNodes, survey};
 use crate::cluster::node::NodeView;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, SafeTaints};
-use crate::controller::node_policies::policies::{NodePolicies, NodePolicy};
-use crate::engine::TaintChange;
-use crate::model::facts::Facts;
-use crate::model::node::{Host, Taint};
+use crate::controller::node_policies::policies::NodePolicy;
+use crate::model::node::Taint;
 
 /// The results, by policy.
 pub struct GuardCache {
@@ -107,6 +104,7 @@ impl GuardCache {
             ..resolver.clone()
         };
         let outcome = survey(&groups, &current, nodes, &self.client, snapshot).await;
+        let outcome = outcome.unwrap_or_else(SurveyOutcome::failed);
         let surveyed: BTreeSet<&str> = groups.iter().map(|group| group.policy).collect();
         for name in surveyed {
             let Some(answer) = self.by_policy.get_mut(name) else {
@@ -117,9 +115,7 @@ impl GuardCache {
                     group.clear(&mut answer.cleared);
                 }
             }
-            let (result, affected) = outcome.of_policy(name);
-            answer.result = result;
-            answer.affected = AffectedWorkloads::new(affected, self.settings.affected_every);
+            (answer.result, answer.affected) = outcome.of_policy(name, self.settings.affected_every);
             answer.affected.read_unknown(&self.client).await;
             if answer.result == GuardResult::Free {
                 answer.refusals = 0;
@@ -176,295 +172,4 @@ fn not_cleared<'a>(
         (taint, open.map(|node| &**node).collect::<Vec<_>>())
     });
     open.filter(|(_, nodes)| !nodes.is_empty()).collect()
-}
-
-/// Nodes of one policy that wait for taints, and get them together or not at all.
-struct WaitingNodes<'a> {
-    policy: &'a str,
-    is_joining: bool,
-    nodes: Vec<(&'a NodeView, Vec<&'a Taint>)>,
-}
-
-impl<'a> WaitingNodes<'a> {
-    /// The waiting nodes of a policy: those that join others which carry the taints, and the rest.
-    fn of(
-        policy: &'a NodePolicy,
-        open: BTreeMap<&'a Taint, Vec<&'a NodeView>>,
-        policies: &NodePolicies,
-        nodes: &[Arc<NodeView>],
-    ) -> impl Iterator<Item = WaitingNodes<'a>> {
-        let mut by_node: BTreeMap<&str, (&NodeView, Vec<&Taint>)> = BTreeMap::new();
-        for (taint, waiting) in open {
-            for node in waiting {
-                let (_, taints) = by_node.entry(&node.name).or_insert_with(|| (node, Vec::new()));
-                taints.push(taint);
-            }
-        }
-        let peers = PolicyPeers::of(policy, policies, nodes);
-        let (joining, others): (Vec<_>, Vec<_>) = (by_node.into_values())
-            .partition(|(node, taints)| taints.iter().all(|taint| peers.is_joined_by(node, taint)));
-        [(true, joining), (false, others)]
-            .into_iter()
-            .filter(|(_, nodes)| !nodes.is_empty())
-            .map(|(is_joining, nodes)| WaitingNodes {
-                policy: &policy.name,
-                is_joining,
-                nodes,
-            })
-    }
-
-    fn clear(&self, cleared: &mut SafeTaints) {
-        for (node, taints) in &self.nodes {
-            for taint in taints {
-                cleared.add(taint, node);
-            }
-        }
-    }
-}
-
-/// The generations of affected workloads.
-type AffectedGenerations = BTreeMap<ObjectKey, Option<i64>>;
-
-/// The result of a survey.
-#[derive(Default)]
-struct SurveyOutcome {
-    /// The groups whose taints affect no workload, set together.
-    cleared: BTreeSet<GuardGroup>,
-    /// By policy: the message and its short form, and the affected workloads.
-    refused: BTreeMap<String, (String, String, AffectedGenerations)>,
-    /// Why it could not find out.
-    failed: Option<String>,
-}
-
-impl SurveyOutcome {
-    fn of_policy(&self, policy: &str) -> (GuardResult, AffectedGenerations) {
-        match (&self.failed, self.refused.get(policy)) {
-            (Some(why), _) => (GuardResult::Unknown(why.clone()), BTreeMap::new()),
-            (None, None) => (GuardResult::Free, BTreeMap::new()),
-            (None, Some((message, brief, affected))) => {
-                let (message, brief) = (message.clone(), brief.clone());
-                (GuardResult::Refused { message, brief }, affected.clone())
-            }
-        }
-    }
-}
-
-/// Evaluates every workload of the cluster: first with the taints of all groups, then without those of refused groups,
-/// because a node that stays without its taint changes what placement adds.
-async fn survey(
-    groups: &[WaitingNodes<'_>],
-    current: &PolicyResolver,
-    nodes: &[Arc<NodeView>],
-    client: &Client,
-    snapshot: &Snapshot,
-) -> SurveyOutcome {
-    let mut outcome = SurveyOutcome::default();
-    let mut active: BTreeSet<GuardGroup> = (0..groups.len()).collect();
-    let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
-    while !active.is_empty() {
-        let change = change(groups, &active, current, nodes, &snapshot.facts);
-        let mut guard = Guard::new(guarded(groups, &active, &change), &policy_of);
-        if let Err(error) = for_each_of(client, &POD_CARRIERS, |kind, json| guard.visit(kind, json)).await {
-            outcome.failed = Some(error.to_string());
-            return outcome;
-        }
-        let refused: BTreeSet<GuardGroup> = guard.affecting_groups();
-        if refused.is_empty() {
-            outcome.cleared = active;
-            break;
-        }
-        let of_policies: BTreeSet<&str> = refused
-            .iter()
-            .filter_map(|at| Some(groups.get(*at)?.policy))
-            .collect();
-        for policy in of_policies {
-            let of_policy: BTreeSet<GuardGroup> = (refused.iter().copied())
-                .filter(|at| groups.get(*at).is_some_and(|group| group.policy == policy))
-                .collect();
-            let taints: BTreeSet<&Taint> = (of_policy.iter().filter_map(|at| groups.get(*at)))
-                .flat_map(|group| group.nodes.iter().flat_map(|(_, taints)| taints.iter().copied()))
-                .collect();
-            let taints: Vec<Taint> = taints.into_iter().cloned().collect();
-            let impact = guard.impact(&of_policy);
-            let affected = guard.affected(&of_policy);
-            (outcome.refused.entry(policy.to_owned()))
-                .or_insert_with(|| (impact.message(&taints), impact.brief(&taints), affected));
-        }
-        active.retain(|group| !refused.contains(group));
-    }
-    outcome
-}
-
-/// The cluster before and after the taints of the active groups are set.
-fn change(
-    groups: &[WaitingNodes<'_>],
-    active: &BTreeSet<GuardGroup>,
-    current: &PolicyResolver,
-    nodes: &[Arc<NodeView>],
-    facts: &Facts,
-) -> TaintChange {
-    let mut cleared = current.clone();
-    for group in active.iter().filter_map(|at| groups.get(*at)) {
-        group.clear(cleared.cleared.entry(group.policy.to_owned()).or_default());
-    }
-    let planned = |resolver: &PolicyResolver| -> HashMap<&str, Vec<Taint>> {
-        let each = nodes
-            .iter()
-            .map(|node| (node.name.as_str(), resolver.decide(node).taints_after(node)));
-        each.collect()
-    };
-    let (before, after) = (planned(current), planned(&cleared));
-    let of = |all: &HashMap<&str, Vec<Taint>>, host: &Host| {
-        (all.get(host.name.as_str()).cloned()).unwrap_or_else(|| host.taints.clone())
-    };
-    let group_of: HashMap<&str, GuardGroup> = (active.iter())
-        .filter_map(|at| Some((*at, groups.get(*at)?)))
-        .flat_map(|(at, group)| group.nodes.iter().map(move |(node, _)| (node.name.as_str(), at)))
-        .collect();
-    TaintChange::new(
-        facts,
-        |host| of(&before, host),
-        |host| of(&after, host),
-        |host| {
-            (group_of.get(host.name.as_str()))
-                .copied()
-                .unwrap_or(GuardGroup::MAX)
-        },
-    )
-}
-
-/// What the guard knows of the nodes of the active groups.
-fn guarded<'a>(
-    groups: &'a [WaitingNodes<'a>],
-    active: &BTreeSet<GuardGroup>,
-    change: &'a TaintChange,
-) -> GuardedNodes<'a> {
-    let of_active = || active.iter().filter_map(|at| Some((*at, groups.get(*at)?)));
-    let gains = of_active().flat_map(|(at, group)| {
-        (group.nodes.iter()).map(move |(node, taints)| {
-            let taints = taints.iter().map(|taint| (*taint).clone()).collect();
-            (node.name.as_str(), (at, taints))
-        })
-    });
-    GuardedNodes {
-        change,
-        gains: gains.collect(),
-        joining: of_active()
-            .filter(|(_, group)| group.is_joining)
-            .map(|(at, _)| at)
-            .collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::civil::date;
-    use serde_json::json;
-
-    use super::*;
-    use crate::api::WindowsNodePolicy;
-    use crate::cluster::list::tests::{page_of, server, status};
-    use crate::cluster::test_client::Reply;
-    use crate::engine::policy_set::PolicySet;
-    use crate::model::policy::Policy;
-
-    const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
-
-    fn deployment(name: &str, os: &str) -> serde_json::Value {
-        json!({"metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": {"template": {"spec": {
-            "nodeSelector": {"kubernetes.io/os": os}, "containers": [{"name": "app", "image": "app"}]}}}})
-    }
-
-    /// The guard's answer about one new taint, while a list of Deployments with two pages goes wrong like this.
-    async fn survey_with(
-        fault: impl Fn(&str, usize) -> Option<Reply> + Send + Sync + 'static,
-    ) -> GuardResult {
-        let (client, _) = server(move |uri, before| {
-            if !uri.starts_with(DEPLOYMENTS) {
-                return page_of(&[], "");
-            }
-            if let Some(answer) = fault(uri, before) {
-                return answer;
-            }
-            if uri.contains("continue=") {
-                page_of(&[deployment("agent", "windows")], "")
-            } else {
-                page_of(&[deployment("web", "linux")], "old")
-            }
-        });
-        let taint = Taint {
-            key: "team".to_owned(),
-            value: "blue".to_owned(),
-            effect: "NoExecute".to_owned(),
-        };
-        let node = Arc::new(NodeView {
-            name: "w".to_owned(),
-            uid: "w".to_owned(),
-            operating_system: "windows".to_owned(),
-            kernel_version: "10.0.20348.1".to_owned(),
-            ..NodeView::default()
-        });
-        let policy: WindowsNodePolicy = serde_json::from_value(json!({
-            "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
-            "spec": {"taints": {"mode": "Apply", "noExecute": "Allowed",
-                "required": [{"key": "team", "value": "blue", "effect": "NoExecute"}]}}}))
-        .unwrap();
-        let resolver = PolicyResolver {
-            policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy))].into()),
-            ..PolicyResolver::default()
-        };
-        let groups = [WaitingNodes {
-            policy: "p",
-            is_joining: false,
-            nodes: vec![(&*node, vec![&taint])],
-        }];
-        let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
-        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
-        facts.add_host(Host::of_node(&*node, None).unwrap());
-        let snapshot = Snapshot::of_files(facts, policies);
-        let outcome = survey(&groups, &resolver, &[Arc::clone(&node)], &client, &snapshot).await;
-        outcome.of_policy("p").0
-    }
-
-    fn refused(result: &GuardResult) -> &str {
-        match result {
-            GuardResult::Refused { message, .. } => message,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_guard_gets_over_faults_that_pass() {
-        let healthy = survey_with(|_, _| None).await;
-        assert!(
-            refused(&healthy).contains("shop/agent"),
-            "it is on the second page"
-        );
-        let expired = |uri: &str, _| {
-            let expired = uri.contains("continue=old");
-            expired.then(|| status(410, &json!({"metadata": {"continue": "new"}})))
-        };
-        let limited = |_: &str, before| {
-            (before == 0).then(|| status(429, &json!({"details": {"retryAfterSeconds": 2}})))
-        };
-        let cut = |_: &str, before| (before == 0).then(|| Reply::Text(200, "{\"items\": [{".to_owned()));
-        let hangs = |_: &str, before| (before == 0).then_some(Reply::Never);
-        for result in [
-            survey_with(expired).await,
-            survey_with(limited).await,
-            survey_with(cut).await,
-            survey_with(hangs).await,
-        ] {
-            assert_eq!(refused(&result), refused(&healthy));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_guard_says_which_list_it_could_not_read() {
-        let forbidden = survey_with(|_, _| Some(status(403, &json!({"reason": "Forbidden"})))).await;
-        let GuardResult::Unknown(why) = forbidden else {
-            panic!("{forbidden:?}");
-        };
-        assert!(why.contains(DEPLOYMENTS) && why.contains("403"), "{why}");
-    }
 }

@@ -1,8 +1,11 @@
 //! The message about a taint that was not set: which workloads would be affected, and what to write to prevent that.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::affected::AffectedKey;
 use crate::model::node::Taint;
+use crate::model::os::{EvidenceKind, Inference, Verdict};
 use crate::model::text::{count, cut, list};
 
 /// How many workloads the short message names.
@@ -14,15 +17,15 @@ const NAMED: usize = 20;
 /// How many workloads are named with one remedy.
 const NAMED_AGAIN: usize = 5;
 
-/// A workload that would be affected.
+/// How a workload would be affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AffectedWorkload {
-    /// Kind, namespace and name.
-    pub name: String,
     /// Why.
     pub why: String,
     /// What to write; `None` if it could not be read.
     pub remedy: Option<Remedy>,
+    /// Its generation, if its own object was read.
+    pub generation: Option<i64>,
 }
 
 /// What to write in a pod template.
@@ -58,11 +61,37 @@ impl Remedy {
     }
 }
 
+/// What the author of a pod or template should write. `in_template`: what a RuntimeClass selects is ignored.
+pub(super) fn remedy(inference: &Inference, in_template: bool) -> Remedy {
+    match inference.verdict {
+        Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
+        Verdict::Windows => Remedy::SelectWindows,
+        Verdict::Linux => Remedy::SelectLinux,
+        Verdict::Unknown | Verdict::Conflicting => Remedy::StateOs,
+    }
+}
+
+/// Whether the scheduler sees the operating system: the other evidence is only used by Transom or the kubelet.
+pub(super) fn selects(inference: &Inference, in_template: bool) -> bool {
+    inference.evidence.iter().any(|evidence| match evidence.kind {
+        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,
+        EvidenceKind::RuntimeClass | EvidenceKind::NamespaceNodeSelector => !in_template,
+        _ => false,
+    })
+}
+
 /// The workloads that taints would affect.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Impact(pub(super) Vec<AffectedWorkload>);
+pub struct Impact(pub(super) BTreeMap<AffectedKey, AffectedWorkload>);
 
 impl Impact {
+    /// Adds those that are not in it yet.
+    pub(super) fn add(&mut self, other: Impact) {
+        for (place, affected) in other.0 {
+            self.0.entry(place).or_insert(affected);
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -76,8 +105,7 @@ impl Impact {
 
     /// The short form of [`Impact::message`]: the first names, and the number of others.
     pub fn brief(&self, taints: &[Taint]) -> String {
-        let names = self.0.iter().map(|workload| workload.name.as_str());
-        let names = list(names, BRIEF);
+        let names = list(self.0.keys().map(ToString::to_string), BRIEF);
         let opening = self.opening(taints);
         let opening = cut(&opening, 200);
         format!("{opening}{names}; the condition TaintsBlocked gives the reasons and the remedies")
@@ -86,17 +114,17 @@ impl Impact {
     /// The message: which workloads, what to write, and in which field.
     pub fn message(&self, taints: &[Taint]) -> String {
         let mut text = self.opening(taints);
-        for (i, workload) in self.0.iter().take(NAMED).enumerate() {
+        for (i, (place, affected)) in self.0.iter().take(NAMED).enumerate() {
             let comma = if i > 0 { "; " } else { "" };
-            let _ = write!(text, "{comma}{} ({})", workload.name, workload.why);
+            let _ = write!(text, "{comma}{place} ({})", affected.why);
         }
         if self.0.len() > NAMED {
             let _ = write!(text, "; and {} more", self.0.len() - NAMED);
         }
         let tolerations = tolerations(taints);
         for remedy in Remedy::ALL {
-            let of_it = self.0.iter().filter(|workload| workload.remedy == Some(remedy));
-            let names: Vec<&str> = of_it.map(|workload| workload.name.as_str()).collect();
+            let of_it = (self.0.iter()).filter(|(_, affected)| affected.remedy == Some(remedy));
+            let names: Vec<String> = of_it.map(|(place, _)| place.to_string()).collect();
             if !names.is_empty() {
                 let whose = if names.len() == self.0.len() {
                     "their pod templates".to_owned()

@@ -1,6 +1,7 @@
 //! Whether a new node joins nodes of its policy that already carry a taint. A workload that does not tolerate the taint
 //! then runs on none of them, so a tenant who creates one later must not keep the taint off new nodes. Pure.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{Span, Timestamp, ToSpan as _};
@@ -31,12 +32,16 @@ impl<'n> PolicyPeers<'n> {
         PolicyPeers(nodes.iter().map(AsRef::as_ref).filter(is_peer).collect())
     }
 
+    /// The nodes of the pools of these nodes.
+    pub(super) fn in_pools_of(&self, nodes: &[&NodeView]) -> BTreeSet<&'n str> {
+        let pools: BTreeSet<_> = nodes.iter().map(|node| pool(node)).collect();
+        let peers = self.0.iter().filter(|peer| pools.contains(&pool(peer)));
+        peers.map(|peer| peer.name.as_str()).collect()
+    }
+
     /// Whether every older node of the same pool carries a taint, and there is one. Without a pool label, the policy is
     /// the pool.
     pub(super) fn is_joined_by(&self, node: &NodeView, taint: &Taint) -> bool {
-        let pool = |of: &'_ NodeView| -> Option<(&'static str, String)> {
-            pool_of(|key| of.label(key)).map(|(key, name)| (key, name.to_owned()))
-        };
         let Some(newest): Option<Timestamp> = node
             .created
             .and_then(|created| created.checked_sub(together()).ok())
@@ -50,6 +55,11 @@ impl<'n> PolicyPeers<'n> {
             .peekable();
         older.peek().is_some() && older.all(|peer| peer.taints.iter().any(|now| taint_of(now) == *taint))
     }
+}
+
+/// The label that names the pool of a node, and the name.
+fn pool(node: &NodeView) -> Option<(&'static str, String)> {
+    pool_of(|key| node.label(key)).map(|(key, name)| (key, name.to_owned()))
 }
 
 #[cfg(test)]

@@ -63,6 +63,19 @@ fn affected_on(
     view: &ClusterCache,
     objects: &[(Kind, Value)],
 ) -> Impact {
+    let survey = WorkloadSurvey::default();
+    affected_in(policy_of, taints, (tainted, joining), view, &survey, objects)
+}
+
+/// The same, in a cluster with custom resources.
+fn affected_in(
+    policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
+    taints: &[Taint],
+    (tainted, joining): (&[&str], &[&str]),
+    view: &ClusterCache,
+    survey: &WorkloadSurvey,
+    objects: &[(Kind, Value)],
+) -> Impact {
     let mut base = Facts::new(36, jiff::civil::Date::ZERO);
     base.namespaces = Arc::new(facts::namespaces(view));
     let facts = facts::of(view, &PoolHistory::default(), &base, jiff::Timestamp::UNIX_EPOCH);
@@ -82,14 +95,16 @@ fn affected_on(
         |host| group(&host.name),
     );
     let names = view.nodes.keys().filter(|name| gains(name));
+    let in_pool = |name: &&str| !name.starts_with("other-");
     let nodes = GuardedNodes {
         change: &change,
         gains: names
             .map(|name| (name.as_str(), (group(name), taints.to_vec())))
             .collect(),
-        joining: [1].into(),
+        // The pool of the nodes that join: those named after it.
+        joining: [(1, view.nodes.keys().map(String::as_str).filter(in_pool).collect())].into(),
     };
-    let mut guard = Guard::new(nodes, policy_of);
+    let mut guard = Guard::new(nodes, policy_of, survey);
     for (kind, object) in objects {
         guard.visit(*kind, &object.to_string());
     }
@@ -98,7 +113,7 @@ fn affected_on(
 
 fn lines(affected: Impact) -> Vec<String> {
     (affected.0.into_iter())
-        .map(|workload| format!("{} ({})", workload.name, workload.why))
+        .map(|(place, affected)| format!("{place} ({})", affected.why))
         .collect()
 }
 
@@ -252,7 +267,7 @@ fn pods_are_evaluated_at_their_owner_and_by_themselves_where_no_known_kind_owns_
         [
             "Pod bare/alone",
             "ReplicaSet bare/roll-1",
-            "SparkApplication bare/spark",
+            "SparkApplication.x.io bare/spark",
             "Pod placed/waits"
         ]
     );
@@ -414,15 +429,15 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
             of("no-images", "image", &image),
         ],
     );
-    let found: Vec<_> = (affected.0.iter())
-        .map(|workload| (workload.name.as_str(), workload.remedy.unwrap()))
+    let found: Vec<_> = (affected.0.into_iter())
+        .map(|(place, affected)| (place.to_string(), affected.remedy.unwrap()))
         .collect();
     assert_eq!(
         found,
         [
-            ("Deployment other/image", Remedy::SelectWindows),
-            ("Deployment other/pooled", Remedy::Tolerate),
-            ("Deployment windows/bare", Remedy::SelectWindows),
+            ("Deployment other/image".to_owned(), Remedy::SelectWindows),
+            ("Deployment other/pooled".to_owned(), Remedy::Tolerate),
+            ("Deployment windows/bare".to_owned(), Remedy::SelectWindows),
         ]
     );
 }
@@ -493,10 +508,16 @@ fn a_host_process_daemonset_without_a_selector_gets_both() {
 
 #[test]
 fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
-    let workload = |i| AffectedWorkload {
-        name: format!("Deployment a/d{i}"),
-        why: "x".to_owned(),
-        remedy: Some(Remedy::Tolerate),
+    let workload = |i| {
+        let affected = AffectedWorkload {
+            why: "x".to_owned(),
+            remedy: Some(Remedy::Tolerate),
+            generation: None,
+        };
+        (
+            AffectedKey::new("a", "apps", "Deployment", &format!("d{i:02}")),
+            affected,
+        )
     };
     let many = Impact((0..23).map(workload).collect());
     let text = many.message(&[
@@ -517,8 +538,8 @@ fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
     }
     assert_eq!(
         many.brief(&taints()),
-        "not set: os=windows:NoSchedule, because 23 workloads would be affected: Deployment a/d0, Deployment a/d1, Deployment \
-         a/d2 and 20 more; the condition TaintsBlocked gives the reasons and the remedies"
+        "not set: os=windows:NoSchedule, because 23 workloads would be affected: Deployment a/d00, Deployment a/d01, Deployment \
+         a/d02 and 20 more; the condition TaintsBlocked gives the reasons and the remedies"
     );
 }
 
@@ -600,25 +621,77 @@ fn the_guard_answers_what_placement_will_do_on_the_cluster_with_the_taints() {
 
 #[test]
 fn on_a_node_that_joins_tainted_ones_only_what_runs_or_is_not_reviewed_keeps_the_taint_away() {
-    let view = two_builds();
+    let mut view = two_builds();
+    view.nodes.extend([windows_node("other-w22", "10.0.20348.1")]);
     let on = |objects: &[(Kind, Value)]| {
         lines(affected_on(&built_in, &taints(), (&[], &["w22"]), &view, objects)).len()
     };
-    let agent = |namespace: &str, ready: i64| {
-        let mut agent = template(Kind::DaemonSet, namespace, "agent", windows(json!({})));
-        agent.1["status"] = json!({"numberReady": ready});
-        agent
+    let agent = |namespace: &str| template(Kind::DaemonSet, namespace, "agent", windows(json!({})));
+    let runs = |node: &str| {
+        let pod = pod("placed", &format!("agent-{node}"), windows(json!({})), node);
+        owned_by(pod, "DaemonSet", "agent", "apps/v1")
     };
-    assert_eq!(on(&[agent("placed", 0)]), 0);
-    assert_eq!(on(&[agent("placed", 1)]), 1);
-    assert_eq!(on(&[agent("bare", 0)]), 1, "no webhook is called there");
+    let mut starts = runs("w19");
+    starts.1["status"] = json!({"conditions": [{"type": "Ready", "status": "False"}]});
+    assert_eq!(on(&[agent("placed")]), 0);
+    assert_eq!(on(&[agent("placed"), runs("w19")]), 1, "it runs in the pool");
+    assert_eq!(on(&[agent("placed"), starts]), 0, "it does not run yet");
+    assert_eq!(
+        on(&[agent("placed"), runs("other-w22")]),
+        0,
+        "it runs in another pool"
+    );
+    assert_eq!(on(&[agent("placed"), runs("other-w22"), runs("w19")]), 1);
+    assert_eq!(on(&[agent("bare")]), 1, "no webhook is called there");
     assert_eq!(on(&[pod("placed", "waits", windows(json!({})), "")]), 0);
     let old = lines(affected_on(
         &built_in,
         &taints(),
         (&["w22"], &[]),
         &view,
-        &[agent("placed", 0)],
+        &[agent("placed")],
     ));
     assert_eq!(old.len(), 1, "{old:?}");
 }
+
+#[test]
+fn what_loses_another_node_does_not_refuse_the_nodes_that_join() {
+    // A node without a group, whose taints another group changes, as the survey sees it.
+    let mut base = Facts::new(36, jiff::civil::Date::ZERO);
+    base.namespaces = Arc::default();
+    let facts = facts::of(
+        &two_builds(),
+        &PoolHistory::default(),
+        &base,
+        jiff::Timestamp::UNIX_EPOCH,
+    );
+    let change = TaintChange::new(
+        &facts,
+        |host| host.taints.clone(),
+        |host| {
+            let gained = if host.name == "w19" { taints() } else { Vec::new() };
+            host.taints.iter().cloned().chain(gained).collect()
+        },
+        |_| 0,
+    );
+    let groups = |gains: &[(&'static str, GuardGroup)]| {
+        let survey = WorkloadSurvey::default();
+        let nodes = GuardedNodes {
+            change: &change,
+            gains: (gains.iter().map(|(name, group)| (*name, (*group, taints())))).collect(),
+            joining: [(1, BTreeSet::new())].into(),
+        };
+        let mut guard = Guard::new(nodes, &built_in, &survey);
+        let pinned =
+            json!({"nodeSelector": {"kubernetes.io/os": "windows", "kubernetes.io/hostname": "w19"}});
+        let mut spec = windows(pinned);
+        spec["containers"][0]["image"] = json!("mcr.microsoft.com/windows/servercore:ltsc2019");
+        let (kind, agent) = template(Kind::DaemonSet, "placed", "agent", spec);
+        guard.visit(kind, &agent.to_string());
+        guard.affecting_groups()
+    };
+    assert_eq!(groups(&[("w22", 0), ("new", 1)]), [0].into());
+    assert_eq!(groups(&[("new", 1)]), BTreeSet::new());
+}
+
+mod custom_resources;

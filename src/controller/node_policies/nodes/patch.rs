@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use serde_json::{Map, Value, json};
 
 use super::ownership::NodeOwnership;
+use super::plan::LabelUse;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL, taint_of};
 use crate::model::node::Taint;
 
@@ -62,9 +63,18 @@ pub struct NodePlan {
     pub waiting: Vec<Taint>,
     /// Taints that another writer has removed too often.
     pub contested: Vec<Taint>,
+    /// Whether a label of Transom's stays because it is in use.
+    pub keeps_label: bool,
     pub(super) labels: BTreeMap<&'static str, Option<String>>,
     pub(super) taints: Option<Vec<NodeTaint>>,
     pub(super) annotation: AnnotationChange,
+}
+
+/// Whether a label of Transom's is removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Released {
+    Yes,
+    No,
 }
 
 /// What happens to the owner annotation.
@@ -128,6 +138,28 @@ impl NodePlan {
             to: to.clone(),
         });
         self.labels.insert(key, to);
+    }
+
+    /// Removes a label of Transom's, unless it is in use.
+    pub(super) fn release_label(
+        &mut self,
+        node: &NodeView,
+        key: &'static str,
+        in_use: &LabelUse,
+    ) -> Released {
+        match in_use {
+            LabelUse::Unused => {
+                self.set_label(node, key, None);
+                Released::Yes
+            }
+            LabelUse::Stays(why) => {
+                self.keeps_label = true;
+                self.remains.push(format!(
+                    "its label {key}, which the policy does not require any longer, stays, because {why}"
+                ));
+                Released::No
+            }
+        }
     }
 
     /// Compares the desired ownership with the annotation and with the label that proves it.

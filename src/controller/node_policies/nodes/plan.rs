@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 
 use super::labels::LABELS;
 use super::ownership::NodeOwnership;
+use super::patch::Released;
 pub use super::patch::{NodeChange, NodePlan};
 use crate::api::{NodeLabels, TaintMode};
 use crate::cluster::node::{NodeView, taint_of};
@@ -32,19 +33,37 @@ pub struct DesiredNode {
     pub inherits: bool,
 }
 
+/// Whether the labels that Transom removes may be removed from Windows nodes: the mirror of the build label.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum LabelUse {
+    /// No template selects nodes by it.
+    #[default]
+    Unused,
+    /// It stays, and why, as the end of a sentence: "it stays, because …".
+    Stays(String),
+}
+
 /// Decides what to write to a node. `desired` is `None` if no policy selects it any longer.
 ///
 /// Only what the owner annotation records as Transom's is removed; what existed before Transom is not Transom's.
-pub fn plan(node: &NodeView, desired: Option<&DesiredNode>) -> NodePlan {
+pub fn plan(node: &NodeView, desired: Option<&DesiredNode>, in_use: &LabelUse) -> NodePlan {
     if node.deleting {
         return NodePlan::default();
     }
     let read = NodeOwnership::of(node);
     let before = read.clone().unwrap_or_else(|_| NodeOwnership::unmistakable(node));
     match (desired, node.reported_os()) {
-        (None, _) => revert(node, &before, read.as_ref(), KeepOptions::default()),
+        (None, ReportedOs::Windows) => revert(node, &before, read.as_ref(), KeepOptions::default(), in_use),
+        (None, _) => revert(
+            node,
+            &before,
+            read.as_ref(),
+            KeepOptions::default(),
+            &LabelUse::Unused,
+        ),
         (Some(desired), ReportedOs::Other) => {
-            let mut plan = revert(node, &before, read.as_ref(), KeepOptions::default());
+            let keep = KeepOptions::default();
+            let mut plan = revert(node, &before, read.as_ref(), keep, &LabelUse::Unused);
             if node.labels.get(OS_LABEL).is_some_and(|os| os == "windows") {
                 plan.remains.push(format!(
                     "its label {OS_LABEL} is \"windows\", but its kubelet reports \"{}\": restart the kubelet, which \
@@ -60,7 +79,7 @@ pub fn plan(node: &NodeView, desired: Option<&DesiredNode>) -> NodePlan {
             ],
             ..NodePlan::default()
         },
-        (Some(desired), ReportedOs::Windows) => in_force(node, desired, &before, read.as_ref()),
+        (Some(desired), ReportedOs::Windows) => in_force(node, desired, &before, read.as_ref(), in_use),
     }
 }
 
@@ -77,7 +96,7 @@ pub struct KeepOptions {
 pub fn plan_revert(node: &NodeView, keep: KeepOptions) -> NodePlan {
     let read = NodeOwnership::of(node);
     let before = read.clone().unwrap_or_else(|_| NodeOwnership::unmistakable(node));
-    revert(node, &before, read.as_ref(), keep)
+    revert(node, &before, read.as_ref(), keep, &LabelUse::Unused)
 }
 
 fn revert(
@@ -85,22 +104,28 @@ fn revert(
     before: &NodeOwnership,
     read: Result<&NodeOwnership, &String>,
     keep: KeepOptions,
+    in_use: &LabelUse,
 ) -> NodePlan {
     let mut plan = NodePlan::default();
     if !node.is_marked() {
         return plan;
     }
+    let mut owned = NodeOwnership::default();
     for row in LABELS.iter().filter(|_| !keep.labels) {
-        let now = node.labels.get(row.key);
-        if now.is_some_and(|value| before.may_take_label(row.key, value)) {
-            plan.set_label(node, row.key, None);
+        let Some(value) = node.labels.get(row.key) else {
+            continue;
+        };
+        if before.may_take_label(row.key, value) && plan.release_label(node, row.key, in_use) == Released::No
+        {
+            owned.policy.clone_from(&before.policy);
+            owned.labels.insert(row.key.to_owned(), value.clone());
         }
     }
     if !keep.taints {
         let ours = |taint: &Taint| before.may_take_taint(taint);
         plan.taints = without(&node.taints, ours, &mut plan.changes);
     }
-    plan.settle_annotation(node, &NodeOwnership::default(), read);
+    plan.settle_annotation(node, &owned, read);
     plan
 }
 
@@ -127,12 +152,13 @@ fn in_force(
     desired: &DesiredNode,
     before: &NodeOwnership,
     read: Result<&NodeOwnership, &String>,
+    in_use: &LabelUse,
 ) -> NodePlan {
     let mut plan = NodePlan::default();
     let mut owned = before.clone();
     owned.policy.clone_from(&desired.policy);
     report_kubelet_labels(node, &mut plan);
-    labels(node, desired, &mut owned, &mut plan);
+    labels(node, desired, &mut owned, &mut plan, in_use);
     taints(node, desired, before, &mut owned, &mut plan);
     if owned.is_empty() {
         owned = NodeOwnership::default();
@@ -154,14 +180,20 @@ fn report_kubelet_labels(node: &NodeView, plan: &mut NodePlan) {
     }
 }
 
-fn labels(node: &NodeView, desired: &DesiredNode, owned: &mut NodeOwnership, plan: &mut NodePlan) {
+fn labels(
+    node: &NodeView,
+    desired: &DesiredNode,
+    owned: &mut NodeOwnership,
+    plan: &mut NodePlan,
+    in_use: &LabelUse,
+) {
     for row in &LABELS {
         let now = node.labels.get(row.key);
         if !(row.is_wanted)(&desired.labels) {
-            if now.is_some_and(|value| owned.may_take_label(row.key, value)) {
-                plan.set_label(node, row.key, None);
+            let may_take = now.is_some_and(|value| owned.may_take_label(row.key, value));
+            if !may_take || plan.release_label(node, row.key, in_use) == Released::Yes {
+                owned.labels.remove(row.key);
             }
-            owned.labels.remove(row.key);
             continue;
         }
         match (row.value)(node) {

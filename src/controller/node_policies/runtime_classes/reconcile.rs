@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::write::{ClassUsers, ClassWriteResult, carry_out, users};
+use super::write::{ClassWriteResult, carry_out};
 use super::{ClassChange, ClassesOfPolicy, plan};
 use crate::cluster::node::NodeView;
-use crate::cluster::rate_limit::{WriteBackoff, backoff_interval};
+use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
+use crate::controller::node_policies::pod_references::{
+    PodReferences, ReferenceSchedule, ReferencesError, ReferencesOfPass,
+};
 use crate::controller::node_policies::policies::NodePolicies;
 use crate::controller::node_policies::writer::Writer;
 
 /// State of the RuntimeClass controller between passes.
 pub struct ClassController {
     writer: Writer,
-    every: Duration,
     back_off: WriteBackoff,
-    surveyed: Option<Instant>,
-    /// How many surveys in a row found a class still in use.
-    in_vain: u32,
+    schedule: ReferenceSchedule,
     /// By class: the policy that reports it, and why the class differs from its desired state.
     troubles: BTreeMap<String, (String, String)>,
     by_policy: BTreeMap<String, ClassesOfPolicy>,
@@ -34,10 +34,8 @@ impl ClassController {
     pub fn new(writer: Writer, every: Duration, back_off: Duration) -> Self {
         ClassController {
             writer,
-            every,
             back_off: WriteBackoff::new(back_off),
-            surveyed: None,
-            in_vain: 0,
+            schedule: ReferenceSchedule::new(every),
             troubles: BTreeMap::new(),
             by_policy: BTreeMap::new(),
         }
@@ -63,6 +61,7 @@ impl ClassController {
         policies: &NodePolicies,
         others_are_gone: bool,
         nodes: &[Arc<NodeView>],
+        references: &mut ReferencesOfPass<'_>,
     ) -> Option<Instant> {
         let view = &snapshot.view;
         let absent = snapshot
@@ -73,37 +72,53 @@ impl ClassController {
         self.by_policy = plan.by_policy;
         let names: BTreeSet<&str> = plan.changes.iter().map(ClassChange::name).collect();
         self.troubles.retain(|name, _| names.contains(name.as_str()));
-        let doomed: BTreeSet<String> = (plan.changes.iter())
-            .filter(|change| matches!(change, ClassChange::Delete { .. }))
-            .map(|change| change.name().to_owned())
-            .collect();
-        if !doomed.iter().all(|name| self.troubles.contains_key(name)) {
+        let doomed = || (plan.changes.iter()).filter(|change| matches!(change, ClassChange::Delete { .. }));
+        if !doomed().all(|change| self.troubles.contains_key(change.name())) {
             // A class that has not been surveyed yet is surveyed soon.
-            self.in_vain = 0;
+            self.schedule.reset();
         }
         let mut alarms = Vec::new();
-        let users = self.users(&doomed, &mut alarms).await;
+        let mut is_due = false;
+        if doomed().next().is_some() {
+            let (due, next) = self.schedule.is_due();
+            alarms.push(next);
+            is_due = due;
+        }
+        let mut known = None;
+        if is_due {
+            match references.get().await {
+                Ok(references) => known = Some(references),
+                Err(error) => doomed().for_each(|change| self.cannot_delete(change, error)),
+            }
+        }
         for change in &plan.changes {
             // A class that is not known to be unused stays.
-            if users.is_some() || !doomed.contains(change.name()) {
-                let users = users.as_ref().unwrap_or(const { &ClassUsers::new() });
-                alarms.extend(self.carry_out(change, users).await);
+            if known.is_some() || !matches!(change, ClassChange::Delete { .. }) {
+                let known = known.unwrap_or(const { &PodReferences::none() });
+                alarms.extend(self.carry_out(change, known).await);
             }
         }
         alarms.into_iter().min()
     }
 
+    /// Records that it is unknown what names a class.
+    fn cannot_delete(&mut self, change: &ClassChange, error: &ReferencesError) {
+        let (name, policy) = (change.name(), change.policy());
+        let why = format!(
+            "RuntimeClass {name} is not deleted, because it is unknown which objects use it: {error}"
+        );
+        tracing::warn!(runtime_class = name, why, "RuntimeClass kept");
+        self.troubles.insert(name.to_owned(), (policy.to_owned(), why));
+    }
+
     /// Applies one change, unless its class is backing off; returns when to try again.
-    async fn carry_out(&mut self, change: &ClassChange, users: &ClassUsers) -> Option<Instant> {
+    async fn carry_out(&mut self, change: &ClassChange, references: &PodReferences) -> Option<Instant> {
         let name = change.name().to_owned();
         if let Some(at) = self.back_off.until(&name, Instant::now()) {
             return Some(at);
         }
-        let policy = match change {
-            ClassChange::Delete { policy, .. } => policy.clone(),
-            _ => String::new(),
-        };
-        let done = carry_out(&self.writer, change, users).await;
+        let policy = change.policy().to_owned();
+        let done = carry_out(&self.writer, change, references).await;
         if !matches!(done, ClassWriteResult::InUse(_)) {
             self.back_off.wrote(&name, Instant::now());
         }
@@ -129,31 +144,6 @@ impl ClassController {
                 tracing::warn!(runtime_class = name, why, "RuntimeClass not written");
                 self.troubles.insert(name, (policy, why));
                 again
-            }
-        }
-    }
-
-    /// Which objects name the classes to delete; `None` if that is unknown.
-    async fn users(&mut self, doomed: &BTreeSet<String>, alarms: &mut Vec<Instant>) -> Option<ClassUsers> {
-        if doomed.is_empty() {
-            return None;
-        }
-        let now = Instant::now();
-        let wait = backoff_interval(self.every, self.in_vain);
-        if let Some(last) = self.surveyed
-            && now < last + wait
-        {
-            alarms.push(last + wait);
-            return None;
-        }
-        self.surveyed = Some(now);
-        self.in_vain = self.in_vain.saturating_add(1);
-        alarms.push(now + backoff_interval(self.every, self.in_vain));
-        match users(&self.writer.client, doomed).await {
-            Ok(users) => Some(users),
-            Err(error) => {
-                tracing::warn!(error = %error, "no RuntimeClass is deleted: Transom could not determine which objects use it");
-                None
             }
         }
     }

@@ -366,6 +366,20 @@ fn of_two_policies_that_want_one_name_with_different_handlers_the_second_is_conf
         conflict.contains("policy a, with the handler runhcs-a instead of runhcs-b"),
         "{conflict}"
     );
+    // Without labels in the selector of its policy, the class cannot exclude the other nodes.
+    for match_labels in [json!({}), json!(null)] {
+        let (name, mut first) = policy("a", "runhcs-a");
+        let selector = json!({"matchLabels": match_labels, "matchExpressions": [
+            {"key": "pool", "operator": "In", "values": ["a"]}]});
+        Arc::get_mut(&mut first).unwrap().spec.node_selector = serde_json::from_value(selector).unwrap();
+        let both = NodePolicies::of(&[(name, first), policy("b", "runhcs-b")].into());
+        let planned = plan(&Existing::new(), &both, &nodes, true);
+        let problems = &planned.by_policy["a"].problems;
+        assert!(
+            problems.len() == 1 && problems[0].contains("give this policy spec.nodeSelector.matchLabels"),
+            "{problems:?}"
+        );
+    }
     // They share a class that both want alike.
     let shared = of("runhcs-a");
     assert!(shared.by_policy["b"].conflicts.is_empty());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::node::NodeView;
-use crate::controller::node_policies::node_state::{PolicyResolver, assess};
+use crate::controller::node_policies::node_state::{NodesAssessment, PolicyResolver, assess};
 use crate::controller::node_policies::policies::NodePolicies;
 use crate::model::build::Build;
 use crate::model::network_plugin::NetworkPlugin;
@@ -125,7 +125,7 @@ fn nodes_that_wait_for_a_policy_are_counted_and_named_by_the_policy_that_holds_t
         node("new", "app", None),
         node("gpu", "gpu", None),
     ];
-    let (by_policy, due) = assess(&nodes, &resolver, 36);
+    let NodesAssessment { by_policy, due, .. } = assess(&nodes, &resolver, 36);
     assert_eq!((by_policy["all"].nodes, by_policy["gpu"].nodes), (1, 1));
     let held = &by_policy["all"].held;
     assert_eq!(*held, [("typo".to_owned(), ["new".to_owned()].into())].into());
@@ -224,7 +224,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
     };
     let assessed = |nodes: &[NodeView]| {
         let nodes: Vec<Arc<NodeView>> = nodes.iter().cloned().map(Arc::new).collect();
-        assess(&nodes, &resolver, 36).0.remove("p").unwrap()
+        assess(&nodes, &resolver, 36).by_policy.remove("p").unwrap()
     };
     let faulty = [node("w1", "10.0.20348.2582"), node("w2", "10.0.20348.2582")];
     let (status, news) = policies(&assessed(&faulty), None);
@@ -436,4 +436,27 @@ fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more(
     let next = status_of(&policy(&json!({})), &standing, &known, Some(&stored), now);
     let expected = [&OURS[..7], &["example.com/Approved"]].concat();
     assert_eq!(kinds(&next), expected);
+}
+
+#[test]
+fn a_policy_whose_class_another_policy_has_is_conflicted() {
+    let mut known = PolicyFacts::default();
+    let conflict = "windows-ltsc2022 is the class of the policy a, with the handler x instead of y";
+    known.classes = Some(ClassesOfPolicy {
+        conflicts: vec![conflict.to_owned()],
+        ..ClassesOfPolicy::default()
+    });
+    let status = status_of(
+        &policy(&json!({})),
+        &NodesOfPolicy::default(),
+        &known,
+        None,
+        Timestamp::UNIX_EPOCH,
+    );
+    let classes = condition(&status, "RuntimeClassesReady");
+    assert_eq!((&*classes.status, &*classes.reason), ("False", "Conflicted"));
+    assert_eq!(classes.message, format!("it has no class; {conflict}"));
+    let ready = condition(&status, "Ready");
+    assert_eq!((&*ready.status, &*ready.reason), ("False", "RuntimeClassesReady"));
+    assert_eq!(status.message.as_deref(), Some(conflict));
 }

@@ -31,6 +31,7 @@ fn report() -> ScanReport {
         name: "web".to_owned(),
         uid: String::new(),
         owner: None,
+        is_added_evidence: false,
         verdict: Verdict::Windows,
         evidence: Vec::new(),
         policy: "strict".to_owned(),

@@ -24,6 +24,11 @@ fn node(kernel: &str) -> NodeView {
     }
 }
 
+/// The plan if no template selects nodes by a label.
+fn plan(node: &NodeView, desired: Option<&DesiredNode>) -> NodePlan {
+    super::plan(node, desired, &LabelUse::Unused)
+}
+
 fn desired_node() -> DesiredNode {
     DesiredNode {
         policy: "windows".into(),
@@ -276,7 +281,7 @@ fn odd_nodes_are_reported_and_not_written() {
         deleting: true,
         ..node("10.0.20348.1")
     };
-    assert_eq!(super::plan(&deleting, Some(&desired)), NodePlan::default());
+    assert_eq!(plan(&deleting, Some(&desired)), NodePlan::default());
 }
 
 #[test]
@@ -440,4 +445,38 @@ fn protected_taints_are_never_set() {
     };
     let plan = plan(&node("10.0.20348.1"), Some(&desired));
     assert!(plan.taints.is_none() && plan.remains[0].contains("belongs to Kubernetes"));
+}
+
+#[test]
+fn the_mirror_of_the_build_label_stays_and_stays_ours_while_a_template_selects_by_it() {
+    let ours = after(
+        &node("10.0.20348.1"),
+        &plan(&node("10.0.20348.1"), Some(&desired_node())),
+    );
+    let in_use = LabelUse::Stays("DaemonSet shop/agent select nodes by it".to_owned());
+    let mut unmanaged = desired_node();
+    unmanaged.labels.node_restriction = Management::Disabled;
+    for desired in [None, Some(&unmanaged)] {
+        let kept = super::plan(&ours, desired, &in_use);
+        assert!(kept.keeps_label, "{kept:?}");
+        assert!(
+            kept.remains[0].contains("stays, because DaemonSet shop/agent"),
+            "{kept:?}"
+        );
+        let kept = after(&ours, &kept);
+        assert_eq!(kept.labels[RESTRICTED_BUILD_LABEL], "10.0.20348");
+        assert_eq!(texts(&kept).is_empty(), desired.is_none(), "only the label stays");
+        assert_eq!(super::plan(&kept, desired, &in_use).changes, []);
+        // It is removed when nothing selects by it any longer.
+        let gone = plan(&kept, desired);
+        assert!(!gone.keeps_label);
+        assert!(!after(&kept, &gone).labels.contains_key(RESTRICTED_BUILD_LABEL));
+    }
+    // A node that is not a Windows node any longer must not have it.
+    let mut linux = ours;
+    linux.operating_system = "linux".into();
+    for desired in [None, Some(&unmanaged)] {
+        let gone = super::plan(&linux, desired, &in_use);
+        assert!(!after(&linux, &gone).labels.contains_key(RESTRICTED_BUILD_LABEL));
+    }
 }

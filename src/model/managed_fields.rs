@@ -7,11 +7,11 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::model::facts::SCC_ANNOTATION;
-use crate::model::json::write_string;
-use crate::model::json_types::Str;
-use crate::model::object::Object;
-use crate::model::path::{Path, Segment};
+use super::facts::SCC_ANNOTATION;
+use super::json::write_string;
+use super::json_types::Str;
+use super::object::Object;
+use super::path::{Path, Segment};
 
 /// The owners of the fields of an object. They are parsed when the first field is looked up, because that takes time and
 /// few reviews need them.
