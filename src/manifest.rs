@@ -270,6 +270,10 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
     reader.finish()
 }
 
+/// The message for text after the end of a document.
+const UNREAD: &str =
+    "kubectl does not read this, because it follows the end of a document (`...`): write `---` above it";
+
 /// A document, before lists are expanded.
 struct FoundValue {
     origin: TextOrigin,
@@ -302,7 +306,7 @@ impl DocumentReader {
         }
         let (length, start) = (text.len(), json::begins(text));
         let Some(start) = start else {
-            if let Err(failure) = self.yaml(chunk) {
+            if let Err(failure) = self.yaml(chunk, true) {
                 self.fail_yaml(failure);
             }
             return;
@@ -315,7 +319,7 @@ impl DocumentReader {
         if let Some(first) = outcome.errors.first() {
             // Like kubectl, reads text as YAML if it begins like JSON and is not.
             if length <= MAX_FLOW {
-                match self.yaml(chunk) {
+                match self.yaml(chunk, outcome.values.is_empty()) {
                     Ok(()) => return,
                     Err(failure)
                         if failure.template || (first.looks_like_yaml && outcome.values.is_empty()) =>
@@ -344,10 +348,20 @@ impl DocumentReader {
         }
     }
 
-    fn yaml(&mut self, chunk: &Chunk) -> Result<(), yaml::YamlError> {
+    /// Reads a document of YAML. `may_end_early`: whether text may follow its end, which `kubectl` ignores.
+    fn yaml(&mut self, chunk: &Chunk, may_end_early: bool) -> Result<(), yaml::YamlError> {
         let before = (self.written.checkpoint(), self.warnings.len());
         let (document, mut items) = self.read_yaml(chunk, chunk.range.len() > LARGE_LIST);
         let YamlDocument { mut root, unread } = document?;
+        if let Some(position) = unread.filter(|_| !may_end_early) {
+            self.written.reset(before.0);
+            self.warnings.truncate(before.1);
+            return Err(yaml::YamlError {
+                position,
+                message: UNREAD.to_owned(),
+                template: false,
+            });
+        }
         if !items.is_empty() && !root.as_ref().is_some_and(|root| root.node.is_list()) {
             self.written.reset(before.0);
             self.warnings.truncate(before.1);
@@ -355,8 +369,7 @@ impl DocumentReader {
         }
         let unread = unread.map(|position| ParseWarning {
             position,
-            message: "kubectl does not read this, because it follows the end of a document (`...`): write `---` above it"
-                .to_owned(),
+            message: UNREAD.to_owned(),
             offset: None,
         });
         let Some(root) = root else {
@@ -773,7 +786,7 @@ mod tests {
             ),
             (
                 "a: 1\n---\n# x\n%YAML 1.1\n---\nc: 3\n",
-                "line 4, column 10: a line that begins with `%` is a directive, which kubectl does not read: remove it, or \
+                "line 4, column 1: a line that begins with `%` is a directive, which kubectl does not read: remove it, or \
                  quote it if it is text",
             ),
         ] {
@@ -804,7 +817,7 @@ mod tests {
         }
         assert_eq!(found("a: 1\n...\n\n # x\n  @b: [\n---\nb: 2\n"), [(5, 3)]);
         assert_eq!(found("a: 1\r\n---\r\nb: 2\r\n...\r\nc\r\n"), [(5, 1)]);
-        assert_eq!(read("---\n...\na: 1\n").warnings.len(), 1);
+        assert_eq!(read("---\n...\na: 1\n").errors.len(), 1);
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl Compiler<'_> {
                 action,
                 ignored_fields,
                 placement: placement.mode,
-                taints: true,
+                // Known to the reader of files only.
+                taints: false,
             },
             parts: PlacementParts::of(&placement.fields),
             linux_pods: placement.linux_pods,

@@ -51,11 +51,15 @@ pub(super) fn scan_error(error: &Error, text: &str) -> ScanFailure {
             refused: None,
         };
     }
-    let message = if problem.contains("expected <document start>") && has_only_directives(text) {
-        DIRECTIVE.to_owned()
-    } else {
-        translate(problem, error.context().unwrap_or_default())
-    };
+    if let Some(line) = only_directive(text).filter(|_| problem.contains("expected <document start>")) {
+        return ScanFailure {
+            line,
+            column: 1,
+            message: DIRECTIVE.to_owned(),
+            refused: None,
+        };
+    }
+    let message = translate(problem, error.context().unwrap_or_default());
     let context = error.context_mark();
     if problem == "could not find expected ':'" {
         // The scanner notices a missing colon at the next line with content.
@@ -114,13 +118,12 @@ fn control_character(text: &str, error: &Error) -> ScanFailure {
     }
 }
 
-/// Whether a document has a directive and nothing else: `kubectl` splits before the `---` that ends the directives.
-fn has_only_directives(text: &str) -> bool {
-    let mut lines = text
-        .lines()
-        .map(str::trim_end)
-        .filter(|line| !line.trim().is_empty());
-    lines.all(|line| line.starts_with(['%', '#']))
+/// The line of the first directive of a document that has nothing else: `kubectl` splits before the `---` that ends the
+/// directives.
+fn only_directive(text: &str) -> Option<usize> {
+    let is_nothing_else = |line: &str| line.trim().is_empty() || line.starts_with(['%', '#']);
+    let first = text.lines().position(|line| line.starts_with('%'))?;
+    text.lines().all(is_nothing_else).then_some(first + 1)
 }
 
 /// The message for a line that begins with `%`.
