@@ -271,8 +271,7 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
 }
 
 /// The message for text after the end of a document.
-const UNREAD: &str =
-    "kubectl does not read this, because it follows the end of a document (`...`): write `---` above it";
+const UNREAD: &str = "kubectl does not read this, because the document above has ended: write `---` above it";
 
 /// A document, before lists are expanded.
 struct FoundValue {
@@ -818,6 +817,10 @@ mod tests {
         assert_eq!(found("a: 1\n...\n\n # x\n  @b: [\n---\nb: 2\n"), [(5, 3)]);
         assert_eq!(found("a: 1\r\n---\r\nb: 2\r\n...\r\nc\r\n"), [(5, 1)]);
         assert_eq!(read("---\n...\na: 1\n").errors.len(), 1);
+        assert_eq!(read("{a: 1}\n...\n{b: 2}\n").warnings.len(), 1);
+        // Of several JSON values, each is read.
+        assert_eq!(read("{\"a\":1}\n{\"b\":2}\n").warnings, []);
+        assert_eq!(read("{\"a\":1}\n{b: 2}\n").errors.len(), 1);
     }
 
     #[test]

@@ -1088,8 +1088,7 @@ fn a_key_that_is_given_twice_is_noted_at_its_position() {
     let twice =
         "warning: -:3:21: the key name is given twice in one mapping, at lines 3 and 3: the last one applies";
     assert!(out.contains(twice), "{}", run.out);
-    let unread =
-        "warning: -:5:1: kubectl does not read this, because it follows the end of a document (`...`)";
+    let unread = "warning: -:5:1: kubectl does not read this, because the document above has ended";
     assert!(out.contains(unread), "{}", run.out);
     let json = check_text(&["-o", "json"], text).json();
     let at = |note: &Value| json!([note["line"], note["column"]]);
@@ -1186,6 +1185,7 @@ fn the_nearest_claim_of_a_name_is_the_one_that_is_used() {
                 of_rule.push(object["kind"].as_str().unwrap().to_owned());
             }
         }
+        of_rule.sort();
         let notes: Vec<String> = (json["notes"].as_array().unwrap().iter())
             .map(|note| {
                 format!(

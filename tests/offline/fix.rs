@@ -1083,8 +1083,7 @@ fn an_object_that_cannot_be_evaluated_is_an_error_and_stays() {
 
 #[test]
 fn a_key_that_is_given_twice_is_noted_and_its_mapping_stays() {
-    let container =
-        "  containers:\n  - name: web\n    image: web\n    securityContext: {runAsUser: 1, runAsUser: 2}\n";
+    let container = "  containers:\n  - name: web\n    image: web\n    securityContext: {runAsUser: 1, runAsUser: 2, windowsOptions: {}}\n";
     let text = format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n  hostPID: true\n  nodeSelector: {{kubernetes.io/os: \
          windows}}\n{container}"

@@ -206,7 +206,7 @@ fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
         run.out
     );
     let report = check(&["-o", "json"], &text).json();
-    let note = json!([{"level": "note", "source": "-", "line": 11, "message": unused}]);
+    let note = json!([{"level": "note", "source": "-", "line": 11, "column": 0, "message": unused}]);
     assert_eq!(report["notes"], note);
     let sarif = check(&["-o", "sarif"], &text).json();
     assert_valid_sarif(&sarif);
