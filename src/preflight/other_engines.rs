@@ -242,7 +242,14 @@ impl Engine {
             SpecialSign::Platform(name) if input.platform.name == name => {
                 input.platform.evidence_texts.clone()
             }
-            SpecialSign::None | SpecialSign::Platform(_) => Vec::new(),
+            SpecialSign::OpenShiftSelector if input.snapshot.view.has_scc => namespaces()
+                .filter(|(_, namespace)| {
+                    let stated = &namespace.stated_selectors.openshift;
+                    stated.as_ref().is_some_and(|selector| !selector.is_empty())
+                })
+                .map(|(name, _)| format!("namespace {name}"))
+                .collect(),
+            SpecialSign::None | SpecialSign::Platform(_) | SpecialSign::OpenShiftSelector => Vec::new(),
             SpecialSign::PodSecurity => namespaces()
                 .filter(|(name, _)| workloads.in_namespaces.contains_key(*name))
                 .filter_map(|(name, namespace)| {
@@ -254,14 +261,6 @@ impl Engine {
                 .filter(|(_, namespace)| namespace.stated_selectors.plugin.is_some())
                 .map(|(name, _)| format!("namespace {name}"))
                 .collect(),
-            SpecialSign::OpenShiftSelector if input.snapshot.view.has_scc => namespaces()
-                .filter(|(_, namespace)| {
-                    let stated = &namespace.stated_selectors.openshift;
-                    stated.as_ref().is_some_and(|selector| !selector.is_empty())
-                })
-                .map(|(name, _)| format!("namespace {name}"))
-                .collect(),
-            SpecialSign::OpenShiftSelector => Vec::new(),
             SpecialSign::Whitelist => namespaces()
                 .filter(|(_, namespace)| namespace.tolerations_whitelist.is_some())
                 .map(|(name, _)| format!("namespace {name}"))

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use transom::model::workload::Kind;
 use transom::registration::{FailurePolicy, RegistrationOptions, mutating, names, validating};
 use world::{
-    KINDS, OPTED, OS, PLAIN, RUNTIME, Sent, affinity, closed, entries, image, label_os, spec, term, world,
-    wrap,
+    KINDS, OPTED, OS, PLAIN, RUNTIME, SELECTED, Sent, affinity, closed, entries, image, label_os, spec, term,
+    world, wrap,
 };
 
 use crate::support::command::transom;
@@ -229,6 +229,31 @@ fn the_entries_to_opt_into_take_what_the_others_leave() {
                 .filter_map(|entry| entry.strip_suffix(&format!("{phase}.transom.dev")))
                 .collect();
             assert_eq!(called, expected, "{phase}: {}", sent.object);
+        }
+    }
+}
+
+#[test]
+fn templates_without_a_sign_cause_a_call_where_their_namespace_has_a_node_selector() {
+    let Some(world) = world() else { return };
+    let of_template = [names::NAMESPACE_SELECTOR_VALIDATE];
+    let windows = [names::MUTATE, names::VALIDATE];
+    for (n, (over, expected)) in [
+        (json!({}), &of_template[..]),
+        (json!({"nodeSelector": {"disk": "ssd"}}), &of_template),
+        (json!({"nodeSelector": {OS: "linux"}}), &[]),
+        (json!({"nodeSelector": {OS: "windows"}}), &windows),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let sent = KINDS.map(|kind| wrap(kind, SELECTED, &format!("selected-{n}"), &spec(&over)));
+        for (sent, (answer, calls)) in sent.iter().zip(RUNTIME.block_on(world.create_all(&sent))) {
+            assert_eq!(answer, Ok(()), "{}", sent.object);
+            // The API server has added the selector to a pod by then.
+            let is_signless_pod = sent.kind == Kind::Pod && expected == of_template;
+            let expected: &[&str] = if is_signless_pod { &[] } else { expected };
+            assert_eq!(entries(&calls), expected, "{}", sent.object);
         }
     }
 }

@@ -123,6 +123,7 @@ fn an_annotation_alone_is_not_in_effect() {
 
 #[test]
 fn the_policy_says_whether_the_plugin_is_on_and_what_its_configuration_file_adds() {
+    use PodNodeSelector::{Detected, Disabled, Enabled};
     let policy = |pod_node_selector, default: &[(&str, &str)]| Policy {
         pod_node_selector,
         default_node_selector: selector(default),
@@ -130,7 +131,6 @@ fn the_policy_says_whether_the_plugin_is_on_and_what_its_configuration_file_adds
     };
     let windows: &[_] = &[("kubernetes.io/os", "windows")];
     let pool: &[_] = &[("pool", "a")];
-    use PodNodeSelector::{Detected, Disabled, Enabled};
     for (namespace, policy, expected) in [
         (with_plugin(WINDOWS, false), policy(Enabled, &[]), windows),
         (with_plugin(WINDOWS, true), policy(Disabled, &[]), &[]),

@@ -24,6 +24,8 @@ use crate::support::recorder::{Call, Recorder};
 pub const PLAIN: &str = "plain";
 /// The namespace with both entries that are opted into.
 pub const OPTED: &str = "opted";
+/// A namespace with a default node selector.
+pub const SELECTED: &str = "selected";
 /// The namespace for which a third configuration lists Docker Hub and others.
 pub const HUB: &str = "hub";
 
@@ -84,6 +86,7 @@ impl World {
         for (name, label) in [
             (PLAIN, ("nothing", "here")),
             (OPTED, ("opted", "in")),
+            (SELECTED, ("selected", "yes")),
             ("ignored", ("transom.dev/ignore", "true")),
             ("scaffolded", ("control-plane", "controller-manager")),
             ("managed", ("kubernetes.azure.com/managedby", "aks")),
@@ -103,6 +106,7 @@ impl World {
             pool_labels: pool_labels(),
             linux_pods: Some(only("opted", "in")),
             default_os: Some(only("opted", "in")),
+            namespace_selector: Some(only("selected", "yes")),
             image_registries: registries(),
             ..RegistrationOptions::default()
         };
@@ -111,6 +115,7 @@ impl World {
             validate_failure_policy: FailurePolicy::Fail,
             linux_pods: None,
             default_os: None,
+            namespace_selector: None,
             image_registries: RegistryPatterns::default(),
             ..options.clone()
         };
@@ -118,6 +123,7 @@ impl World {
             name: "hub".to_owned(),
             linux_pods: None,
             default_os: None,
+            namespace_selector: None,
             image_registries: hub_registries(),
             ..options.clone()
         };
@@ -169,6 +175,12 @@ impl World {
                 wrap(Kind::Pod, PLAIN, &format!("probe-a{attempt}"), &spec(&windows)),
                 wrap(Kind::Pod, PLAIN, &format!("probe-b{attempt}"), &spec(&image)),
                 wrap(Kind::Pod, OPTED, &format!("probe-c{attempt}"), &spec(&json!({}))),
+                wrap(
+                    Kind::Deployment,
+                    SELECTED,
+                    &format!("probe-f{attempt}"),
+                    &spec(&json!({})),
+                ),
                 wrap(
                     Kind::Pod,
                     HUB,
