@@ -44,12 +44,12 @@ pub(super) struct InflightLimiter(Arc<InflightState>);
 struct InflightState {
     requests: Mutex<HashMap<u64, InflightRequest>>,
     next: AtomicU64,
-    open: Pool,
+    open: PermitPool,
     /// Bytes of first pieces and answers.
-    small: Pool,
+    small: PermitPool,
     /// Bytes of bodies that count with their full size: first come, first served.
-    large: Pool,
-    reviews: Pool,
+    large: PermitPool,
+    reviews: PermitPool,
     /// Bodies that wait for capacity. What their clients send meanwhile is not counted, so their number is
     /// bounded.
     waiting: Semaphore,
@@ -82,10 +82,10 @@ impl InflightLimiter {
         Self(Arc::new(InflightState {
             requests: Mutex::default(),
             next: AtomicU64::new(0),
-            open: Pool::new(open, &gauges.open),
-            small: Pool::new(small, &gauges.bytes),
-            large: Pool::new(large, &gauges.bytes),
-            reviews: Pool::new(limits.max_concurrent, &gauges.reviews),
+            open: PermitPool::new(open, &gauges.open),
+            small: PermitPool::new(small, &gauges.bytes),
+            large: PermitPool::new(large, &gauges.bytes),
+            reviews: PermitPool::new(limits.max_concurrent, &gauges.reviews),
             waiting: Semaphore::new(
                 limits
                     .max_concurrent
@@ -142,7 +142,7 @@ impl InflightLimiter {
 
     /// Cancels requests of slow clients of other connections until they have released this many bytes of
     /// `pool`, or until no client is slow.
-    fn cancel_slow(&self, pool: &Pool, bytes: usize, connection: u64) {
+    fn cancel_slow(&self, pool: &PermitPool, bytes: usize, connection: u64) {
         let now = Instant::now();
         let missing = bytes.saturating_sub(pool.free.available_permits());
         let mut released = 0;
@@ -217,7 +217,7 @@ impl InflightPermit {
     }
 
     /// Takes bytes of a pool as soon as they are free. Meanwhile the request is not waiting for its client.
-    async fn take(&self, pool: &Pool, bytes: usize) -> Result<PoolPermit, RejectReason> {
+    async fn take(&self, pool: &PermitPool, bytes: usize) -> Result<PoolPermit, RejectReason> {
         if let Some(taken) = pool.try_take(bytes) {
             return Ok(taken);
         }
@@ -311,7 +311,7 @@ struct InflightRequest {
 
 impl InflightRequest {
     /// The bytes that it holds of a pool.
-    fn bytes_of(&self, pool: &Pool) -> usize {
+    fn bytes_of(&self, pool: &PermitPool) -> usize {
         let bytes = self.bytes.as_ref().filter(|bytes| bytes.is_of(pool));
         bytes.map_or(0, |bytes| bytes.permit.num_permits())
     }
@@ -350,16 +350,16 @@ impl ClientWait {
 
 /// Capacity that requests share, and the gauge of what they hold.
 #[derive(Debug)]
-struct Pool {
+struct PermitPool {
     free: Arc<Semaphore>,
     size: usize,
     used: Gauge,
 }
 
-impl Pool {
+impl PermitPool {
     fn new(size: usize, used: &Gauge) -> Self {
         let size = size.min(Semaphore::MAX_PERMITS);
-        Pool {
+        PermitPool {
             free: Arc::new(Semaphore::new(size)),
             size,
             used: used.clone(),
@@ -396,7 +396,7 @@ struct PoolPermit {
 }
 
 impl PoolPermit {
-    fn is_of(&self, pool: &Pool) -> bool {
+    fn is_of(&self, pool: &PermitPool) -> bool {
         Arc::ptr_eq(self.permit.semaphore(), &pool.free)
     }
 

@@ -13,7 +13,7 @@ use super::read;
 use crate::support::command::program;
 
 /// The pages about the chart, with those that `tests/offline/docs.rs` has no eye on.
-const PAGES: [&str; 45] = [
+const PAGES: [&str; 46] = [
     "README.md",
     "charts/transom/README.md",
     "docs/explanation/coexistence.md",
@@ -58,6 +58,7 @@ const PAGES: [&str; 45] = [
     "docs/reference/compatibility.md",
     "docs/reference/glossary.md",
     "docs/reference/stability.md",
+    "docs/reference/treated-differently.md",
     "docs/tutorials/local-cluster.md",
 ];
 

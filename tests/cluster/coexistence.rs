@@ -604,6 +604,8 @@ spec: {mode: Enforce, placement: {linuxPods: Warn}, priority: 4, namespaceSelect
         .map(|flag| flag.trim_matches('\''))
         .collect();
     assert_eq!(flags, ["--linux-pods-selector", "team=guarded"]);
+    // The other tests of this cluster need their entry still.
+    let flags = [&flags[..], &node_selectors::ENTRY].concat();
     install::register(&place.cluster, place.replica.port, &flags);
     comes("guards", "True Programmed");
     comes("default", "True Programmed");

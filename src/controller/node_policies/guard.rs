@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 pub use self::impact::Impact;
 
-use self::affected::AffectedKey;
-use self::impact::{AffectedWorkload, Remedy, remedy, selects};
+use self::impact::{AffectedKey, AffectedWorkload, Remedy, remedy, selects};
 use crate::cluster::snapshot::NamespacePolicy;
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::cluster::workload_survey::WorkloadSurvey;

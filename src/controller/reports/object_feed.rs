@@ -18,7 +18,7 @@ use super::evaluator::{Evaluator, ObjectEvaluation};
 use super::events::event_on;
 use super::health::ReportHealth;
 use super::invalidation::Invalidation;
-use super::owner_index::{ObjectSource, SharedIndex};
+use super::owner_index::{ObservationSource, SharedIndex};
 use super::report;
 use super::report_api::DiscoveredApi;
 use super::report_watch::Adoption;
@@ -94,10 +94,10 @@ impl ObjectFeed<'_> {
         kind: Kind,
         json: &str,
         pass: u64,
-        source: ObjectSource,
+        source: ObservationSource,
     ) -> Option<ReportWrite> {
         let object = ObjectHeadMeta::of(json);
-        if source == ObjectSource::List && self.index.lock().is_touched(kind, &object.uid) {
+        if source == ObservationSource::List && self.index.lock().is_touched(kind, &object.uid) {
             return None;
         }
         let (evaluation, stuck) = self.evaluator.evaluate(context, self.images, kind, json);
@@ -177,7 +177,7 @@ impl ObjectFeed<'_> {
             let snapshot = self.snapshot();
             let context = EvalContext::of(&snapshot).listing(self.custom);
             let next = pages.next(self.client, |json| {
-                writes.extend(self.evaluate(&context, stored.kind, json, pass, ObjectSource::List));
+                writes.extend(self.evaluate(&context, stored.kind, json, pass, ObservationSource::List));
             });
             let more = next.await.map_err(|failure| failure.to_string())?;
             drop(context);
@@ -215,7 +215,7 @@ impl ObjectFollower for ObjectFeed<'_> {
         let snapshot = self.snapshot();
         let pass = self.passes.load(Ordering::Relaxed);
         let context = EvalContext::of(&snapshot).listing(self.custom);
-        let Some(write) = self.evaluate(&context, stored.kind, json, pass, ObjectSource::Watch) else {
+        let Some(write) = self.evaluate(&context, stored.kind, json, pass, ObservationSource::Watch) else {
             return;
         };
         let namespace = write.namespace.to_string();

@@ -81,7 +81,7 @@ pub struct WrittenReport {
 
 /// Where an object comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ObjectSource {
+pub enum ObservationSource {
     /// A list, which may be stale by now.
     List,
     /// A watch event.
@@ -196,11 +196,11 @@ impl OwnerIndex {
         object: &ObjectHeadMeta<'_>,
         evaluation: &ObjectEvaluation,
         pass: u64,
-        source: ObjectSource,
+        source: ObservationSource,
     ) -> Recorded {
         let uid = object.uid.as_str();
         // Nothing was ever reported about an owned object, and most pods are owned.
-        if source == ObjectSource::Watch && !matches!(evaluation, ObjectEvaluation::Owned) {
+        if source == ObservationSource::Watch && !matches!(evaluation, ObjectEvaluation::Owned) {
             self.touch(kind, uid);
         }
         let mut recorded = Recorded::default();

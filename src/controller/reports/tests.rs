@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::evaluator::ObjectEvaluation;
 use super::events::event_on;
-use super::owner_index::{ObjectSource, OwnerIndex, Recorded, ReportAction, UnreadableObject, WrittenReport};
+use super::owner_index::{
+    ObservationSource, OwnerIndex, Recorded, ReportAction, UnreadableObject, WrittenReport,
+};
 use super::report::{self, MOST_RESULTS, content};
 use super::report_api::ReportApi;
 use crate::cluster::stored::ObjectHeadMeta;
@@ -354,7 +356,7 @@ fn record(
     index: &mut OwnerIndex,
     uid: &str,
     evaluation: &ObjectEvaluation,
-    source: ObjectSource,
+    source: ObservationSource,
 ) -> Recorded {
     let object = json!({"metadata": {"namespace": "shop", "name": "web", "uid": uid}}).to_string();
     index.record(
@@ -372,7 +374,7 @@ fn owner(uid: &str, key: DedupKey) -> ObjectEvaluation {
 
 #[test]
 fn an_evaluation_says_whether_to_write_and_whether_others_must_be_listed_again() {
-    use ObjectSource::{List, Watch};
+    use ObservationSource::{List, Watch};
     let index = &mut OwnerIndex::default();
     assert!(
         record(index, "a", &owner("a", DedupKey::None), List)
@@ -405,9 +407,9 @@ fn an_evaluation_says_whether_to_write_and_whether_others_must_be_listed_again()
 fn an_object_that_changed_during_a_list_is_not_taken_from_it_but_owned_ones_are_not_remembered() {
     let index = &mut OwnerIndex::default();
     index.begins(Kind::Deployment);
-    record(index, "a", &ObjectEvaluation::Skipped, ObjectSource::Watch);
-    record(index, "b", &ObjectEvaluation::Owned, ObjectSource::Watch);
-    record(index, "c", &ObjectEvaluation::Skipped, ObjectSource::List);
+    record(index, "a", &ObjectEvaluation::Skipped, ObservationSource::Watch);
+    record(index, "b", &ObjectEvaluation::Owned, ObservationSource::Watch);
+    record(index, "c", &ObjectEvaluation::Skipped, ObservationSource::List);
     let touched = |uid| index.is_touched(Kind::Deployment, uid);
     assert_eq!((touched("a"), touched("b"), touched("c")), (true, false, false));
 }
@@ -415,14 +417,14 @@ fn an_object_that_changed_during_a_list_is_not_taken_from_it_but_owned_ones_are_
 #[test]
 fn an_unreadable_object_is_new_once_and_its_report_goes() {
     let index = &mut OwnerIndex::default();
-    let write = record(index, "a", &owner("a", DedupKey::None), ObjectSource::List).write;
+    let write = record(index, "a", &owner("a", DedupKey::None), ObservationSource::List).write;
     index.written("a", write, Some(1));
     let unreadable = || ObjectEvaluation::Unreadable("containers: a list is expected".to_owned());
-    assert!(record(index, "a", &unreadable(), ObjectSource::Watch).is_newly_unreadable);
-    assert!(!record(index, "a", &unreadable(), ObjectSource::List).is_newly_unreadable);
+    assert!(record(index, "a", &unreadable(), ObservationSource::Watch).is_newly_unreadable);
+    assert!(!record(index, "a", &unreadable(), ObservationSource::List).is_newly_unreadable);
     assert_eq!(index.all_unreadable().next().unwrap().name, "shop/web");
     let (kind, namespace, uid) = index.next_to_delete().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", "a"));
-    record(index, "a", &ObjectEvaluation::Skipped, ObjectSource::Watch);
+    record(index, "a", &ObjectEvaluation::Skipped, ObservationSource::Watch);
     assert_eq!(index.all_unreadable().len(), 0);
 }

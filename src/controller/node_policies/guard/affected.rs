@@ -1,7 +1,6 @@
 //! The workloads because of which a taint is refused. Between two surveys only their metadata is read: a change of
 //! one of them may be enough to allow the taint, and a survey reads every workload of the cluster.
 
-use std::fmt;
 use std::time::Duration;
 
 use kube::Client;
@@ -12,69 +11,9 @@ use crate::cluster::errors::ApiError;
 use crate::cluster::list::Listing;
 use crate::cluster::workload_survey::WorkloadSurvey;
 use crate::model::json::at;
-use crate::model::object::Object;
-use crate::model::resources::OwnerReference;
-use crate::model::workload::Kind;
 
 /// How many workloads are read at most; the condition names the same number.
 const MOST: usize = 20;
-
-/// A workload. Two kinds of different API groups may have the same name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct AffectedKey {
-    namespace: String,
-    kind: String,
-    name: String,
-    group: String,
-}
-
-impl AffectedKey {
-    pub(super) fn new(namespace: &str, group: &str, kind: &str, name: &str) -> Self {
-        AffectedKey {
-            namespace: namespace.to_owned(),
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            group: group.to_owned(),
-        }
-    }
-
-    pub(super) fn of(object: &Object<'_>) -> Self {
-        let kind = object.kind;
-        AffectedKey::new(&object.namespace, kind.group(), kind.as_str(), &object.meta.name)
-    }
-
-    /// The owner of an object in this namespace.
-    pub(super) fn of_owner(namespace: &str, owner: &OwnerReference<'_>) -> Self {
-        let group = owner.api_version.rsplit_once('/');
-        let group = group.map(|(group, _)| group).unwrap_or_default();
-        // Old groups have new names.
-        let group = match Kind::of(group, &owner.kind) {
-            Some(kind) => kind.group(),
-            None => group,
-        };
-        AffectedKey::new(namespace, group, &owner.kind, &owner.name)
-    }
-}
-
-impl fmt::Display for AffectedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AffectedKey {
-            namespace,
-            kind,
-            name,
-            group,
-        } = self;
-        f.write_str(kind)?;
-        // As kubectl names it, if it is not a kind of Kubernetes.
-        if group.contains('.') {
-            write!(f, ".{group}")?;
-        }
-        match namespace.as_str() {
-            "" => write!(f, " {name}"),
-            _ => write!(f, " {namespace}/{name}"),
-        }
-    }
-}
 
 /// The workloads because of which a taint is refused.
 pub(super) struct AffectedWorkloads {
@@ -184,7 +123,8 @@ fn has_changed(known: &mut Option<i64>, now: WorkloadChange) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::node_policies::guard::impact::AffectedWorkload;
+    use crate::controller::node_policies::guard::impact::{AffectedKey, AffectedWorkload};
+    use crate::model::workload::Kind;
 
     #[test]
     fn another_generation_is_a_change_and_the_first_is_none() {

@@ -7,9 +7,18 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use serde_json::{Map, Value, json};
 
 use super::ownership::NodeOwnership;
-use super::plan::LabelUse;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL, taint_of};
 use crate::model::node::Taint;
+
+/// Whether the labels that Transom removes may be removed from Windows nodes: the mirror of the build label.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum LabelUse {
+    /// No template selects nodes by it.
+    #[default]
+    Unused,
+    /// It stays, and why, as the end of a sentence: "it stays, because …".
+    Stays(String),
+}
 
 /// One change of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use super::labels::LABELS;
 use super::ownership::NodeOwnership;
 use super::patch::Released;
-pub use super::patch::{NodeChange, NodePlan};
+pub use super::patch::{LabelUse, NodeChange, NodePlan};
 use crate::api::{NodeLabels, TaintMode};
 use crate::cluster::node::{NodeView, taint_of};
 pub use crate::cluster::node_ownership::MOST_REVERSALS;
@@ -31,16 +31,6 @@ pub struct DesiredNode {
     /// Whether the policy that set Transom's taints no longer selects the node: then they are removed, even if this
     /// policy only reports.
     pub inherits: bool,
-}
-
-/// Whether the labels that Transom removes may be removed from Windows nodes: the mirror of the build label.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum LabelUse {
-    /// No template selects nodes by it.
-    #[default]
-    Unused,
-    /// It stays, and why, as the end of a sentence: "it stays, because …".
-    Stays(String),
 }
 
 /// Decides what to write to a node. `desired` is `None` if no policy selects it any longer.
