@@ -357,14 +357,20 @@ fn a_refusal_names_the_fields() {
 
 #[test]
 fn a_mapping_with_a_key_that_is_given_twice_is_not_edited() {
-    let refused = Err("a key is given twice in one mapping: remove one of them".to_owned());
+    let refuses = |text: &str, patch: Value| {
+        let reason = edit(text, patch).unwrap_err();
+        assert!(
+            reason.starts_with("a key is given twice in one mapping: remove one of them"),
+            "{text}: {reason}"
+        );
+    };
     for text in [
         "a: {x: 1, z: 2, x: 3}\nb: 1\n",
         "a:\n  x: 1\n  z: 2\n  'x': 3\nb: 1\n",
         "{\"a\": {\"x\": 1, \"z\": 2, \"\\u0078\": 3}, \"b\": 1}\n",
     ] {
         for patch in [remove("/a/z"), remove("/a/x"), add("/a/new", json!(1))] {
-            assert_eq!(edit(text, patch), refused, "{text}");
+            refuses(text, patch);
         }
         // What is next to it is edited, and so is the whole of it.
         assert!(edit(text, add("/b", json!(2))).is_ok(), "{text}");
@@ -372,7 +378,7 @@ fn a_mapping_with_a_key_that_is_given_twice_is_not_edited() {
     }
     // A mapping around what changes.
     let around = "a: {x: 1}\nb: 1\nb: 2\n";
-    assert_eq!(edit(around, remove("/a/x")), refused);
+    refuses(around, remove("/a/x"));
     let json = "{\"a\": {\"x\": 1}, \"b\": 1, \"b\": 2}";
-    assert_eq!(edit(json, remove("/a/x")), refused);
+    refuses(json, remove("/a/x"));
 }
