@@ -82,7 +82,7 @@ impl Compiler<'_> {
                 action,
                 ignored_fields,
                 placement: placement.mode,
-                // Known to the reader of files only.
+                // Known before the defaults are filled in: see `lists_taints`.
                 taints: false,
             },
             parts: PlacementParts::of(&placement.fields),

@@ -425,7 +425,7 @@ mod tests {
             let snapshot = objects.snapshot(Facts::new(36, date(2026, 6, 1)));
             let hosts = snapshot.facts.hosts().iter();
             let pools: Vec<String> = hosts
-                .flat_map(|host| host.labels.get("agentpool").map(str::to_owned))
+                .filter_map(|host| host.labels.get("agentpool").map(str::to_owned))
                 .collect();
             (pools, revisions)
         };

@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn documents_are_cut_where_kubectl_cuts_them() {
-        let cases: &[(&str, &[(&str, usize, bool)])] = &[
+        type Case = (&'static str, &'static [(&'static str, usize, bool)]);
+        let cases: &[Case] = &[
             ("a\n---\nb\n", &[("a\n", 1, false), ("b\n", 3, false)]),
             ("---", &[("", 1, false), ("", 2, false)]),
             (

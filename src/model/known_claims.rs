@@ -118,17 +118,17 @@ impl KnownClaims {
 mod tests {
     use super::*;
 
-    fn source(name: &str) -> ObjectSource {
-        Some(Arc::new(InputSource {
+    fn source(name: &str) -> Arc<InputSource> {
+        Arc::new(InputSource {
             name: name.to_owned(),
             is_fact: name.starts_with("cluster"),
-        }))
+        })
     }
 
     #[test]
     fn the_nearest_claim_is_meant_and_of_several_none() {
         let mut claims = KnownClaims::default();
-        let mut add = |file: &str, is_block| claims.add("shop", "data", source(file), is_block);
+        let mut add = |file: &str, is_block| claims.add("shop", "data", Some(source(file)), is_block);
         add("a/own.yaml", false);
         add("a/other.yaml", true);
         add("b/claim.yaml", true);
@@ -143,13 +143,15 @@ mod tests {
             ("c/pod.yaml", ClaimMode::Ambiguous),
             ("d/pod.yaml", ClaimMode::Block),
         ] {
-            assert_eq!(claims.mode("shop", "data", &source(pod)), mode, "{pod}");
+            assert_eq!(claims.mode("shop", "data", &Some(source(pod))), mode, "{pod}");
         }
         assert_eq!(
-            claims.mode("db", "data", &source("b/pod.yaml")),
+            claims.mode("db", "data", &Some(source("b/pod.yaml"))),
             ClaimMode::Unknown
         );
-        let is_meant = |pod: &str, claim: &str| claims.is_meant("shop", "data", &source(pod), &source(claim));
+        let is_meant = |pod: &str, claim: &str| {
+            claims.is_meant("shop", "data", &Some(source(pod)), &Some(source(claim)))
+        };
         assert!(is_meant("b/pod.yaml", "b/claim.yaml"));
         assert!(!is_meant("b/pod.yaml", "a/other.yaml"));
         assert!(!is_meant("c/pod.yaml", "c/one.yaml"));

@@ -64,8 +64,7 @@ pub struct Explicit {
     pub ignored_fields: Option<IgnoredFields>,
     /// `placement.mode`.
     pub placement: Option<PlacementMode>,
-    /// Whether the file of the policy lists `placement.toleratedTaints`. False for policies of a cluster, where the API
-    /// server writes the default.
+    /// Whether `placement.toleratedTaints` is written, by the author or as the default of the API server.
     pub taints: bool,
 }
 

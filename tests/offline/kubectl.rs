@@ -254,7 +254,9 @@ fn a_folder_of_manifests_is_read_as_kubectl_reads_it() {
     let parts: Vec<Comparison> = std::thread::scope(|scope| {
         let compare = |part: &[PathBuf]| {
             let mut comparison = Comparison::default();
-            part.iter().for_each(|file| comparison.file(&kubectl, file));
+            for file in part {
+                comparison.file(&kubectl, file);
+            }
             comparison
         };
         let parts = files.chunks(files.len().div_ceil(threads).max(1));

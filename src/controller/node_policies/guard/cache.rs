@@ -104,7 +104,7 @@ impl GuardCache {
             ..resolver.clone()
         };
         let outcome = survey(&groups, &current, nodes, &self.client, snapshot).await;
-        let outcome = outcome.unwrap_or_else(SurveyOutcome::failed);
+        let outcome = outcome.unwrap_or_else(|error| SurveyOutcome::failed(&error));
         let surveyed: BTreeSet<&str> = groups.iter().map(|group| group.policy).collect();
         for name in surveyed {
             let Some(answer) = self.by_policy.get_mut(name) else {

@@ -78,7 +78,7 @@ pub(super) struct SurveyOutcome {
 }
 
 impl SurveyOutcome {
-    pub(super) fn failed(error: SurveyError) -> Self {
+    pub(super) fn failed(error: &SurveyError) -> Self {
         SurveyOutcome {
             failed: Some(error.to_string()),
             ..SurveyOutcome::default()
@@ -281,7 +281,7 @@ mod tests {
         facts.add_host(Host::of_node(&*node, None).unwrap());
         let snapshot = Snapshot::of_files(facts, policies);
         let outcome = survey(&groups, &resolver, &[Arc::clone(&node)], &client, &snapshot).await;
-        let outcome = outcome.unwrap_or_else(SurveyOutcome::failed);
+        let outcome = outcome.unwrap_or_else(|error| SurveyOutcome::failed(&error));
         outcome.of_policy("p", Duration::ZERO).0
     }
 

@@ -205,8 +205,8 @@ fn what_waits_for_a_registry_that_fails_is_released() {
 #[test]
 fn an_image_that_never_answers_is_not_tried_again_while_its_registry_answers() {
     let (mut state, now) = (state(), Instant::now());
-    let looked_up: [(&str, fn() -> LookupOutcome); 3] = [
-        ("registry.corp/web:1", found),
+    let looked_up = [
+        ("registry.corp/web:1", found as fn() -> LookupOutcome),
         ("registry.corp/hangs:1", no_route),
         ("registry.corp/hangs:2", no_route),
     ];
@@ -404,8 +404,9 @@ fn registries_that_begin_to_drip_leave_slots_to_another_one_and_keep_one_each() 
     assert_eq!((counts["a.corp"], counts["b.corp"]), (1, 1), "{counts:?}");
     assert_eq!(counts["good.corp"], SHARE, "{counts:?}");
     // A prompt answer gives all slots back.
-    let prompt: Vec<Job> = (next.iter().cloned())
+    let prompt: Vec<Job> = (next.iter())
         .filter(|job| &*job.registry != "b.corp")
+        .cloned()
         .collect();
     finish(&mut state, &prompt, found, later);
     let counts = started(&mut state, later);
