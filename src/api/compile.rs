@@ -82,7 +82,7 @@ impl Compiler<'_> {
                 action,
                 ignored_fields,
                 placement: placement.mode,
-                // Known before the defaults are filled in: see `lists_taints`.
+                // The reader of files knows it.
                 taints: false,
             },
             parts: PlacementParts::of(&placement.fields),

@@ -43,11 +43,6 @@ impl PolicyError {
     }
 }
 
-/// Whether a policy lists the taints that its pods tolerate, which defaults hide once it is read.
-pub(super) fn lists_taints(policy: &Value) -> bool {
-    policy.pointer("/spec/placement/toleratedTaints").is_some()
-}
-
 /// What is read of a stored policy.
 #[derive(Deserialize)]
 struct StoredPolicyFields {
@@ -83,10 +78,8 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
             UnknownNameHandling::LeftOut(&mut left_out),
         )
     });
-    let mut policy = policy.map_err(PolicyError::of)?;
-    policy.policy.explicit.taints = lists_taints(object);
     Ok(DecodedPolicy {
-        policy: Arc::new(policy),
+        policy: Arc::new(policy.map_err(PolicyError::of)?),
         unknown_rules: left_out.rules,
         unknown_releases: left_out.releases,
         unknown_fields,

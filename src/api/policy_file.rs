@@ -10,7 +10,6 @@ use super::field_error::{FieldError, FieldStep, MOST_PROBLEMS, WHOLE};
 use super::node_policy::WindowsNodePolicySpec;
 use super::node_pools::DeclaredPools;
 use super::pod_policy::WindowsPodPolicySpec;
-use super::policy_decode::lists_taints;
 use super::{API_VERSION, NODE_POLICY, POD_POLICY};
 use crate::engine::policy_set::StoredPolicy;
 use crate::manifest::{self, Document, NodeStep, ParseWarning, Position};
@@ -187,7 +186,8 @@ pub fn read_node_policy(document: &Document) -> Result<DeclaredPools, Vec<Policy
 
 fn compiled(document: &Document) -> Result<StoredPolicy, Vec<FieldError>> {
     let value = value_of(document)?;
-    let lists_taints = lists_taints(&value);
+    // Defaults hide it once the policy is read.
+    let lists_taints = value.pointer("/spec/placement/toleratedTaints").is_some();
     let reading = read::<Written>(value, None);
     let compiled =
         reading.then(|written| compile(written.metadata.name, written.spec, UnknownNameHandling::Refused));

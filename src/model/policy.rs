@@ -64,7 +64,8 @@ pub struct Explicit {
     pub ignored_fields: Option<IgnoredFields>,
     /// `placement.mode`.
     pub placement: Option<PlacementMode>,
-    /// Whether `placement.toleratedTaints` is written, by the author or as the default of the API server.
+    /// Whether the file of the policy lists `placement.toleratedTaints`. False for a policy of a cluster, where the API
+    /// server writes the default.
     pub taints: bool,
 }
 
