@@ -44,10 +44,7 @@ pub(super) fn note(folder: &Path, leaves_out: impl Fn(&Path) -> bool, manifests:
     let renderer = if kustomization.is_some_and(|file| file.kind != "Component") {
         format!("kubectl kustomize {name}")
     } else if RenderedFile::find(folder, &[CHART], &leaves_out).is_some_and(|file| file.r#type != "library")
-        && !folder
-            .ancestors()
-            .skip(1)
-            .any(|above| above.join(CHART).is_file())
+        && !is_below_chart(folder)
     {
         format!("helm template {name}")
     } else {
@@ -62,4 +59,10 @@ pub(super) fn note(folder: &Path, leaves_out: impl Fn(&Path) -> bool, manifests:
             "its files are read as written; for what the folder renders: {renderer} | {command} -"
         ),
     });
+}
+
+/// Whether a folder above this one has a chart. A relative path does not show all of them.
+fn is_below_chart(folder: &Path) -> bool {
+    let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    real.ancestors().skip(1).any(|above| above.join(CHART).is_file())
 }

@@ -1158,6 +1158,9 @@ fn a_folder_that_has_to_be_rendered_is_noted_with_the_command() {
     )
     .json();
     assert_eq!(excluded["notes"], json!([]));
+    // The current folder is the chart.
+    let inside = check(&files.path().join("chart"), &["-o", "json", "."], "").json();
+    assert_eq!(inside["notes"][0]["message"], message("helm template ."));
 }
 
 /// A Windows Deployment that uses a claim by name, and the claim.
