@@ -17,7 +17,6 @@ pub mod policy_store;
 pub mod pool_history;
 pub mod rate_limit;
 pub mod revisions;
-pub mod server_clock;
 pub mod snapshot;
 pub mod snapshot_task;
 pub mod stored;

@@ -11,6 +11,7 @@ pub mod panic_writer;
 pub mod readiness;
 pub mod resource_limits;
 pub mod root_certificates;
+pub mod server_clock;
 pub mod tasks;
 #[cfg(test)]
 pub(crate) mod test_log;

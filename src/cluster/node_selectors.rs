@@ -32,8 +32,12 @@ pub fn stated(namespaces: &BTreeMap<String, Arc<CachedNamespace>>) -> BTreeMap<S
 }
 
 /// Those of these namespaces whose pods show that the API server adds the selector. A namespace whose pods cannot be read
-/// shows nothing.
-pub async fn shown(client: &Client, stated: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+/// without the right shows nothing; after another error, it shows what it showed `before`.
+pub async fn shown(
+    client: &Client,
+    stated: &BTreeMap<String, String>,
+    before: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     let facts = Facts::new(Facts::KUBERNETES, today());
     let mut shown = BTreeMap::new();
     for (namespace, text) in stated {
@@ -51,7 +55,10 @@ pub async fn shown(client: &Client, stated: &BTreeMap<String, String>) -> BTreeM
                 tracing::debug!("cannot look at the pods of namespaces with a default node selector: {why}");
                 break;
             }
-            Err(why) => tracing::debug!(namespace, "cannot look at pods: {why}"),
+            Err(why) => {
+                tracing::debug!(namespace, "cannot read pods: {why}");
+                is_shown = before.get(namespace) == Some(text);
+            }
         }
         if is_shown {
             shown.insert(namespace.clone(), text.clone());

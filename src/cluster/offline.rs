@@ -119,7 +119,8 @@ pub async fn open(
         transform::runtime_class(class)
     };
     let namespaces = reading.namespaces(options.namespaces).await;
-    let shown_selectors = node_selectors::shown(client, &node_selectors::stated(&namespaces)).await;
+    let shown_selectors =
+        node_selectors::shown(client, &node_selectors::stated(&namespaces), &BTreeMap::new()).await;
     let default_node_selector = if api_groups.has_scc {
         node_selectors::openshift_default(client).await
     } else {

@@ -12,8 +12,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
-use super::server_clock::ServerClock;
 use crate::process::metrics::Metrics;
+use crate::process::server_clock::ServerClock;
 
 /// The age at which a watch is logged as stale. An API server need not send anything on a watch of objects that do not
 /// change. But it ends each watch after two minutes (`WATCH_SECONDS`), and then answers the next request.

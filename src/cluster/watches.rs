@@ -354,9 +354,10 @@ impl WatchState {
                 let building = self.building();
                 let is_read = !building.missing.contains(&NAMESPACES) && !building.missing.contains(&VERSION);
                 let stated = is_read.then(|| node_selectors::stated(&building.view.namespaces));
-                (stated, building.view.has_scc)
+                let before = Arc::clone(&building.view.shown_selectors);
+                (stated.map(|stated| (stated, before)), building.view.has_scc)
             };
-            let Some(stated) = stated else {
+            let Some((stated, before)) = stated else {
                 tokio::time::sleep(GATHER).await;
                 continue;
             };
@@ -365,7 +366,7 @@ impl WatchState {
             } else {
                 Some(String::new())
             };
-            let shown = Arc::new(node_selectors::shown(&client, &stated).await);
+            let shown = Arc::new(node_selectors::shown(&client, &stated, &before).await);
             self.change(|building| {
                 let view = &mut building.view;
                 let default = default.unwrap_or_else(|| view.default_node_selector.clone());

@@ -101,7 +101,7 @@ pub fn untolerated<'t>(
 ) -> Vec<&'t Taint> {
     if admission == AdmissionStage::Placed {
         let untolerated = |cx: &PodCx<'_>| {
-            let constraints = FeasibleNodes::of(cx).constraints();
+            let constraints = FeasibleNodes::of(cx).constraints().clone();
             constraints.untolerated(taints).collect()
         };
         return as_scheduled(subject, inference, facts, policy, admission, untolerated).unwrap_or_default();

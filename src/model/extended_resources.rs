@@ -8,6 +8,9 @@ use super::json_types::Quantity;
 use super::node_affinity::Match;
 use super::pod::{PodSpec, Resources};
 
+/// How many extended resources of a pod are compared with nodes. A review has a time limit, and a pod may name any number.
+pub const MOST_EXTENDED: usize = 16;
+
 /// Whether this is an extended resource: one that a device plugin or a cloud provider adds to nodes, such as
 /// `microsoft.com/directx`.
 pub fn is_extended(resource: &str) -> bool {
@@ -127,13 +130,16 @@ fn has_pod_level(resource: &str) -> bool {
 }
 
 impl PodSpec<'_> {
-    /// The extended resources that the pod requests, each once, with the amount.
+    /// The extended resources that the pod requests, each once, with the amount; at most the first [`MOST_EXTENDED`].
     pub fn extended_requests(&self) -> Vec<(&str, u64)> {
         let mut all: Vec<(&str, u64)> = Vec::new();
         let containers = || self.init_containers.iter().chain(self.containers.iter());
         let resources = containers().filter_map(|container| container.resources.as_ref());
         let names = resources.flat_map(|of| of.requests.iter().chain(of.limits.iter()));
         for (name, _) in names.filter(|(name, _)| is_extended(name)) {
+            if all.len() == MOST_EXTENDED {
+                break;
+            }
             if all.iter().any(|(known, _)| *known == &**name) {
                 continue;
             }
@@ -155,6 +161,21 @@ impl PodSpec<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_that_names_any_number_of_resources_is_compared_by_the_first_ones() {
+        let many = |count: usize| {
+            let requests = (0..count).map(|at| (format!("a/{at:06}"), serde_json::json!("1")));
+            let requests: serde_json::Map<_, _> = requests.collect();
+            serde_json::json!({"containers": [{"name": "a", "resources": {"requests": requests}}]})
+                .to_string()
+        };
+        for (count, compared) in [(3, 3), (MOST_EXTENDED, MOST_EXTENDED), (100_000, MOST_EXTENDED)] {
+            let text = many(count);
+            let spec: PodSpec<'_> = serde_json::from_str(&text).unwrap();
+            assert_eq!(spec.extended_requests().len(), compared);
+        }
+    }
 
     #[test]
     fn extended_resources_have_a_domain_of_their_own() {

@@ -1,5 +1,7 @@
-//! What keeps a pod off a node: its nodeSelector and that of its namespace, its RuntimeClass, its required node affinity, its extended resources, the
-//! node's taints. This module does not compare free CPU and memory, topology spread, volumes and pod affinity.
+//! What keeps a pod off a node: its nodeSelector and that of its namespace, its RuntimeClass, its required node affinity,
+//! its extended resources, the node's taints. This module does not compare free CPU and memory, topology spread, volumes and pod affinity.
+
+use std::sync::Arc;
 
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::namespace_selector::NodeSelector;
@@ -9,14 +11,14 @@ use crate::model::pod::{PodSpec, Toleration};
 use crate::model::policy::Policy;
 
 /// What a pod requires of its node and tolerates there, including what its RuntimeClass adds.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Constraints<'c> {
     spec: &'c PodSpec<'c>,
     class: Option<&'c RuntimeClassFacts>,
     /// The default node selector of the namespace, which the API server adds.
     of_namespace: Option<&'c NodeSelector>,
-    /// Whether the pod requests extended resources: most do not, and are not read for each node.
-    requests_extended: bool,
+    /// The extended resources that the pod requests, read once for all nodes.
+    extended: Arc<[(&'c str, u64)]>,
     /// See [`Constraints::without_address`].
     ignores_address: bool,
 }
@@ -28,7 +30,7 @@ impl<'c> Constraints<'c> {
             spec,
             class,
             of_namespace: None,
-            requests_extended: !spec.extended_requests().is_empty(),
+            extended: spec.extended_requests().into(),
             ignores_address: false,
         }
     }
@@ -55,7 +57,7 @@ impl<'c> Constraints<'c> {
             spec,
             class: None,
             of_namespace: None,
-            requests_extended: false,
+            extended: Arc::default(),
             ignores_address: false,
         }
     }
@@ -108,11 +110,7 @@ impl<'c> Constraints<'c> {
     /// The extended resource that the pod requests and a node does not offer, or, if there is none, one of which that is
     /// unknown.
     pub fn lacking_resource(&self, node: &impl KnownNodeLabels) -> Option<(&'c str, Match)> {
-        if !self.requests_extended {
-            return None;
-        }
-        let spec: &'c PodSpec<'c> = self.spec;
-        let requests = spec.extended_requests().into_iter();
+        let requests = self.extended.iter().copied();
         let counted = requests.filter(|(name, _)| !self.ignores_address || *name != PRIVATE_IPV4_RESOURCE);
         let offers = counted.map(|(name, amount)| (name, node.offers(name, amount)));
         offers
@@ -128,7 +126,7 @@ impl<'c> Constraints<'c> {
 
     /// The taints that keep the pod off a node, or evict it.
     pub fn untolerated<'t>(&self, taints: &'t [Taint]) -> impl Iterator<Item = &'t Taint> + use<'t, 'c> {
-        let constraints = *self;
+        let constraints = self.clone();
         (taints.iter()).filter(move |taint| taint.keeps_off() && !constraints.tolerates(taint))
     }
 

@@ -41,10 +41,12 @@ impl OwnerTemplates {
             owner: self.owner(context, subject),
         };
         let key = self.key(subject.kind, &subject.namespace, &subject.meta.name);
+        let mut before = None;
         if self.known.len() < MOST || self.known.contains_key(&key) {
-            self.known.insert(key, template);
+            before = self.known.insert(key, template);
         }
-        self.asked.remove(&key) && !template.is_windows
+        let was_asked = self.asked.remove(&key) && !template.is_windows;
+        was_asked || before.is_some_and(|before| before.is_windows != template.is_windows)
     }
 
     /// Forgets an object that is gone.

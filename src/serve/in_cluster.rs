@@ -172,6 +172,7 @@ pub async fn run(
     }
 
     let serving = certs::first(&client, &mode, &kept, &config.readiness).await?;
+    serving.follow(freshness.server_clock().clone());
     config.certificate = CertificateSource::Provided(Arc::clone(&serving));
     let certificates = certs::CertificateTask {
         client: client.clone(),

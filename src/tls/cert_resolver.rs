@@ -1,7 +1,7 @@
 //! The serving certificate and its expiry; new handshakes use a new certificate immediately.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -16,6 +16,7 @@ use super::client_auth::ClientVerifier;
 use super::identity::{CertificateError, Identity};
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
+use crate::process::server_clock::ServerClock;
 
 /// How long before expiry a warning is logged.
 const NEAR: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -27,6 +28,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 pub struct ServingCert {
     current: ArcSwap<Identity>,
     replaced: Notify,
+    /// The clock of those who check it.
+    clock: OnceLock<ServerClock>,
 }
 
 impl ServingCert {
@@ -35,7 +38,17 @@ impl ServingCert {
         Arc::new(Self {
             current: ArcSwap::from_pointee(identity),
             replaced: Notify::new(),
+            clock: OnceLock::new(),
         })
+    }
+
+    /// Expiry follows this clock from now on, instead of that of this machine. The first call counts.
+    pub fn follow(&self, clock: ServerClock) {
+        let _ = self.clock.set(clock);
+    }
+
+    fn now(&self) -> SystemTime {
+        self.clock.get().map_or_else(SystemTime::now, ServerClock::now)
     }
 
     /// Serves `identity` from the next handshake.
@@ -94,7 +107,7 @@ pub fn server_config(
 pub async fn watch_expiry(certificate: Arc<ServingCert>, metrics: Metrics, readiness: Readiness) {
     let mut known = None;
     loop {
-        let now = Expiry::of(&certificate.current.load(), SystemTime::now());
+        let now = Expiry::of(&certificate.current.load(), certificate.now());
         metrics.certificate_expires(certificate.not_after());
         if known != Some(now) {
             match now {

@@ -247,8 +247,9 @@ impl LabelRelease {
         }
     }
 
-    /// No node keeps the label any longer.
+    /// No node keeps the label any longer, or policies changed: nothing is known.
     pub fn reset(&mut self) {
+        self.unused_until = None;
         self.schedule.reset();
     }
 

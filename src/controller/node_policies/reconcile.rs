@@ -160,6 +160,7 @@ impl NodeController {
             self.guard_cache.apply_generations(&generations);
             self.generations = generations;
             self.listed_others = None;
+            self.label_release.reset();
         }
         self.back_off.forget_quiet(now);
     }

@@ -210,7 +210,9 @@ fn separate(wanted: &mut WantedClasses<'_>) {
             ));
             let labels = policy.stored.spec.node_selector.match_labels.iter().flatten();
             let before = other.node_selector.len();
-            other.node_selector.extend(labels.map(|(key, value)| (key.clone(), value.clone())));
+            for (key, value) in labels {
+                other.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+            }
             let labels = policy.stored.spec.node_selector.match_labels.as_ref();
             if other.node_selector.len() == before && labels.is_none_or(BTreeMap::is_empty) {
                 of_first.problems.push(format!(

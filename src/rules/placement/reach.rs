@@ -445,8 +445,8 @@ impl<'c> FeasibleNodes<'c> {
     }
 
     /// What keeps the pod off nodes.
-    pub fn constraints(&self) -> Constraints<'c> {
-        self.constraints
+    pub fn constraints(&self) -> &Constraints<'c> {
+        &self.constraints
     }
 }
 
