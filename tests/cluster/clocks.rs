@@ -99,18 +99,10 @@ fn a_leader_with_a_wrong_clock_replaces_no_certificate_and_issues_one_that_the_a
     test.cluster.end("first", "TERM");
 
     // A certificate is valid for a year and renewed after two thirds of it, and starts a day before it is issued.
-    for (name, offset, reason) in [
-        ("ahead", "+300d", None),
-        ("far-ahead", "+400d", Some("the serving certificate has expired")),
-        ("behind", "-30d", Some("the serving certificate is not valid yet")),
-    ] {
+    for (name, offset) in [("ahead", "+300d"), ("far-ahead", "+400d"), ("behind", "-30d")] {
         let replica = test.replica_off_by(&library, name, offset);
         test.leads_and_denies(&replica);
-        let says = || {
-            let (is_ready, text) = replica.get("/readyz").unwrap_or_default();
-            reason.map_or(is_ready, |reason| !is_ready && text.contains(reason))
-        };
-        assert!(wait(A_WHILE, says), "{offset}: {:?}", replica.get("/readyz"));
+        replica.is_ready(&test.cluster);
         assert_eq!(
             test.secret(),
             issued,
