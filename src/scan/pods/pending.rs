@@ -72,7 +72,7 @@ impl ScannedPod<'_> {
         if selected.is_empty() {
             return None;
         }
-        self.untolerated(constraints, &selected)
+        self.untolerated(&constraints, &selected)
             .or_else(|| self.unhandled(&selected))
             .or_else(|| self.unfit(&selected))
     }
@@ -202,7 +202,7 @@ impl ScannedPod<'_> {
         selected.chain(affine).filter_map(Build::parse_label).collect()
     }
 
-    fn untolerated(&self, constraints: Constraints<'_>, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
+    fn untolerated(&self, constraints: &Constraints<'_>, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
         let facts = self.pod_context.eval_context.facts;
         let mut lacking: BTreeSet<Taint> = BTreeSet::new();
         for node in nodes {
