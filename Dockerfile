@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The image of Transom: one static binary, and licence texts. docs/how-to/release.md explains how to build, sign and verify it.
+# The image of Transom: one static binary, and licence texts. docs/contributing/release.md explains how to build, sign and verify it.
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) \
 #     --build-arg REVISION=$(git rev-parse HEAD) --build-arg VERSION=0.1.0 --output type=image,rewrite-timestamp=true -t … .
@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="Transom" \
       org.opencontainers.image.source="$SOURCE"
 COPY LICENSE THIRD-PARTY-LICENSES /
 COPY --from=build /out/transom /transom
-# Free memory is returned to the kernel immediately, and allocated in small pages (docs/explanation/memory.md, "The allocator of the image").
+# Free memory is returned to the kernel immediately, and allocated in small pages (docs/contributing/measurements.md, "Allocator of the image").
 ENV MIMALLOC_PURGE_DELAY=0 MIMALLOC_ALLOW_THP=0
 # A number, so that the kubelet can check runAsNonRoot. OpenShift uses another user ID.
 USER 65532:65532

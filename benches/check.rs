@@ -65,9 +65,10 @@ fn main() {
 /// Collects facts and evaluates; returns the number of findings, so that the compiler cannot remove the work.
 fn evaluate_all(manifests: &Manifests, policies: &PolicySet) -> usize {
     let mut facts: Facts = cluster::facts();
-    manifests.learn(&mut facts, policies);
+    let objects = manifests.objects(ReviewStage::Written);
+    objects.learn(&mut facts, policies);
     let mut findings = 0;
-    let errors = manifests.check(&facts, policies, ReviewStage::Written, |checked| {
+    let errors = objects.check(&facts, policies, |checked| {
         findings += checked.evaluation.findings.len();
     });
     assert!(errors.is_empty(), "{:?}", errors.first());

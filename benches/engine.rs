@@ -25,6 +25,11 @@ use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{Exemption, IgnoredFields, Policy};
 use transom::model::workload::Kind;
 
+/// The allocator of the image.
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The typical review: a pod of a ReplicaSet, 3.6 KB.
 const TYPICAL: &str = "pod-create-by-replicaset-runtimeclass";
 

@@ -10,15 +10,18 @@ pub mod probe;
 mod request;
 mod response;
 mod review;
+mod review_input;
 mod simulate;
 mod too_large;
 
+use self::response::ReviewDecision;
+
 pub use self::audit_record::{AuditRecord, Phase, ReviewLabels};
 pub use self::images::{ReviewImages, images_of};
-pub use self::request::{MalformedReview, Request, ReviewHead, decode, read_head};
-pub use self::review::{AdmissionContext, review_request};
+pub use self::request::{MalformedReview, Oversize, Request, decode, decode_head};
+pub use self::review::review_request;
+pub use self::review_input::AdmissionContext;
 pub use self::simulate::{Simulation, simulate_create};
-pub use self::too_large::{Oversize, review_head};
 
 /// The answer to a review: the bytes for the API server, and the record for logs and metrics.
 #[derive(Clone, Debug)]
@@ -27,6 +30,15 @@ pub struct ReviewAnswer {
     pub body: Vec<u8>,
     /// The record of the review.
     pub record: AuditRecord,
+}
+
+impl ReviewAnswer {
+    /// The answer to a request, with its record.
+    fn encode(request: &Request<'_>, ruling: ReviewDecision<'_>, mut record: AuditRecord) -> Self {
+        let body = response::encode(&request.uid, &ruling);
+        record.annotations = ruling.annotations;
+        ReviewAnswer { body, record }
+    }
 }
 
 /// Answers one AdmissionReview (`admission.k8s.io/v1`).

@@ -2,12 +2,13 @@
 
 mod compile;
 mod crd;
-mod node_pools;
-// Printer columns have the same keys by nature.
 mod decode;
 mod field_error;
+// Printer columns have the same keys by nature.
 #[allow(clippy::duplicated_attributes)]
 mod node_policy;
+#[allow(clippy::duplicated_attributes)]
+mod node_pool;
 #[allow(clippy::duplicated_attributes)]
 mod pod_policy;
 mod policy_decode;
@@ -15,21 +16,26 @@ mod policy_file;
 mod schema;
 mod selector;
 
-pub use crd::{VERSION_ANNOTATION, definitions, node_policy_definition, pod_policy_definition};
+pub use crd::{
+    VERSION_ANNOTATION, definitions, node_policy_definition, node_pool_definition, pod_policy_definition,
+};
 pub use field_error::{FieldStep, in_one_line};
 pub use node_policy::{
-    BuildCount, DriftedNode, Isolation, KubeletLabel, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
-    NodeTaintSpec, NodeTaints, Pool, PoolLabelSpec, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, TaintMode,
-    WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
+    BuildCount, DriftedNode, Isolation, LabelMode, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
+    NodeTaintSpec, NodeTaints, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, TaintMode, WindowsNodePolicy,
+    WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
-pub use node_pools::DeclaredPools;
+pub use node_pool::{
+    PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,
+};
 pub use pod_policy::{
-    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementSpec, PoolTaint,
-    RuntimeClassSpec, ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
+    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, NodeLabelSpec,
+    PlacementRuntimeClasses, PlacementSpec, PoolTaint, RuleSpec, RuntimeClassSpec, ValidationSpec,
+    WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
 pub use policy_decode::{DecodedPolicy, PolicyError, decode_policy};
 pub use policy_file::{
-    PolicyFile, PolicyFileError, read_document, read_node_policy, read_policies, read_policy,
+    PolicyFile, PolicyFileError, check_node_policy, read_document, read_node_pool, read_policies, read_policy,
 };
 pub use selector::node_selector;
 
@@ -39,3 +45,5 @@ pub const API_VERSION: &str = "transom.dev/v1alpha1";
 pub const POD_POLICY: &str = "WindowsPodPolicy";
 /// The kind of the policy for nodes.
 pub const NODE_POLICY: &str = "WindowsNodePolicy";
+/// The kind of a pool of nodes.
+pub const NODE_POOL: &str = "WindowsNodePool";

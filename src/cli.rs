@@ -5,6 +5,7 @@ mod check;
 mod cluster;
 mod completion;
 mod crds;
+mod demo;
 mod fix;
 mod generate;
 mod image;
@@ -28,6 +29,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::model::text::one_line;
+
 /// Admission webhook and policy controller for Windows pods on Kubernetes.
 #[derive(Parser, Debug)]
 #[command(name = "transom", version, propagate_version = true, max_term_width = 100)]
@@ -35,7 +38,12 @@ use clap::{Parser, Subcommand, ValueEnum};
 #[command(after_help = "Examples:
   transom check manifests/
   transom scan --assume mode=Enforce
-  transom explain run-as-user")]
+  transom explain run-as-user
+
+Exit status:
+  0  the command succeeded, and found nothing that it fails on (--fail-on)
+  1  it found something that it fails on
+  2  it could not do what was asked: bad usage, or input or a cluster that could not be read")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -75,6 +83,7 @@ fn is_quiet() -> bool {
 #[derive(Subcommand, Debug)]
 enum Command {
     Serve(Box<serve::ServeArgs>),
+    Demo(demo::DemoArgs),
     Check(Box<check::CheckArgs>),
     Fix(fix::FixArgs),
     Test(test::TestArgs),
@@ -107,6 +116,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     anstream::ColorChoice::from(color).write_global();
     match command {
         Command::Serve(args) => serve::run(*args),
+        Command::Demo(args) => demo::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Fix(args) => fix::run(&args),
         Command::Test(args) => test::run(&args),
@@ -136,6 +146,13 @@ fn exit_status(is_incomplete: bool, fails: bool) -> ExitCode {
         (true, _) => ExitCode::from(2),
         (false, true) => ExitCode::from(1),
         (false, false) => ExitCode::SUCCESS,
+    }
+}
+
+/// Writes what could not be read, one line each.
+fn write_errors(errors: &[String]) {
+    for error in errors {
+        anstream::eprintln!("error: {}", one_line(error));
     }
 }
 
@@ -239,7 +256,7 @@ mod tests {
                 let expected = match argument.get_id().as_str() {
                     "output" | "fail_on" | "today" | "policy" | "namespace" | "selector" | "limit"
                     | "quiet" | "yes" | "dry_run" => None,
-                    "registry" | "offline" | "registry_ca" => Some("Registries"),
+                    "registry" | "offline" => Some("Registries"),
                     "identity" | "reports" | "probe_namespace" => Some("In a cluster"),
                     "name" => Some("Names in the cluster"),
                     "kubeconfig" | "context" => Some("Cluster to talk to"),

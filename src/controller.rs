@@ -6,8 +6,8 @@
 //!                                               └─ nodes, runtime_classes, policies, … (the leader's writes)
 //! ```
 //!
-//! Every decision is a pure function of the cache; a thin loop carries it out. Only the leader writes, and every
-//! write names the resourceVersion that it is based on.
+//! Every decision is a pure function of the snapshot. One loop runs the controllers while this replica leads, and one writer
+//! makes their writes, each with the resourceVersion that it is based on.
 
 pub mod cleanup;
 pub mod conditions;
@@ -15,7 +15,10 @@ mod events;
 pub mod keep_revisions;
 pub mod leader_loop;
 pub mod node_policies;
+pub mod node_pools;
+mod planned;
 pub mod pod_policies;
-pub mod pool_history;
 pub mod reports;
 pub mod webhook_probe;
+mod write_overlay;
+pub mod writer;

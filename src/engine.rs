@@ -1,6 +1,7 @@
 //! The engine: one pure function that evaluates one object. It uses no clock, no file, no network and no async code.
 
 mod action_reason;
+mod admission_additions;
 mod evaluate;
 pub mod exemption;
 mod field_removal;
@@ -19,5 +20,5 @@ pub mod taint_change;
 pub use action_reason::action_reason;
 pub use evaluate::{Decision, Evaluation, evaluate, evaluate_as, evaluate_each};
 pub use os_inference::infer_os;
-pub use scheduling::{AdmissionStage, untolerated};
+pub use scheduling::{AdmissionStage, PodsToSchedule};
 pub use taint_change::TaintChange;

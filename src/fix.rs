@@ -3,6 +3,9 @@
 pub mod diff;
 mod inputs;
 pub mod kustomize;
+mod notation;
+mod refusal;
+mod replacement;
 mod rewrite;
 mod text_edit;
 pub mod write;
@@ -10,8 +13,9 @@ pub mod write;
 pub use self::inputs::{
     FixedChange, FixedFinding, FixedInputs, FixedObject, FixedText, RemainingFinding, fix,
 };
-pub use self::rewrite::{Rewritten, line_and_column, replacements_of, rewrite};
-pub use self::text_edit::{Refusal, RefusedField, Replacement};
+pub use self::refusal::{Refusal, RefusedField};
+pub use self::replacement::Replacement;
+pub use self::rewrite::{EditableText, Rewritten};
 
 #[cfg(test)]
 mod tests;

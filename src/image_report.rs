@@ -3,15 +3,13 @@
 
 mod platform;
 
-use std::cmp::Reverse;
-
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::platform::PlatformFilter;
-use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
-use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
+use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant, best_variant};
 use crate::model::node::{ARCH_LABEL, Host};
 use crate::model::revisions::{OsVersion, barrier};
 
@@ -332,40 +330,28 @@ impl BestVariant {
     }
 }
 
-/// The best variant for a host. A node pulls only variants of its architecture; a variant without one matches every
-/// architecture.
+/// The best variant for a host.
 fn best(
     windows: &[&ImageVariant],
     host: Option<Build>,
     architecture: &str,
     isolation: ContainerIsolation,
 ) -> BestVariant {
-    let of_architecture =
-        |variant: &&&ImageVariant| variant.architecture.is_empty() || variant.architecture == architecture;
-    let each = windows.iter().filter(of_architecture).map(|variant| BestVariant {
-        runs: match (variant.os_version, host) {
-            (Some(version), Some(host)) => match compatibility(version.build, host, isolation) {
+    match best_variant(windows.iter().copied(), host, architecture, isolation) {
+        Some((runs, variant)) => BestVariant {
+            runs: match runs {
                 Compatibility::Runs => Runs::Yes,
                 Compatibility::Disputed => Runs::Disputed,
                 Compatibility::Unknown => Runs::Unknown,
                 Compatibility::Fails => Runs::No,
             },
-            // containerd pulls a variant without a version on every node.
-            _ => Runs::Unknown,
+            version: variant.os_version,
         },
-        version: variant.os_version,
-    });
-    let order = |best: &BestVariant| {
-        let build = best.version.map(|version| version.build);
-        let revision = best.version.and_then(|version| version.revision);
-        // containerd prefers the build of the host, then the newest.
-        (best.runs, build.is_some() && build == host, build, revision)
-    };
-    let best = each.min_by_key(|best| Reverse(order(best)));
-    best.unwrap_or(BestVariant {
-        runs: Runs::No,
-        version: None,
-    })
+        None => BestVariant {
+            runs: Runs::No,
+            version: None,
+        },
+    }
 }
 
 impl NodeReport {

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         // The reader of our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            panic_writer::write_line(format!("transom: {error:#}\n"));
+            panic_writer::write_line(format!("error: {error:#}\n"));
             ExitCode::from(2)
         }
     }

@@ -3,8 +3,10 @@
 
 mod constraints;
 mod drain_order;
+mod image_pulls;
 mod images;
 mod lookups;
+mod new_nodes;
 mod nodes;
 mod outlook;
 mod placement;
@@ -21,25 +23,29 @@ use std::sync::{Arc, OnceLock};
 
 use self::constraints::TargetNodes;
 pub use self::drain_order::{
-    Blocker, BuildCapacity, DrainStep, NoPool, NodeCapacity, NodesNeeded, PlanSummary, UpgradePlan,
+    Blocker, BuildCapacity, DrainStep, NewNodePulls, NodeCapacity, NodesNeeded, PlanSummary, UpgradePlan,
     WorkloadPlan,
 };
+pub use self::image_pulls::{ImagePull, ImagePulls, PULLS_SCHEMA, PoolPulls, PullTotal};
 use self::images::{ImageUse, WorkloadIsolation};
 use self::lookups::{UndecidedWorkloads, is_undecided};
-pub use self::nodes::NodeInventory;
+use self::new_nodes::NewNode;
+pub use self::new_nodes::NewNodes;
+pub use self::nodes::{NoPool, NodeInventory};
 pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
 pub use self::placement::AssumedPlacement;
 pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
 use self::replicas::{PlacedPod, WorkloadReplicas};
 pub use self::resource_list::ResourceList;
 pub use self::target::{NoRelease, TargetBuild};
-use self::workload::{MOST_CONTAINERS, PlannedWorkload, WorkloadContext, WorkloadKey};
+use self::workload::{MOST_CONTAINERS, PlannedWorkload, ServiceAccountUse, WorkloadContext, WorkloadKey};
 use crate::engine::infer_os;
 use crate::engine::policy_set::PolicySet;
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
+use crate::model::pod::PodSpec;
 use crate::model::policy::PlacementMode;
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Image};
@@ -58,6 +64,17 @@ pub struct PlanOptions {
     pub gmsa_ready: bool,
 }
 
+impl PlanOptions {
+    /// An upgrade of every pool of an older build to this one.
+    pub fn to(build: Build) -> Self {
+        PlanOptions {
+            to: build,
+            from: Vec::new(),
+            gmsa_ready: false,
+        }
+    }
+}
+
 /// The result of visiting an object.
 enum PlannedObject {
     /// A workload, by index.
@@ -68,14 +85,23 @@ enum PlannedObject {
     OwnedBy(WorkloadKey),
 }
 
+/// The cluster that is planned for.
+struct PlannedCluster {
+    /// What is known of it. For an upgrade, only the nodes of the new build are left; otherwise its nodes are the new ones.
+    facts: Facts,
+    /// The nodes that may be added.
+    new_nodes: Vec<NewNode>,
+}
+
 /// Visits objects and plans.
 pub struct Planner<'f> {
     /// What is known of the cluster, and of images what registries report.
     facts: Arc<Facts>,
-    /// The same, once only the nodes of the new build are left; known after all nodes were visited.
-    planned: OnceLock<Facts>,
+    /// What is planned for; known after all nodes were visited.
+    planned: OnceLock<PlannedCluster>,
     policies: &'f PolicySet,
     plan_options: PlanOptions,
+    new_nodes: NewNodes,
     nodes: NodeInventory,
     workloads: Vec<PlannedWorkload>,
     entries: HashMap<WorkloadKey, PlannedObject>,
@@ -105,6 +131,7 @@ impl<'f> Planner<'f> {
             planned: OnceLock::new(),
             policies,
             plan_options,
+            new_nodes: NewNodes::default(),
             nodes: NodeInventory::default(),
             workloads: Vec::new(),
             entries: HashMap::new(),
@@ -125,17 +152,33 @@ impl<'f> Planner<'f> {
         Planner { nodes, ..self }
     }
 
-    fn planned_facts(&self) -> &Facts {
+    fn planned(&self) -> &PlannedCluster {
         self.planned.get_or_init(|| {
-            let to = self.plan_options.to;
-            let mut planned = (*self.facts).clone();
-            let at_zero = self.facts.hosts().iter().filter(|host| host.may_be_at_zero);
-            let hosts = (self.nodes.of(to).map(|node| &node.host))
-                .chain(at_zero.filter(|pool| pool.build == Some(to)));
-            planned.replace_hosts(hosts.cloned());
-            planned.pools.retain(|pool| pool.build == Some(to));
-            planned
+            let new_nodes = self.find_new_nodes();
+            let mut facts = (*self.facts).clone();
+            if self.new_nodes == NewNodes::OfTarget {
+                self.leave_target(&mut facts);
+            } else {
+                facts.replace_hosts(new_nodes.iter().flat_map(|node| &node.hosts).cloned());
+                facts.pools.clear();
+            }
+            PlannedCluster { facts, new_nodes }
         })
+    }
+
+    /// The nodes that may be added.
+    fn new_nodes(&self) -> &[NewNode] {
+        &self.planned().new_nodes
+    }
+
+    /// Leaves only the nodes and pools of the build to upgrade to.
+    fn leave_target(&self, facts: &mut Facts) {
+        let to = self.plan_options.to;
+        let at_zero = self.facts.hosts().iter().filter(|host| host.may_be_at_zero);
+        let hosts =
+            (self.nodes.of(to).map(|node| &node.host)).chain(at_zero.filter(|pool| pool.build == Some(to)));
+        facts.replace_hosts(hosts.cloned());
+        facts.pools.retain(|pool| pool.build == Some(to));
     }
 
     /// The pass in which objects of a kind must be visited: nodes and RuntimeClasses first, owners before
@@ -206,7 +249,7 @@ impl<'f> Planner<'f> {
             return Ok(());
         }
         let requests = self.requests(outline.pod_requests());
-        self.plan_workload(&subject, key, |workload| PlannedWorkload {
+        self.plan_as(&subject, key, false, |workload| PlannedWorkload {
             replicas,
             requests,
             is_daemon_set: kind == Kind::DaemonSet,
@@ -227,75 +270,64 @@ impl<'f> Planner<'f> {
             return Ok(());
         }
         let requests = self.requests(pod.spec.as_ref());
-        let owner = pod.metadata.controller();
-        let is_daemon = owner.is_some_and(|owner| &*owner.kind == "DaemonSet");
         let is_mirror = pod.is_mirror(&|node| self.nodes.get(node)?.uid.as_deref());
-        let on = pod.node_name().and_then(|name| self.nodes.get(name));
-        let on = on.map(|node| {
-            (
-                node.pool,
-                node.host.build == Some(self.plan_options.to),
-                node.host.name.clone(),
-            )
-        });
-        if let Some(pool) = on.as_ref().and_then(|(pool, ..)| self.nodes.pools.get_mut(*pool)) {
+        let to = Some(self.plan_options.to);
+        let node = pod.node_name().and_then(|name| self.nodes.get(name));
+        let node = node.map(|node| (node.pool, node.host.build == to, node.host.name.clone()));
+        let pool = node
+            .as_ref()
+            .and_then(|(pool, ..)| self.nodes.pools.get_mut(*pool));
+        if let Some(pool) = pool {
             pool.requested += &requests;
-            if !is_daemon && !is_mirror {
+            if !pod.is_daemon() && !is_mirror {
                 pool.movable += &requests;
             }
         }
         if is_mirror {
             return Ok(());
         }
-        let key = WorkloadKey {
-            namespace: pod.namespace().to_owned(),
-            kind: owner.map_or("Pod", |owner| &*owner.kind).to_owned(),
-            name: owner
-                .map_or(pod.metadata.display_name(), |owner| &*owner.name)
-                .to_owned(),
-        };
-        let is_elsewhere =
-            on.is_none() && pod.node_name().is_some() && !self.nodes.is_empty() && pod.is_ready();
-        let index = match self.workload_of(key) {
-            Ok(index) => Some(index),
-            // A Linux agent that tolerates all taints also runs on Windows nodes.
-            Err((key, true)) if is_daemon || on.is_none() => {
-                if let Some(undecided) = self.undecided.as_mut().filter(|_| is_elsewhere) {
-                    undecided.runs_elsewhere(&key);
-                }
-                None
-            }
-            Err((key, _)) => {
-                // A Linux image that a Windows node never started does not make the workload a Windows
-                // workload.
-                let is_at_home =
-                    |spec: &resource_list::PodRequests<'_>| pod.is_ready() || !spec.has_linux_image();
-                let runs_there = on.is_some() && !is_daemon && pod.spec.as_ref().is_some_and(is_at_home);
-                let owner = key.clone();
-                let planned = self.plan_pod(json, key, requests, runs_there)?;
-                if let Some(undecided) = self.undecided.as_mut().filter(|_| is_elsewhere) {
-                    undecided.runs_elsewhere(&owner);
-                }
-                planned
-            }
-        };
+        let index = self.workload_of_pod(json, &pod, requests)?;
         let Some(workload) = index.and_then(|index| self.workloads.get_mut(index)) else {
             return Ok(());
         };
         self.has_pods = true;
-        match on {
-            Some((pool, is_new, node)) => {
-                *workload.pods.entry(pool).or_default() += 1;
-                if is_new && pod.is_ready() {
-                    for account in &workload.accounts {
-                        self.proven.insert(account.name.clone(), node.clone());
-                    }
-                    workload.ready_on.get_or_insert(node);
-                }
+        let Some((pool, is_new, node)) = node else {
+            workload.pending += 1;
+            return Ok(());
+        };
+        *workload.pods.entry(pool).or_default() += 1;
+        if is_new && pod.is_ready() {
+            for account in &workload.accounts {
+                self.proven.insert(account.name.clone(), node.clone());
             }
-            None => workload.pending += 1,
+            workload.ready_on.get_or_insert(node);
         }
         Ok(())
+    }
+
+    /// The workload of a pod. If its owner was not visited, the pod is planned instead of it.
+    fn workload_of_pod(
+        &mut self,
+        json: &str,
+        pod: &PlacedPod<'_>,
+        requests: ResourceList,
+    ) -> Result<Option<usize>, ObjectError> {
+        let is_on_windows = pod.node_name().is_some_and(|name| self.nodes.get(name).is_some());
+        let is_elsewhere =
+            !is_on_windows && pod.node_name().is_some() && !self.nodes.is_empty() && pod.is_ready();
+        let (owner, planned) = match self.workload_of(WorkloadKey::of_pod(pod)) {
+            Ok(index) => return Ok(Some(index)),
+            // A Linux agent that tolerates all taints also runs on Windows nodes.
+            Err((key, true)) if pod.is_daemon() || !is_on_windows => (key, None),
+            Err((key, _)) => {
+                let runs_there = is_on_windows && !pod.is_daemon() && pod.is_at_home();
+                (key.clone(), self.plan_pod(json, key, requests, runs_there)?)
+            }
+        };
+        if let Some(undecided) = self.undecided.as_mut().filter(|_| is_elsewhere) {
+            undecided.runs_elsewhere(&owner);
+        }
+        Ok(planned)
     }
 
     /// Whether a pod was not visited before: several inputs can contain it. A cluster has one pod of a name in a
@@ -341,15 +373,6 @@ impl<'f> Planner<'f> {
         Ok((self.workloads.len() > before).then_some(before))
     }
 
-    fn plan_workload(
-        &mut self,
-        subject: &Object<'_>,
-        key: WorkloadKey,
-        with: impl FnOnce(PlannedWorkload) -> PlannedWorkload,
-    ) {
-        self.plan_as(subject, key, false, with);
-    }
-
     /// Records a workload that is for Windows: by its evidence, or because it runs on Windows.
     fn plan_as(
         &mut self,
@@ -366,74 +389,47 @@ impl<'f> Planner<'f> {
             Verdict::Unknown => runs_on_windows,
             Verdict::Linux | Verdict::Conflicting => false,
         };
-        if let Some(undecided) = &mut self.undecided
-            && let Some(pod) = subject.pod()
-            && is_undecided(&inference, &policy)
-        {
-            let containers = pod.visit_containers().take(MOST_CONTAINERS);
-            let images = containers.filter_map(|(_, _, container)| container.image.as_deref());
-            undecided.add(key.clone(), images, is_windows);
+        if is_undecided(&inference, &policy) {
+            self.note_undecided(subject, &key, is_windows);
         }
-        let images = subject
-            .pod()
-            .map(|pod| Image::of_pod(pod, &facts))
-            .unwrap_or_default();
-        let Some(cx) = Cx::new(subject, &inference, &facts, &policy, &images)
-            .pod()
-            .filter(|_| is_windows)
-        else {
+        let images = subject.pod().map(|pod| Image::of_pod(pod, &facts));
+        let images = images.unwrap_or_default();
+        let cx = Cx::new(subject, &inference, &facts, &policy, &images);
+        let Some(cx) = cx.pod().filter(|_| is_windows) else {
             self.entries.insert(key, PlannedObject::Other);
             return;
         };
-        let placement = || (policy.name.clone(), policy.placement);
-        self.placements
-            .entry(key.namespace.clone())
-            .or_insert_with(placement);
-        let facts_of = (&*facts, self.planned_facts());
+        let namespace = self.placements.entry(key.namespace.clone());
+        namespace.or_insert_with(|| (policy.name.clone(), policy.placement));
+        let planned = self.planned();
+        let facts_of = (&*facts, &planned.facts);
         let target_nodes = TargetNodes::new(&self.nodes, facts_of, &policy, self.plan_options.to);
+        let is_bound = subject.pod().is_some_and(PodSpec::is_bound);
         let reading = WorkloadContext {
-            as_placed: subject.kind == Kind::Pod
-                && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),
+            as_placed: subject.kind == Kind::Pod && is_bound,
             target_nodes: &target_nodes,
+            new_nodes: &planned.new_nodes,
             cx,
         };
-        let found = reading.images();
-        let workload = PlannedWorkload {
-            read_from: None,
-            is_daemon_set: false,
-            replicas: Some(1),
-            requests: ResourceList::default(),
-            images: Vec::new(),
-            kernel: reading.kernel(),
-            findings: reading.findings(),
-            accounts: reading.accounts(),
-            main_image: reading.main_image(),
-            repositories: reading.repositories(),
-            selected_pools: reading.selected_pools(&self.nodes),
-            pods: BTreeMap::new(),
-            pending: 0,
-            ready_on: None,
-            key: key.clone(),
-        };
-        let images = found
-            .into_iter()
+        let (mut workload, images) = (reading.workload(key.clone()), reading.images());
+        workload.images = (images.into_iter())
             .map(|(path, image)| ImageUse {
                 path,
-                image: self.intern(&image),
+                image: intern(&mut self.names, &image),
             })
             .collect();
-        self.workloads.push(with(PlannedWorkload { images, ..workload }));
-        self.entries
-            .insert(key, PlannedObject::Workload(self.workloads.len() - 1));
+        self.workloads.push(with(workload));
+        let index = self.workloads.len() - 1;
+        self.entries.insert(key, PlannedObject::Workload(index));
     }
 
-    fn intern(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(name) {
-            return Arc::clone(known);
+    /// Records a workload that registries could decide the operating system of.
+    fn note_undecided(&mut self, subject: &Object<'_>, key: &WorkloadKey, is_planned: bool) {
+        if let (Some(undecided), Some(pod)) = (&mut self.undecided, subject.pod()) {
+            let containers = pod.visit_containers().take(MOST_CONTAINERS);
+            let images = containers.filter_map(|(_, _, container)| container.image.as_deref());
+            undecided.add(key.clone(), images, is_planned);
         }
-        let name: Arc<str> = name.into();
-        self.names.insert(Arc::clone(&name));
-        name
     }
 
     /// The findings of one workload that do not depend on other workloads.
@@ -456,32 +452,45 @@ impl<'f> Planner<'f> {
         });
         let mut findings: Vec<PlanFinding> = images.collect();
         findings.extend(workload.findings.iter().cloned());
-        let target = self.plan_options.to.with_product();
         if workload.kernel != WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
-            findings.extend(workload.accounts.iter().map(|account| {
-                let proven = self.proven.get(&account.name).map(String::as_str);
-                let finding = account.state(&target, proven);
-                if self.plan_options.gmsa_ready {
-                    PlanFinding {
-                        class: UpgradeClass::Unchanged,
-                        ..finding.note()
-                    }
-                } else {
-                    finding
-                }
-            }));
+            findings.extend(workload.accounts.iter().map(|account| self.of_account(account)));
         }
         findings
     }
+
+    fn of_account(&self, account: &ServiceAccountUse) -> PlanFinding {
+        let proven = self.proven.get(&account.name).map(String::as_str);
+        let finding = account.state(&self.plan_options.to.with_product(), proven);
+        if !self.plan_options.gmsa_ready {
+            return finding;
+        }
+        PlanFinding {
+            class: UpgradeClass::Unchanged,
+            ..finding.note()
+        }
+    }
+}
+
+/// The same text, stored once.
+fn intern(names: &mut BTreeSet<Arc<str>>, name: &str) -> Arc<str> {
+    if let Some(known) = names.get(name) {
+        return Arc::clone(known);
+    }
+    let name: Arc<str> = name.into();
+    names.insert(Arc::clone(&name));
+    name
 }
 
 const READY: &str = "https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions";
 
-fn in_namespace(mut subject: Object<'_>) -> Object<'_> {
-    if subject.namespace.is_empty() {
-        subject.namespace = "default".into();
+fn in_namespace(object: Object<'_>) -> Object<'_> {
+    if !object.namespace.is_empty() {
+        return object;
     }
-    subject
+    Object {
+        namespace: "default".into(),
+        ..object
+    }
 }
 
 fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> {

@@ -15,6 +15,7 @@ pub mod text;
 mod workloads;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -58,9 +59,15 @@ pub struct ClusterInput<'s> {
 }
 
 impl ClusterInput<'_> {
-    /// Whether all of these resources could be listed.
-    fn could_list(&self, resources: &[&str]) -> bool {
-        !resources.iter().any(|resource| self.unread.contains(*resource))
+    /// Those of these resources that could not be listed.
+    fn unread<'r>(&self, resources: &'r [&'r str]) -> impl Iterator<Item = &'r str> {
+        let resources = resources.iter().copied();
+        resources.filter(|resource| self.unread.contains(*resource))
+    }
+
+    /// Whether a resource could be listed.
+    fn could_list(&self, resource: &str) -> bool {
+        !self.unread.contains(resource)
     }
 }
 
@@ -178,6 +185,20 @@ impl PreflightFinding {
         }
     }
 
+    /// The last finding of a section: what could not be read; otherwise, if there is no finding yet, that nothing is wrong.
+    fn ending<'n>(all: &[Self], unread: impl Iterator<Item = &'n str>, nothing: &str) -> Option<Self> {
+        let unread: Vec<&str> = unread.collect();
+        if !unread.is_empty() {
+            return Some(Self::fine(format!("not known (not read): {}", unread.join(", "))));
+        }
+        all.is_empty().then(|| Self::fine(nothing))
+    }
+
+    /// Adds these nodes as the evidence.
+    fn on_nodes<N: Display>(self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.by(nodes.into_iter().map(|name| format!("node {name}")))
+    }
+
     /// Adds the evidence.
     fn by<N: AsRef<str>>(mut self, evidence: impl IntoIterator<Item = N>) -> Self {
         let evidence: Vec<String> = evidence
@@ -204,54 +225,22 @@ impl Preflight {
         at: Timestamp,
     ) -> Self {
         let mut wanted = install::values(input, &workloads);
-        let is_known = workloads.not_known(input).is_none();
+        let is_known = workloads.not_known().is_none();
+        let section = |title, findings| PreflightSection { title, findings };
         let sections = vec![
-            PreflightSection {
-                title: "Platform",
-                findings: platform_findings(input, &workloads),
-            },
-            PreflightSection {
-                title: "Nodes",
-                findings: nodes::findings(input, plan, &mut wanted),
-            },
-            PreflightSection {
-                title: "Support and known faults of nodes",
-                findings: outlook::findings(input),
-            },
-            PreflightSection {
-                title: "Pools at zero nodes",
-                findings: pools::findings(input, &workloads),
-            },
-            PreflightSection {
-                title: "RuntimeClasses",
-                findings: nodes::classes(input),
-            },
-            PreflightSection {
-                title: "Workloads",
-                findings: workloads.findings(),
-            },
-            PreflightSection {
-                title: "DaemonSets",
-                findings: workloads.daemon_set_findings(),
-            },
-            PreflightSection {
-                title: "Other engines",
-                findings: other_engines::findings(input, &workloads),
-            },
+            section("Platform", platform_findings(input, &workloads)),
+            section("Nodes", nodes::findings(input, plan, &mut wanted)),
+            section("Support and known faults of nodes", outlook::findings(input)),
+            section("Pools at zero nodes", pools::findings(input, &workloads)),
+            section("RuntimeClasses", nodes::classes(input)),
+            section("Workloads", workloads.findings()),
+            section("DaemonSets", workloads.daemon_set_findings()),
+            section("Other engines", other_engines::findings(input, &workloads)),
         ];
-        let summary = PreflightSummary {
-            objects: workloads.objects,
-            windows: workloads.windows,
-            denied: workloads.denied_count(),
-            denied_only_for_ignored_fields: workloads.denied_only_for_ignored_fields(),
-            patched: workloads.patched,
-            windows_nodes: nodes::windows(input.snapshot).count(),
-            unreadable: workloads.unreadable_count(),
-            not_listed: workloads.not_listed.iter().cloned().collect(),
-        };
+        let summary = workloads.summary();
         let mut denied = workloads.denied;
         denied.sort();
-        gaps.extend(workloads.unreadable);
+        gaps.extend(workloads.unreadable.into_gaps());
         Preflight {
             schema: SCHEMA,
             created_at: at,
@@ -276,33 +265,20 @@ impl Preflight {
 }
 
 fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
-    let mut all = Vec::new();
-    let version = &input.environment.version;
-    match major_minor(version) {
-        Some((1, minor)) if minor < OLDEST => all.push(
-            PreflightFinding::act(
-                format!("Kubernetes is {version}; Transom needs 1.{OLDEST} or later"),
-                format!("upgrade the control plane to 1.{OLDEST} or later first"),
-            )
-            .by(["the API server"]),
-        ),
-        _ => all.push(PreflightFinding::fine(format!("Kubernetes is {version}")).by(["the API server"])),
-    }
-    let file = format!("charts/transom/platforms/{}.yaml", input.platform.name);
-    if input.platform.evidence_texts.is_empty() && !input.could_list(&["nodes"]) {
+    let mut all = vec![release_finding(&input.environment.version)];
+    if input.platform.evidence_texts.is_empty() && !input.could_list("nodes") {
         all.push(PreflightFinding::act(
             "not known (not read): the platform, which is detected mostly from nodes",
             "choose its file in charts/transom/platforms yourself",
         ));
     }
-    all.push(
-        PreflightFinding::fine(format!(
-            "the platform is {}; its file of values is {file}",
-            input.platform.title
-        ))
-        .by(input.platform.evidence_texts.iter()),
+    let text = format!(
+        "the platform is {}; its file of values is {}",
+        input.platform.title,
+        input.platform.file()
     );
-    if input.snapshot.view.pod_policies.is_empty() && !input.environment.groups.contains_key("transom.dev") {
+    all.push(PreflightFinding::fine(text).by(&input.platform.evidence_texts));
+    if input.snapshot.cache.pod_policies.is_empty() && !input.environment.groups.contains_key("transom.dev") {
         all.push(PreflightFinding::fine("Transom is not installed"));
     } else {
         all.push(
@@ -313,24 +289,41 @@ fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) 
             .by(["API group transom.dev"]),
         );
     }
-    if input.platform.name == "eks" && !workloads.networks.iter().any(|name| name.ends_with("/aws-node")) {
-        let others = workloads.networks.iter();
-        let others: Vec<&String> = others
-            .filter(|name| name.ends_with("/calico-node") || name.ends_with("/cilium"))
-            .collect();
-        if !others.is_empty() {
-            all.push(
-                PreflightFinding::act(
-                    "the pods' network is not that of the VPC, so the control plane of EKS may not reach pods",
-                    "put Transom on the host network: hostNetwork: true, ports.webhook: 10260, ports.health: 10261; \
-                     let the API server reach port 10260 of the nodes, and label Transom's namespace \
-                     pod-security.kubernetes.io/enforce=privileged",
-                )
-                .by(others.iter().map(|name| format!("DaemonSet {name}"))),
-            );
-        }
-    }
+    all.extend(network_of_eks(input, workloads));
     all
+}
+
+fn release_finding(version: &str) -> PreflightFinding {
+    let finding = match major_minor(version) {
+        Some((1, minor)) if minor < OLDEST => PreflightFinding::act(
+            format!("Kubernetes is {version}; Transom needs 1.{OLDEST} or later"),
+            format!("upgrade the control plane to 1.{OLDEST} or later first"),
+        ),
+        _ => PreflightFinding::fine(format!("Kubernetes is {version}")),
+    };
+    finding.by(["the API server"])
+}
+
+/// Another network than that of the VPC, in which the control plane of EKS may not reach pods.
+fn network_of_eks(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Option<PreflightFinding> {
+    let named = |names: &[&str]| {
+        let networks = workloads.networks.iter();
+        let networks = networks.filter(|network| names.iter().any(|name| network.ends_with(name)));
+        networks
+            .map(|name| format!("DaemonSet {name}"))
+            .collect::<Vec<_>>()
+    };
+    let others = named(&["/calico-node", "/cilium"]);
+    if input.platform.name != "eks" || !named(&["/aws-node"]).is_empty() || others.is_empty() {
+        return None;
+    }
+    let finding = PreflightFinding::act(
+        "the pods' network is not that of the VPC, so the control plane of EKS may not reach pods",
+        "put Transom on the host network: hostNetwork: true, ports.webhook: 10260, ports.health: 10261; \
+         let the API server reach port 10260 of the nodes, and label Transom's namespace \
+         pod-security.kubernetes.io/enforce=privileged",
+    );
+    Some(finding.by(others))
 }
 
 /// The newest build that the cluster's Kubernetes supports, if the cluster has Windows nodes of older builds.
@@ -345,13 +338,8 @@ pub fn newest(snapshot: &Snapshot) -> Option<&'static Release> {
 fn plan_hint(input: ClusterInput<'_>, plan: Option<&UpgradePlan>) -> Option<PreflightFinding> {
     let facts = &input.snapshot.facts;
     let target = newest(input.snapshot)?;
-    let older: Vec<String> = (facts.builds().iter())
-        .filter(|build| **build < target.build)
-        .map(|build| {
-            let release = build.release().map(|release| format!(" ({})", release.product));
-            format!("{build}{}", release.unwrap_or_default())
-        })
-        .collect();
+    let older = facts.builds().iter().filter(|build| **build < target.build);
+    let older: Vec<String> = older.map(|build| nodes::build_text(*build)).collect();
     let in_short = plan.map_or_else(String::new, |plan| {
         format!("; {} (assumed placement: {})", can_move(plan), plan.placement)
     });

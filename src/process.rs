@@ -2,6 +2,7 @@
 //! file reads. Independent of Kubernetes.
 
 pub mod arg_parsers;
+pub mod complaints;
 pub mod files;
 mod json_lines;
 mod log_queue;

@@ -3,6 +3,7 @@
 //! The chart, `transom generate webhooks` and the tests all use them.
 
 pub mod configurations;
+mod entries;
 mod match_conditions;
 pub mod names;
 
@@ -11,20 +12,20 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
-    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, ServiceReference, ValidatingWebhook,
+    ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
 use self::configurations::Configurations;
-pub use self::match_conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
+use self::entries::{ENTRIES, EntryKind, WebhookPhase};
+pub use self::match_conditions::LONGEST_NODE_LABEL;
 use self::match_conditions::{MatchScope, conditions};
 use crate::engine::namespace_labels::IGNORE_LABEL;
-use crate::model::node::PoolLabel;
+use crate::model::node::NodeLabel;
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::model::string_enum::string_enum;
 use crate::model::workload::configured::ConfiguredKind;
-use crate::model::workload::custom::CUSTOM_WORKLOADS;
 
 /// Namespaces that are always excluded, in addition to Transom's own: a cluster cannot start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
@@ -92,8 +93,8 @@ pub struct RegistrationOptions {
     pub timeout: Duration,
     /// Namespaces to exclude, in addition to [`NEVER`] and Transom's own.
     pub excluded_namespaces: Vec<String>,
-    /// Node pool labels that mean Windows, as in `poolLabels` of node policies, including well-known ones.
-    pub pool_labels: Vec<PoolLabel>,
+    /// Node labels that mean Windows, as in `evidence.nodeLabels` of pod policies, including well-known ones.
+    pub node_labels: Vec<NodeLabel>,
     /// Custom resources that describe pods, as in `podTemplates` of pod policies, in addition to the built-in ones.
     pub pod_templates: Vec<ConfiguredKind>,
     /// The namespaces whose Linux pods are kept off Windows nodes. The API server also sends their pods that
@@ -120,7 +121,7 @@ impl Default for RegistrationOptions {
             validate_failure_policy: FailurePolicy::Ignore,
             timeout: LONGEST_TIMEOUT,
             excluded_namespaces: BY_DEFAULT.map(str::to_owned).into(),
-            pool_labels: PoolLabel::well_known(),
+            node_labels: NodeLabel::well_known(),
             pod_templates: Vec::new(),
             linux_pods: None,
             default_os: None,
@@ -208,21 +209,20 @@ pub fn leaving_out() -> impl Iterator<Item = &'static str> {
 /// The configuration of `/mutate`. All its entries fail open.
 pub fn mutating(options: &RegistrationOptions) -> MutatingWebhookConfiguration {
     let entries = options
-        .entries(WebhookPhase::Mutate)
-        .into_iter()
-        .map(|entry| MutatingWebhook {
-            admission_review_versions: versions(),
-            client_config: options.client(path(WebhookPhase::Mutate, entry.match_scope)),
-            failure_policy: Some(FailurePolicy::Ignore.as_str().to_owned()),
-            match_conditions: Some(options.conditions(entry.match_scope)),
-            match_policy: Some("Equivalent".to_owned()),
-            name: entry.name.to_owned(),
-            namespace_selector: Some(options.namespaces(entry.only_in)),
-            object_selector: None,
+        .webhooks(WebhookPhase::Mutate)
+        .map(|hook| MutatingWebhook {
+            admission_review_versions: hook.admission_review_versions,
+            client_config: hook.client_config,
+            failure_policy: hook.failure_policy,
+            match_conditions: hook.match_conditions,
+            match_policy: hook.match_policy,
+            name: hook.name,
+            namespace_selector: hook.namespace_selector,
+            object_selector: hook.object_selector,
             reinvocation_policy: Some("IfNeeded".to_owned()),
-            rules: Some(entry.rules),
-            side_effects: "None".to_owned(),
-            timeout_seconds: Some(options.seconds()),
+            rules: hook.rules,
+            side_effects: hook.side_effects,
+            timeout_seconds: hook.timeout_seconds,
         });
     MutatingWebhookConfiguration {
         metadata: options.metadata(),
@@ -232,127 +232,63 @@ pub fn mutating(options: &RegistrationOptions) -> MutatingWebhookConfiguration {
 
 /// The configuration of `/validate`. Only `certain` can fail closed.
 pub fn validating(options: &RegistrationOptions) -> ValidatingWebhookConfiguration {
-    let entries = options.entries(WebhookPhase::Validate).into_iter().map(|entry| {
-        let failure_policy = match entry.match_scope {
-            MatchScope::Certain => FailurePolicy::Fail,
-            _ => FailurePolicy::Ignore,
-        };
-        ValidatingWebhook {
-            admission_review_versions: versions(),
-            client_config: options.client(path(WebhookPhase::Validate, entry.match_scope)),
-            failure_policy: Some(failure_policy.as_str().to_owned()),
-            match_conditions: Some(options.conditions(entry.match_scope)),
-            match_policy: Some("Equivalent".to_owned()),
-            name: entry.name.to_owned(),
-            namespace_selector: Some(options.namespaces(entry.only_in)),
-            // Authors choose the labels of objects, so a label must not bypass the webhooks.
-            object_selector: None,
-            rules: Some(entry.rules),
-            side_effects: "None".to_owned(),
-            timeout_seconds: Some(options.seconds()),
-        }
-    });
     ValidatingWebhookConfiguration {
         metadata: options.metadata(),
-        webhooks: Some(entries.collect()),
+        webhooks: Some(options.webhooks(WebhookPhase::Validate).collect()),
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WebhookPhase {
-    Mutate,
-    Validate,
-}
-
-/// The URL path of an entry. Entries that select objects without evidence of Windows have their own path: a
-/// review that is too large to be read is allowed there, and denied elsewhere.
-fn path(phase: WebhookPhase, match_scope: MatchScope) -> &'static str {
-    match (phase, match_scope) {
-        (WebhookPhase::Mutate, MatchScope::Unsaid | MatchScope::LinuxPods | MatchScope::Images) => {
-            "/mutate/no-sign"
-        }
-        (WebhookPhase::Mutate, _) => "/mutate",
-        (WebhookPhase::Validate, MatchScope::Unsaid | MatchScope::LinuxPods | MatchScope::Images) => {
-            "/validate/no-sign"
-        }
-        (WebhookPhase::Validate, _) => "/validate",
-    }
-}
-
-struct WebhookEntry<'o> {
-    name: &'static str,
-    match_scope: MatchScope,
-    rules: Vec<RuleWithOperations>,
-    /// Narrows the entry in addition to the exclusions.
-    only_in: Option<&'o LabelSelector>,
 }
 
 impl RegistrationOptions {
-    /// One entry for all evidence of Windows, if all of it has the same failure policy: the API server
+    /// The entries of a phase. The fields of both kinds of webhook are the same, except one.
+    fn webhooks(&self, phase: WebhookPhase) -> impl Iterator<Item = ValidatingWebhook> {
+        let kinds = ENTRIES.iter().filter(move |kind| kind.phase == phase);
+        kinds.filter_map(|kind| self.webhook(kind))
+    }
+
+    fn webhook(&self, kind: &EntryKind) -> Option<ValidatingWebhook> {
+        let (match_scope, only_in) = self.scope(kind)?;
+        let failure_policy = match match_scope {
+            MatchScope::Certain => FailurePolicy::Fail,
+            _ => FailurePolicy::Ignore,
+        };
+        Some(ValidatingWebhook {
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: self.client(kind.path()),
+            failure_policy: Some(failure_policy.as_str().to_owned()),
+            match_conditions: Some(self.conditions(match_scope)),
+            match_policy: Some("Equivalent".to_owned()),
+            name: kind.name.to_owned(),
+            namespace_selector: Some(self.namespaces(only_in)),
+            // Authors choose the labels of objects, so a label must not bypass the webhooks.
+            object_selector: None,
+            rules: Some(kind.rules(&self.pod_templates)),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(self.seconds()),
+        })
+    }
+
+    /// What an entry matches, and the namespaces to which it is limited in addition to the exclusions; `None` if these options
+    /// do not register it. One entry is for all evidence of Windows, if all of it has the same failure policy: the API server
     /// converts an object for CEL once per entry.
-    fn entries(&self, phase: WebhookPhase) -> Vec<WebhookEntry<'_>> {
-        let [sign, default_os, linux_pods, images] = match phase {
-            WebhookPhase::Mutate => [
-                names::MUTATE,
-                names::DEFAULT_OS_MUTATE,
-                names::LINUX_PODS_MUTATE,
-                names::IMAGES_MUTATE,
-            ],
-            WebhookPhase::Validate => [
-                names::VALIDATE,
-                names::DEFAULT_OS_VALIDATE,
-                names::LINUX_PODS_VALIDATE,
-                names::IMAGES_VALIDATE,
-            ],
+    fn scope(&self, kind: &EntryKind) -> Option<(MatchScope, Option<&LabelSelector>)> {
+        let fails_closed =
+            kind.phase == WebhookPhase::Validate && self.validate_failure_policy == FailurePolicy::Fail;
+        let only_in = match kind.scope {
+            MatchScope::Sign if fails_closed => return Some((MatchScope::Rest, None)),
+            MatchScope::Certain if !fails_closed => return None,
+            MatchScope::Images if self.image_registries.is_empty() => return None,
+            MatchScope::Unsaid => Some(self.default_os.as_ref()?),
+            MatchScope::UnsaidTemplates => Some(self.namespace_selector.as_ref()?),
+            MatchScope::LinuxPods => Some(self.linux_pods.as_ref()?),
+            _ => None,
         };
-        let entry = |name, match_scope, only_in| WebhookEntry {
-            name,
-            match_scope,
-            rules: match match_scope {
-                MatchScope::LinuxPods => linux_pods_rules(phase),
-                MatchScope::CustomResources => custom_resource_rules(&self.pod_templates),
-                _ if name == names::NAMESPACE_SELECTOR_VALIDATE => template_rules(),
-                _ => rules(phase),
-            },
-            only_in,
-        };
-        let mut entries = match (phase, self.validate_failure_policy) {
-            (WebhookPhase::Validate, FailurePolicy::Fail) => vec![
-                entry(names::CERTAIN_VALIDATE, MatchScope::Certain, None),
-                entry(sign, MatchScope::Rest, None),
-            ],
-            _ => vec![entry(sign, MatchScope::Sign, None)],
-        };
-        // The API server does not validate the pods of custom resources, so there is nothing that `/mutate` must report
-        // first.
-        if phase == WebhookPhase::Validate {
-            let name = names::CUSTOM_RESOURCES_VALIDATE;
-            entries.push(entry(name, MatchScope::CustomResources, None));
-        }
-        if let Some(selector) = &self.default_os {
-            entries.push(entry(default_os, MatchScope::Unsaid, Some(selector)));
-        }
-        // The pods carry the selector when webhooks are called, so that they have a sign; and the API server refuses nothing
-        // of a template that `/mutate` must report first.
-        if let (WebhookPhase::Validate, Some(selector)) = (phase, &self.namespace_selector) {
-            let name = names::NAMESPACE_SELECTOR_VALIDATE;
-            entries.push(entry(name, MatchScope::Unsaid, Some(selector)));
-        }
-        if let Some(selector) = &self.linux_pods {
-            entries.push(entry(linux_pods, MatchScope::LinuxPods, Some(selector)));
-        }
-        // For every namespace: the other two rely on that. It also matches workloads, so that a look-up begins before their
-        // first pod.
-        if !self.image_registries.is_empty() {
-            entries.push(entry(images, MatchScope::Images, None));
-        }
-        entries
+        Some((kind.scope, only_in))
     }
 
     fn conditions(&self, match_scope: MatchScope) -> Vec<MatchCondition> {
         conditions(
             match_scope,
-            &self.pool_labels,
+            &self.node_labels,
             &self.pod_templates,
             &self.image_registries,
         )
@@ -416,82 +352,6 @@ impl RegistrationOptions {
     }
 }
 
-/// What the entries match: pods, objects with a pod template, and two subresources. Never nodes, leases,
-/// bindings, status, scale or deletions.
-fn rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
-    let pods = match phase {
-        // Nothing that placement sets can be changed on an existing pod.
-        WebhookPhase::Mutate => [
-            rule("", &["pods"], &["CREATE"]),
-            rule("", &["pods/ephemeralcontainers"], &["UPDATE"]),
-        ],
-        WebhookPhase::Validate => [
-            rule("", &["pods"], WRITTEN),
-            rule("", &["pods/ephemeralcontainers", "pods/resize"], &["UPDATE"]),
-        ],
-    };
-    pods.into_iter().chain(template_rules()).collect()
-}
-
-const WRITTEN: &[&str] = &["CREATE", "UPDATE"];
-
-/// The objects of Kubernetes with a pod template.
-fn template_rules() -> Vec<RuleWithOperations> {
-    vec![
-        rule("", &["replicationcontrollers", "podtemplates"], WRITTEN),
-        rule(
-            "apps",
-            &["deployments", "replicasets", "statefulsets", "daemonsets"],
-            WRITTEN,
-        ),
-        rule("batch", &["jobs", "cronjobs"], WRITTEN),
-    ]
-}
-
-/// What `linux-pods` matches: pods, which placement keeps off Windows nodes, and DaemonSets, whose pods only
-/// the template can keep off.
-fn linux_pods_rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
-    let pods = rule("", &["pods"], &["CREATE"]);
-    match phase {
-        WebhookPhase::Mutate => vec![pods],
-        WebhookPhase::Validate => vec![pods, rule("apps", &["daemonsets"], &["CREATE", "UPDATE"])],
-    }
-}
-
-/// What `custom-resources` matches: the built-in custom resources, whether the cluster has them or not, and the configured
-/// ones. A rule for a resource that the cluster does not have matches nothing.
-fn custom_resource_rules(configured: &[ConfiguredKind]) -> Vec<RuleWithOperations> {
-    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for custom in &CUSTOM_WORKLOADS {
-        match groups.iter_mut().find(|(group, _)| *group == custom.group) {
-            None => groups.push((custom.group, vec![custom.resource])),
-            Some((_, resources)) => resources.push(custom.resource),
-        }
-    }
-    let configured = configured
-        .iter()
-        .map(|kind| (kind.group(), vec![kind.resource()]));
-    let rules = groups
-        .into_iter()
-        .chain(configured)
-        .map(|(group, resources)| RuleWithOperations {
-            // All versions of these have the same layout, and which of them a cluster serves is unknown here.
-            api_versions: Some(vec!["*".to_owned()]),
-            ..rule(group, &resources, &["CREATE", "UPDATE"])
-        });
-    rules.collect()
-}
-
-fn rule(group: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {
-    RuleWithOperations {
-        api_groups: Some(vec![group.to_owned()]),
-        api_versions: Some(vec!["v1".to_owned()]),
-        operations: Some(strings(operations)),
-        resources: Some(strings(resources)),
-        scope: Some("Namespaced".to_owned()),
-    }
-}
-
 fn requirement(key: &str, operator: &str, values: &[&str]) -> LabelSelectorRequirement {
     LabelSelectorRequirement {
         key: key.to_owned(),
@@ -502,10 +362,6 @@ fn requirement(key: &str, operator: &str, values: &[&str]) -> LabelSelectorRequi
 
 fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(ToString::to_string).collect()
-}
-
-fn versions() -> Vec<String> {
-    vec!["v1".to_owned()]
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub struct RegistryConfig {
 pub enum Detail {
     /// The platforms that an image exists for.
     Platforms,
-    /// Also the size and the configuration of its Windows variants, of the newest eight at most.
+    /// Also the size, the layers and the configuration of its Windows variants, of the newest eight at most.
     Configurations,
 }
 
@@ -100,7 +100,7 @@ pub struct LookupError {
     pub scope: LookupScope,
     /// The reason, for users: one line of bounded length, without secrets.
     pub message: String,
-    /// The time after which the registry wants to be asked again.
+    /// The time after which the registry accepts another request.
     pub retry_after: Option<Duration>,
     /// Whether the registry refused the credentials, or a request without any: what an earlier look-up saw is not for
     /// them any more.
@@ -129,7 +129,7 @@ impl LookupError {
         LookupError::new(LookupScope::Registry, message)
     }
 
-    /// The error with one more reason.
+    /// The error with another reason.
     fn with(self, reason: &str) -> Self {
         let message = format!("{}; {reason}", self.message);
         LookupError {

@@ -9,6 +9,7 @@ pub mod pods;
 pub mod report;
 mod report_builder;
 mod result;
+mod stored_evaluations;
 
 pub use self::context::{EvalContext, PolicyOverrides};
 pub use self::dedup::{DedupKey, dedup_key, dedup_key_of_owned};
@@ -17,6 +18,6 @@ pub use self::evaluate::{
 };
 pub use self::nodes::nodes;
 pub use self::owner_templates::OwnerTemplates;
-pub(crate) use self::report_builder::{KnownDuplicates, MOST_OWNERS};
-pub use self::report_builder::{ReportHeader, Scan};
+pub use self::report_builder::{MOST_OWNERS, ReportHeader, Scan};
 pub use self::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult, Uid};
+pub use self::stored_evaluations::{StoredEvaluations, UnreadableObjects};

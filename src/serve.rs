@@ -61,19 +61,19 @@ pub fn run(settings: ServeSettings) -> anyhow::Result<()> {
         .context("cannot start the threads of the server")?;
     // A separate runtime for watches, snapshots and controllers, so that their computations do not delay
     // reviews.
-    let behind = tokio::runtime::Builder::new_multi_thread()
+    let background = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
-        .thread_name("behind")
+        .thread_name("background")
         .enable_all()
         .build()
-        .context("cannot start the thread behind the server")?;
-    let ended = runtime.block_on(serve(settings, behind.handle().clone()));
+        .context("cannot start the background threads")?;
+    let ended = runtime.block_on(serve(settings, background.handle().clone()));
     runtime.shutdown_timeout(LAST_THREADS);
-    behind.shutdown_timeout(LAST_THREADS);
+    background.shutdown_timeout(LAST_THREADS);
     ended
 }
 
-async fn serve(settings: ServeSettings, behind: Handle) -> anyhow::Result<()> {
+async fn serve(settings: ServeSettings, background: Handle) -> anyhow::Result<()> {
     let ServeSettings {
         source,
         tracing,
@@ -89,9 +89,9 @@ async fn serve(settings: ServeSettings, behind: Handle) -> anyhow::Result<()> {
         exporter = Some(started);
     }
     let ended = match source {
-        PolicySource::Files(files) => standalone::run(files, images, webhook, behind, shutdown).await,
+        PolicySource::Files(files) => standalone::run(files, images, webhook, background, shutdown).await,
         PolicySource::Cluster(args, base) => {
-            in_cluster::run(*args, base, images, webhook, behind, shutdown).await
+            in_cluster::run(*args, base, images, webhook, background, shutdown).await
         }
     };
     if let Some(exporter) = exporter {

@@ -48,15 +48,24 @@ pub use self::server::{Listening, Server, WebhookConfig};
 /// Evaluates reviews: bytes in, bytes out; synchronous, CPU-bound, microseconds.
 pub trait ReviewHandler: Send + Sync + 'static {
     /// Evaluates one AdmissionReview as the API server sent it, against the current state.
-    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse;
-
-    /// Evaluates the review if everything that it needs is known; checks that before it evaluates anything.
     ///
     /// # Errors
-    /// What to wait for, briefly; the caller then calls [`review`](Self::review).
-    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, PendingData> {
-        Ok(self.review(phase, sent))
-    }
+    /// What to wait for, briefly, before the review is evaluated; only with [`OnPending::Return`].
+    fn review(
+        &self,
+        phase: Phase,
+        sent: ReviewBody<'_>,
+        on_pending: OnPending,
+    ) -> Result<ReviewResponse, PendingData>;
+}
+
+/// What to do if a review needs data that is expected soon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnPending {
+    /// Return what is pending, before anything is evaluated.
+    Return,
+    /// Evaluate the review without it.
+    Evaluate,
 }
 
 /// A request body, or the part of it that was read.
@@ -76,10 +85,13 @@ pub enum ReviewBody<'b> {
 /// Data that a review needs and that is expected soon: a new namespace from its watch, or an image from its registry.
 pub struct PendingData {
     /// Resolves when the data is there, or will not come.
-    pub arrival: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub arrival: DataArrival,
     /// How long to wait; never longer than [`LONGEST_WAIT`].
     pub at_most: Duration,
 }
+
+/// The arrival of pending data.
+pub type DataArrival = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How long a review waits for pending data at most: well within the timeout of the API server.
 pub const LONGEST_WAIT: Duration = Duration::from_millis(500);

@@ -4,6 +4,7 @@ use jiff::civil::date;
 use transom::check::{CheckInput, Manifests};
 use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
+use transom::model::object::ReviewStage;
 use transom::model::policy::Policy;
 
 /// Facts of a mixed cluster, on a fixed date.
@@ -14,7 +15,8 @@ pub fn facts() -> Facts {
         bytes,
     }]);
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 11, 20));
-    manifests.learn(&mut facts, &PolicySet::new(Vec::new(), Policy::standalone()));
+    let objects = manifests.objects(ReviewStage::Written);
+    objects.learn(&mut facts, &PolicySet::new(Vec::new(), Policy::standalone()));
     assert_eq!(
         (
             facts.hosts().len(),

@@ -2,41 +2,35 @@
 
 use std::cell::OnceCell;
 
-use jiff::civil::Date;
-
 use super::annotations;
 use super::audit_record::Phase;
 use super::message::{self, AddedFields, DenialMessage};
-use super::request::Request;
 use super::response::{Denial, ReviewDecision};
+use super::review_input::ReviewInput;
 use crate::engine::{Decision, Evaluation};
 use crate::model::edit::Edit;
 use crate::model::json::exists;
-use crate::model::managed_fields::{ManagedFields, injector};
+use crate::model::managed_fields::injector;
 use crate::model::object::Object;
 use crate::model::os;
 use crate::model::path::Path;
-use crate::model::policy::{Action, Policy};
+use crate::model::policy::Action;
 use crate::model::requester::Origin;
 use crate::model::root_owner::root_owner;
 use crate::model::severity::Class;
 use crate::rules::Finding;
 
 /// One object in one phase with its evaluation: the input of the decision.
-pub struct ReviewContext<'j> {
-    pub phase: Phase,
-    pub request: &'j Request<'j>,
-    pub subject: &'j Object<'j>,
-    pub evaluation: &'j Evaluation,
-    pub policy: &'j Policy,
-    pub owners: &'j ManagedFields<'j>,
-    pub today: Date,
+pub(super) struct EvaluatedReview<'j> {
+    pub(super) review: ReviewInput<'j>,
+    pub(super) subject: &'j Object<'j>,
+    pub(super) evaluation: &'j Evaluation,
 }
 
-impl<'j> ReviewContext<'j> {
+impl<'j> EvaluatedReview<'j> {
     /// The decision.
     pub fn decide(&self) -> ReviewDecision<'j> {
-        let mut decide = match self.phase {
+        let mut decide = match self.review.phase {
             Phase::Mutate => self.mutate(),
             Phase::Validate => self.validate(),
         };
@@ -44,7 +38,7 @@ impl<'j> ReviewContext<'j> {
             let decision = decide.decision().as_str().to_owned();
             decide.annotations.insert(0, ("decision", decision));
             let Object { kind, meta, .. } = self.subject;
-            let owner = root_owner(*kind, meta, self.today).unwrap_or_default();
+            let owner = root_owner(*kind, meta, self.review.facts.today).unwrap_or_default();
             annotations::add(&mut decide.annotations, "owner", &owner);
             if self.owner_is_not_trusted() {
                 decide.annotations.push(("owner-trusted", "false".to_owned()));
@@ -57,7 +51,7 @@ impl<'j> ReviewContext<'j> {
     /// Whether more would have been admitted if the requester were known as the controller of the object's owner.
     fn owner_is_not_trusted(&self) -> bool {
         let is_refused = |finding: &Finding| finding.enforced_action > Action::Audit;
-        self.subject.origin == Origin::Unproven && self.evaluation.of_the_owner().any(is_refused)
+        self.subject.context.origin == Origin::Unproven && self.evaluation.of_the_owner().any(is_refused)
     }
 
     /// Denies only what the API server would reject next; its message would contain none of the other findings.
@@ -66,17 +60,17 @@ impl<'j> ReviewContext<'j> {
         if self.is_refused_next(|finding| finding.action) {
             return ReviewDecision {
                 denial: Some(self.denial()),
-                annotations: annotations::of_findings(evaluation, self.policy, true),
+                annotations: annotations::of_findings(evaluation, self.review.policy, true),
                 ..ReviewDecision::default()
             };
         }
-        let mut annotations = annotations::of_edits(evaluation, self.policy);
+        let mut annotations = annotations::of_edits(evaluation, self.review.policy);
         // The API server rejects it before `/validate` could report that Transom would have denied it.
         if self.evaluation.would_deny().next().is_some()
             && self.is_refused_next(|finding| finding.enforced_action)
         {
             if annotations.is_empty() {
-                annotations = annotations::of_findings(evaluation, self.policy, false);
+                annotations = annotations::of_findings(evaluation, self.review.policy, false);
             } else {
                 annotations.push(("would-deny", annotations::would_deny(evaluation)));
             }
@@ -107,7 +101,7 @@ impl<'j> ReviewContext<'j> {
             annotations: if silent {
                 Vec::new()
             } else {
-                annotations::of_findings(self.evaluation, self.policy, denied)
+                annotations::of_findings(self.evaluation, self.review.policy, denied)
             },
         }
     }
@@ -133,7 +127,7 @@ impl<'j> ReviewContext<'j> {
         denials.any(|finding| {
             let refused =
                 finding.class == Class::ApiAlways || (finding.class == Class::Api && is_for_windows);
-            refused && self.owners.owns(&finding.path)
+            refused && self.subject.is_of_author(&finding.path)
         })
     }
 
@@ -142,7 +136,7 @@ impl<'j> ReviewContext<'j> {
             subject: self.subject,
             evaluation: self.evaluation,
             added: self.added(),
-            is_update: &*self.request.operation == "UPDATE",
+            is_update: self.review.request.is_update(),
             distrusts_owner: self.owner_is_not_trusted(),
         })
     }
@@ -156,13 +150,13 @@ impl<'j> ReviewContext<'j> {
         // Best practices report missing fields, which no webhook added.
         let may_be_added =
             |finding: &Finding| finding.action >= Action::Warn && finding.class != Class::BestPractice;
-        if self.request.body.len() > LARGEST || !self.evaluation.open().any(may_be_added) {
+        if self.review.request.body.len() > LARGEST || !self.evaluation.open().any(may_be_added) {
             return AddedFields::default();
         }
         let object = OnceCell::new();
-        let is_there = |path: &Path| exists(object.get_or_init(|| self.request.object_text()), path);
+        let is_there = |path: &Path| exists(object.get_or_init(|| self.review.request.object_text()), path);
         let is_added = |finding: &Finding| {
-            may_be_added(finding) && !self.owners.owns(&finding.path) && is_there(&finding.path)
+            may_be_added(finding) && !self.subject.is_of_author(&finding.path) && is_there(&finding.path)
         };
         let findings: Vec<usize> = (self.evaluation.findings.iter().enumerate().take(MOST))
             .filter(|(_, finding)| is_added(finding))

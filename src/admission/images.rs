@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::audit_record::Phase;
-use super::request::{Request, RequestObject, changes_nothing};
-use super::review::{AdmissionContext, does_nothing, parse, policy_for};
+use super::request::{Request, RequestObject};
+use super::review::{applicable, does_nothing, is_unchanged, read_object};
+use super::review_input::AdmissionContext;
 use crate::model::object::Object;
 use crate::model::pod_images::PodImages;
 use crate::model::policy::ImageEvidence;
@@ -23,38 +23,27 @@ pub struct ReviewImages {
 /// The images whose facts the review of a request can use. `None` if its policy does not use registries, or the object
 /// is not evaluated. The object that is parsed for this replaces its text in the request, so that the review does not parse
 /// it again.
-pub fn images_of(
-    phase: Phase,
-    request: &mut Request<'_>,
-    context: &AdmissionContext<'_>,
-) -> Option<ReviewImages> {
-    if !request.is_reviewed() {
-        return None;
-    }
-    let policy = policy_for(request, context);
+pub fn images_of(request: &mut Request<'_>, context: &AdmissionContext<'_>) -> Option<ReviewImages> {
+    let (kind, policy) = applicable(request, context)?;
     if policy.image_evidence != ImageEvidence::Registry || does_nothing(&policy) {
         return None;
     }
-    let kind = (request.known_kind()).or_else(|| request.configured_kind(&policy.pod_templates))?;
-    let object = match request.object.take()? {
-        RequestObject::Raw(object)
-            if &*request.operation == "UPDATE" && changes_nothing(object, request.old_object) =>
-        {
-            request.object = Some(RequestObject::Raw(object));
-            return None;
-        }
-        RequestObject::Raw(object) => {
-            let Ok(parsed) = parse(phase, kind, request, RequestObject::Raw(object)) else {
-                // The review reports why.
-                request.object = Some(RequestObject::Raw(object));
-                return None;
-            };
-            parsed
-        }
-        RequestObject::Read(object) => object,
+    let unread = request.object.take()?;
+    if is_unchanged(request, &unread) {
+        request.object = Some(unread);
+        return None;
+    }
+    let text = match &unread {
+        RequestObject::Raw(text) => Some(*text),
+        RequestObject::Read(_) => None,
     };
-    let old = request.old_object.filter(|_| &*request.operation == "UPDATE");
-    let old = old.and_then(|old| parse(phase, kind, request, RequestObject::Raw(old)).ok());
+    let Ok(object) = read_object(kind, unread) else {
+        // The review reports why.
+        request.object = text.map(RequestObject::Raw);
+        return None;
+    };
+    let old = request.old_object.filter(|_| request.is_update());
+    let old = old.and_then(|old| read_object(kind, RequestObject::Raw(old)).ok());
     let images = |object: &Object<'_>| Some(PodImages::of(object.pod()?, &request.namespace));
     let (pod, previous) = (images(&object), old.and_then(|old| images(&old)));
     request.object = Some(RequestObject::Read(object));
@@ -93,7 +82,7 @@ mod tests {
         }});
         let body = review.to_string();
         let mut request = decode(body.as_bytes()).unwrap();
-        let images = images_of(Phase::Mutate, &mut request, &context);
+        let images = images_of(&mut request, &context);
         (matches!(request.object, Some(RequestObject::Read(_))), images)
     }
 

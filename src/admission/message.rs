@@ -307,7 +307,7 @@ impl DenialMessage<'_> {
         {
             write!(
                 out,
-                "\nwith spec.os.name: windows, Pod Security does not require these fields"
+                "\nIf Pod Security requires seccompProfile or capabilities here, set spec.os.name: windows"
             )?;
         }
         if self.is_update && kind.has_immutable_template() {

@@ -9,7 +9,7 @@ use super::{Phase, Request};
 use crate::model::edit::Edit;
 use crate::model::json_types::Str;
 use crate::model::path::Path;
-use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, rejection_message};
+use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, mark, rejection_message};
 
 #[derive(Deserialize)]
 struct ProbeObject<'a> {
@@ -23,8 +23,9 @@ struct ProbeMetadata<'a> {
     annotations: HashMap<Str<'a>, Str<'a>>,
 }
 
-/// The answer if the request is a probe: the dry-run creation of a pod with the probe annotation.
-pub fn answer(phase: Phase, request: &Request<'_>) -> Option<Vec<u8>> {
+/// The answer if the request is a probe: the dry-run creation of a pod with the probe annotation. `installation`: this one,
+/// as `NAMESPACE/NAME`.
+pub fn answer(phase: Phase, request: &Request<'_>, installation: &str) -> Option<Vec<u8>> {
     if !request.dry_run.0 || &*request.operation != "CREATE" {
         return None;
     }
@@ -42,22 +43,20 @@ pub fn answer(phase: Phase, request: &Request<'_>) -> Option<Vec<u8>> {
             .find_map(|(known, value)| (&**known == key).then_some(&**value))
     };
     let word = annotation(PROBE_ANNOTATION)?;
-    let mark = [Edit::Set(
+    let before = annotation(PROBED_ANNOTATION);
+    let marked = [Edit::Set(
         Path::of(&["metadata", "annotations"]).key(PROBED_ANNOTATION),
-        word.into(),
+        mark(word, before, installation).into(),
     )];
     let ruling = match phase {
         Phase::Mutate => ReviewDecision {
-            patch: &mark,
+            patch: &marked,
             ..ReviewDecision::default()
         },
-        Phase::Validate => {
-            let mutated = annotation(PROBED_ANNOTATION) == Some(word);
-            ReviewDecision {
-                denial: Some(Denial::Probe(rejection_message(word, mutated))),
-                ..ReviewDecision::default()
-            }
-        }
+        Phase::Validate => ReviewDecision {
+            denial: Some(Denial::Probe(rejection_message(word, before))),
+            ..ReviewDecision::default()
+        },
     };
     Some(encode(&request.uid, &ruling))
 }
@@ -82,7 +81,7 @@ mod tests {
             .to_string()
         };
         let answered = |phase: Phase, review: &str| -> Option<Value> {
-            let answer = answer(phase, &decode(review.as_bytes()).unwrap())?;
+            let answer = answer(phase, &decode(review.as_bytes()).unwrap(), "s/a")?;
             Some(serde_json::from_slice::<Value>(&answer).unwrap()["response"].clone())
         };
         let probe = json!({PROBE_ANNOTATION: "w"});
@@ -92,11 +91,14 @@ mod tests {
         let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
         let mut object = json!({"metadata": {"annotations": probe}});
         json_patch::patch(&mut object, &patch).unwrap();
-        for (annotations, mutated) in [(&object["metadata"]["annotations"], true), (&probe, false)] {
+        for (annotations, mutated_by) in [
+            (&object["metadata"]["annotations"], vec!["s/a"]),
+            (&probe, vec![]),
+        ] {
             let refused = answered(Phase::Validate, &review(true, annotations)).unwrap();
             assert_eq!(refused["allowed"], false);
             let message = refused["status"]["message"].as_str().unwrap();
-            assert_eq!(parse_rejection(message, "w"), Some(mutated));
+            assert_eq!(parse_rejection(message, "w"), Some(mutated_by));
         }
         for (dry_run, annotations) in [
             (false, &probe),

@@ -1,11 +1,9 @@
-//! Decoding: the relevant parts of an AdmissionRequest, borrowed; a created object is parsed in the same pass.
-
-mod head;
+//! Decoding: the relevant parts of an AdmissionRequest, borrowed; a created object is parsed in the same pass. Of a review
+//! that is too large, the same decoder reads what its first bytes contain.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -19,7 +17,14 @@ use crate::model::text::cut;
 use crate::model::workload::Kind;
 use crate::model::workload::configured::ConfiguredKind;
 
-pub use self::head::{BeingDeleted, ReviewHead, read_head};
+/// The size of a review that is too large.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Oversize {
+    /// Its size in bytes; `None` if the client did not declare it.
+    pub bytes: Option<usize>,
+    /// The size limit of reviews, in bytes.
+    pub bound: usize,
+}
 
 /// `admission.k8s.io/v1.AdmissionRequest`.
 #[derive(Debug, Default)]
@@ -34,8 +39,10 @@ pub struct Request<'a> {
     pub(super) object: Option<RequestObject<'a>>,
     pub(super) old_object: Option<&'a RawValue>,
     pub(super) dry_run: Flag,
-    /// The whole AdmissionReview.
+    /// The whole AdmissionReview, or its head if it is too large.
     pub(super) body: &'a str,
+    /// Set if the review is too large to be read; then it has no objects.
+    pub(super) oversize: Option<Oversize>,
 }
 
 /// The object of a request.
@@ -69,6 +76,16 @@ impl<'a> Request<'a> {
     pub(super) fn is_reviewed(&self) -> bool {
         matches!(&*self.operation, "CREATE" | "UPDATE")
             && matches!(&*self.sub_resource, "" | "ephemeralcontainers" | "resize")
+    }
+
+    /// Whether the request changes an existing object.
+    pub(super) fn is_update(&self) -> bool {
+        &*self.operation == "UPDATE"
+    }
+
+    /// Whether the request can only add debug containers.
+    pub(super) fn adds_debugger(&self) -> bool {
+        &*self.sub_resource == "ephemeralcontainers"
     }
 
     /// The kind of the object, if it is one of those that a policy adds.
@@ -115,18 +132,36 @@ pub(super) struct UserInfo<'a> {
 #[error("cannot read the AdmissionReview: {0}")]
 pub struct MalformedReview(Cow<'static, str>);
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Review<'a, const IN_PLACE: bool> {
-    #[serde(default)]
+/// A review while it is decoded, member by member: after an error, the members before it are known.
+#[derive(Debug, Default)]
+struct PartialReview<'a> {
     api_version: Str<'a>,
-    #[serde(default)]
     kind: Str<'a>,
-    request: Option<RequestMembers<'a, IN_PLACE>>,
+    request: Option<Request<'a>>,
 }
 
-/// A request while it is parsed; `IN_PLACE` parses its object in the same pass.
-struct RequestMembers<'a, const IN_PLACE: bool>(Request<'a>);
+/// Decodes an AdmissionReview into `review`.
+struct ReviewSeed<'r, 'a> {
+    review: &'r mut PartialReview<'a>,
+    /// Whether a created object is parsed in the same pass.
+    in_place: bool,
+}
+
+/// Decodes an AdmissionRequest, or `null`.
+struct RequestSeed<'r, 'a> {
+    request: &'r mut Option<Request<'a>>,
+    in_place: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum ReviewMember {
+    ApiVersion,
+    Kind,
+    Request,
+    #[serde(other)]
+    Other,
+}
 
 #[derive(Deserialize, Clone, Copy)]
 #[serde(field_identifier, rename_all = "camelCase")]
@@ -145,56 +180,111 @@ enum RequestMember {
     Other,
 }
 
-impl<'de: 'a, 'a, const IN_PLACE: bool> Deserialize<'de> for RequestMembers<'a, IN_PLACE> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfRequest<'a, const IN_PLACE: bool>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a, const IN_PLACE: bool> Visitor<'de> for OfRequest<'a, IN_PLACE> {
-            type Value = RequestMembers<'a, IN_PLACE>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("struct Request")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-                let (mut request, mut seen) = (Request::default(), 0_u32);
-                while let Some(member) = members.next_key::<RequestMember>()? {
-                    if !matches!(member, RequestMember::Other) && seen & 1 << member as u32 != 0 {
-                        return Err(Error::custom("the request has a duplicate field"));
-                    }
-                    seen |= 1 << member as u32;
-                    match member {
-                        RequestMember::Uid => request.uid = members.next_value()?,
-                        RequestMember::Kind => request.kind = members.next_value()?,
-                        RequestMember::SubResource => request.sub_resource = members.next_value()?,
-                        RequestMember::Name => request.name = members.next_value()?,
-                        RequestMember::Namespace => request.namespace = members.next_value()?,
-                        RequestMember::Operation => request.operation = members.next_value()?,
-                        RequestMember::UserInfo => request.user_info = members.next_value()?,
-                        RequestMember::Object => {
-                            request.object = match request.next_object().filter(|_| IN_PLACE) {
-                                Some(kind) => members.next_value_seed(Nullable(ObjectSeed {
-                                    kind,
-                                    stage: ReviewStage::Written,
-                                }))?,
-                                None => members.next_value::<Option<_>>()?.map(RequestObject::Raw),
-                            };
-                        }
-                        RequestMember::OldObject => request.old_object = members.next_value()?,
-                        RequestMember::DryRun => request.dry_run = members.next_value()?,
-                        RequestMember::Other => {
-                            members.next_value::<IgnoredAny>()?;
-                        }
-                    }
-                }
-                Ok(RequestMembers(request))
-            }
-        }
-        deserializer.deserialize_map(OfRequest(PhantomData))
+impl<'de> DeserializeSeed<'de> for ReviewSeed<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
     }
 }
 
-/// An object that is parsed in place, or `null`.
-struct Nullable(ObjectSeed);
+impl<'de> Visitor<'de> for ReviewSeed<'_, 'de> {
+    type Value = ();
 
-impl<'de> DeserializeSeed<'de> for Nullable {
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an AdmissionReview")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let ReviewSeed { review, in_place } = self;
+        while let Some(member) = members.next_key()? {
+            match member {
+                ReviewMember::ApiVersion => review.api_version = members.next_value()?,
+                ReviewMember::Kind => review.kind = members.next_value()?,
+                ReviewMember::Request if review.request.is_some() => return Err(duplicate()),
+                ReviewMember::Request => members.next_value_seed(RequestSeed {
+                    request: &mut review.request,
+                    in_place,
+                })?,
+                ReviewMember::Other => _ = members.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for RequestSeed<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for RequestSeed<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an AdmissionRequest")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let request = self.request.insert(Request::default());
+        let mut seen = 0_u32;
+        while let Some(member) = members.next_key::<RequestMember>()? {
+            let bit = 1 << member as u32;
+            if !matches!(member, RequestMember::Other) && seen & bit != 0 {
+                return Err(duplicate());
+            }
+            seen |= bit;
+            request.read_member(member, &mut members, self.in_place)?;
+        }
+        Ok(())
+    }
+}
+
+fn duplicate<E: Error>() -> E {
+    E::custom("the request has a duplicate field")
+}
+
+impl<'a> Request<'a> {
+    /// Decodes the value of a member.
+    fn read_member<A: MapAccess<'a>>(
+        &mut self,
+        member: RequestMember,
+        members: &mut A,
+        in_place: bool,
+    ) -> Result<(), A::Error> {
+        match member {
+            RequestMember::Uid => self.uid = members.next_value()?,
+            RequestMember::Kind => self.kind = members.next_value()?,
+            RequestMember::SubResource => self.sub_resource = members.next_value()?,
+            RequestMember::Name => self.name = members.next_value()?,
+            RequestMember::Namespace => self.namespace = members.next_value()?,
+            RequestMember::Operation => self.operation = members.next_value()?,
+            RequestMember::UserInfo => self.user_info = members.next_value()?,
+            RequestMember::Object => {
+                self.object = match self.next_object().filter(|_| in_place) {
+                    Some(kind) => members.next_value_seed(ObjectOrNull(kind))?,
+                    None => members.next_value::<Option<_>>()?.map(RequestObject::Raw),
+                };
+            }
+            RequestMember::OldObject => self.old_object = members.next_value()?,
+            RequestMember::DryRun => self.dry_run = members.next_value()?,
+            RequestMember::Other => _ = members.next_value::<IgnoredAny>()?,
+        }
+        Ok(())
+    }
+}
+
+/// An object of this kind that is parsed in place, or `null`.
+struct ObjectOrNull(Kind);
+
+impl<'de> DeserializeSeed<'de> for ObjectOrNull {
     type Value = Option<RequestObject<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -202,7 +292,7 @@ impl<'de> DeserializeSeed<'de> for Nullable {
     }
 }
 
-impl<'de> Visitor<'de> for Nullable {
+impl<'de> Visitor<'de> for ObjectOrNull {
     type Value = Option<RequestObject<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -218,8 +308,13 @@ impl<'de> Visitor<'de> for Nullable {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        let subject = self.0.deserialize(deserializer)?;
-        Ok(Some(RequestObject::Read(Box::new(subject))))
+        let seed = ObjectSeed {
+            kind: self.0,
+            stage: ReviewStage::Written,
+        };
+        Ok(Some(RequestObject::Read(Box::new(
+            seed.deserialize(deserializer)?,
+        ))))
     }
 }
 
@@ -235,35 +330,61 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     let body = std::str::from_utf8(body).map_err(|error| {
         MalformedReview(format!("it is not UTF-8 from byte {}", error.valid_up_to()).into())
     })?;
-    if let Ok(review) = strict_json::from_str::<Review<'_, true>>(body) {
-        return request_of(review, body);
+    let mut review = PartialReview::default();
+    if read_review(body, &mut review, true).is_ok() {
+        return review.into_request(body);
     }
     // Either this is not a review, or its object cannot be parsed: then the answer still has its uid.
-    let review: Review<'_, false> = strict_json::from_str(body).map_err(|error| {
+    review = PartialReview::default();
+    read_review(body, &mut review, false).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         MalformedReview(format!("{} at line {line} column {column}", strict_json::reason(&error)).into())
     })?;
-    request_of(review, body)
+    review.into_request(body)
 }
 
-fn request_of<'a, const IN_PLACE: bool>(
-    review: Review<'a, IN_PLACE>,
+/// Reads as much of the request of an AdmissionReview as its first bytes contain: the API server encodes the objects after
+/// everything else.
+///
+/// # Errors
+/// The bytes are not those of an AdmissionReview whose request has a uid.
+pub fn decode_head(bytes: &[u8], oversize: Oversize) -> Result<Request<'_>, MalformedReview> {
+    let head = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    let mut review = PartialReview::default();
+    // It fails where the bytes end.
+    let _ = read_review(head, &mut review, false);
+    let request = review.into_request(head)?;
+    Ok(Request {
+        oversize: Some(oversize),
+        object: None,
+        old_object: None,
+        ..request
+    })
+}
+
+fn read_review<'a>(
     body: &'a str,
-) -> Result<Request<'a>, MalformedReview> {
-    if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
-        let what = format!("{} {}", review.api_version, review.kind);
-        let what = cut(what.trim(), 80);
-        return Err(MalformedReview(
-            format!("expected admission.k8s.io/v1 AdmissionReview, got \"{what}\"").into(),
-        ));
+    review: &mut PartialReview<'a>,
+    in_place: bool,
+) -> Result<(), serde_json::Error> {
+    strict_json::read(body, ReviewSeed { review, in_place })
+}
+
+impl<'a> PartialReview<'a> {
+    fn into_request(self, body: &'a str) -> Result<Request<'a>, MalformedReview> {
+        if &*self.kind != "AdmissionReview" || &*self.api_version != "admission.k8s.io/v1" {
+            let what = format!("{} {}", self.api_version, self.kind);
+            let what = cut(what.trim(), 80);
+            return Err(MalformedReview(
+                format!("expected admission.k8s.io/v1 AdmissionReview, got \"{what}\"").into(),
+            ));
+        }
+        let request = self.request.ok_or(MalformedReview("it has no request".into()))?;
+        if request.uid.is_empty() {
+            return Err(MalformedReview("its request has no uid".into()));
+        }
+        Ok(Request { body, ..request })
     }
-    let RequestMembers(request) = review
-        .request
-        .ok_or(MalformedReview("it has no request".into()))?;
-    if request.uid.is_empty() {
-        return Err(MalformedReview("its request has no uid".into()));
-    }
-    Ok(Request { body, ..request })
 }
 
 /// The parts of an object that distinguish an update without a spec change from one with it.
@@ -341,6 +462,68 @@ mod tests {
                 decode(body.as_bytes()).unwrap_err().to_string(),
                 format!("cannot read the AdmissionReview: {reason}")
             );
+        }
+    }
+
+    /// A review as the API server encodes it.
+    const UPDATE: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1",
+        "kind":{"group":"apps","version":"v1","kind":"Deployment"},
+        "resource":{"group":"apps","version":"v1","resource":"deployments"},
+        "requestKind":{"group":"apps","version":"v1","kind":"Deployment"},
+        "requestResource":{"group":"apps","version":"v1","resource":"deployments"},
+        "name":"web","namespace":"shop","operation":"UPDATE",
+        "userInfo":{"username":"alice","groups":["team-a","system:authenticated"]},
+        "object":{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"o-1",
+        "creationTimestamp":"2026-11-20T16:30:41Z","labels":{"a":"b"}},"spec":{"replicas":1}},"oldObject":null}}"#;
+
+    const OVERSIZE: Oversize = Oversize {
+        bytes: None,
+        bound: 20 << 20,
+    };
+
+    #[test]
+    fn whatever_precedes_the_cut_is_read() {
+        let before = |text: &str| {
+            let head = UPDATE.split_once(text).unwrap().0;
+            decode_head(head.as_bytes(), OVERSIZE).unwrap()
+        };
+        let request = before("\"b\"");
+        assert_eq!((&*request.uid, &*request.kind.kind), ("u-1", "Deployment"));
+        assert_eq!((&*request.name, &*request.namespace), ("web", "shop"));
+        assert_eq!(
+            (&*request.operation, &*request.user_info.username),
+            ("UPDATE", "alice")
+        );
+        assert_eq!(request.user_info.groups.len(), 2);
+        assert_eq!(before("\"userInfo\"").operation, "UPDATE".into());
+        assert_eq!(before("shop").operation, "".into());
+        assert_eq!(before("\"kind\":{").uid, "u-1".into());
+        let whole = decode_head(UPDATE.as_bytes(), OVERSIZE).unwrap();
+        assert!(whole.object.is_none(), "it is answered from its head");
+    }
+
+    #[test]
+    fn what_is_no_review_has_no_head() {
+        for bytes in [
+            &b""[..],
+            b"{",
+            b"[1",
+            b"\xff\xfe",
+            br#"{"kind":"Pod","apiVersion":"v1","request":{"uid":"u"}}"#,
+            br#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":""#,
+            br#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}"#,
+        ] {
+            let head = decode_head(bytes, OVERSIZE);
+            assert!(head.is_err(), "{}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn a_cut_at_any_byte_is_read_without_a_panic() {
+        let review = UPDATE.replace("alice", "älice");
+        for end in 0..review.len() {
+            let uid = decode_head(&review.as_bytes()[..end], OVERSIZE).map(|head| head.uid.to_string());
+            assert!(uid.is_err() || uid == Ok("u-1".to_owned()), "{end}");
         }
     }
 

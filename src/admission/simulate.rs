@@ -7,14 +7,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::audit_record::Phase;
-use super::decision::ReviewContext;
-use super::request::{Request, RequestObject};
-use super::review::{AdmissionContext, evaluate_as_written, parse, policy_for};
+use super::decision::EvaluatedReview;
+use super::request::Request;
+use super::review_input::{AdmissionContext, ReviewInput, policy_for};
 use crate::engine::{Evaluation, action_reason};
 use crate::model::edit::{Edit, to_json_patch};
 use crate::model::json::at;
 use crate::model::managed_fields::ManagedFields;
-use crate::model::object::ObjectError;
+use crate::model::object::{FieldOwners as _, Object, ObjectError, ReviewContext, ReviewStage};
 use crate::model::path::Path;
 use crate::model::policy::Policy;
 use crate::model::workload::Kind;
@@ -52,8 +52,19 @@ pub fn simulate_create<'c>(
     let unbound = if kind == Kind::Pod { unbind(json) } else { None };
     let json = unbound.as_deref().unwrap_or(json);
     let namespace = namespace_of(json);
-    let policy = policy_for(&request(&namespace, None), context);
-    let written = SimulatedPhase::of(Phase::Mutate, kind, json, &namespace, context, &policy)?;
+    let request = Request {
+        namespace: namespace.as_str().into(),
+        operation: "CREATE".into(),
+        ..Request::default()
+    };
+    let policy = policy_for(&request, context);
+    let review = |phase| ReviewInput {
+        phase,
+        request: &request,
+        facts: context.facts,
+        policy: &policy,
+    };
+    let written = SimulatedPhase::of(review(Phase::Mutate), kind, json)?;
     let edits = written.evaluation.edits.clone();
     let would_edit = written.evaluation.would_edit.clone();
     if written.denied {
@@ -69,26 +80,28 @@ pub fn simulate_create<'c>(
     }
     let patched = apply(json, &edits);
     let stored = patched.as_deref().unwrap_or(json);
-    let stored = SimulatedPhase::of(Phase::Validate, kind, stored, &namespace, context, &policy)?;
-    let is_fixed = |finding: &Finding| {
-        let identity = finding.identity();
-        !finding.is_open() && (stored.evaluation.findings.iter()).all(|other| other.identity() != identity)
-    };
-    let fixed = (written.evaluation.findings.into_iter())
-        .filter(is_fixed)
-        .collect();
+    let stored = SimulatedPhase::of(review(Phase::Validate), kind, stored)?;
     Ok(Simulation {
+        fixed: fixed(written.evaluation, &stored.evaluation),
         evaluation: stored.evaluation,
         action_reasons: stored.action_reasons,
         denied_in: stored.denied.then_some(Phase::Validate),
         edits,
         would_edit,
-        fixed,
         policy,
     })
 }
 
-/// The input and result of one phase.
+/// The findings that the edits resolve.
+fn fixed(written: Evaluation, stored: &Evaluation) -> Vec<Finding> {
+    let is_fixed = |finding: &Finding| {
+        let identity = finding.identity();
+        !finding.is_open() && (stored.findings.iter()).all(|other| other.identity() != identity)
+    };
+    written.findings.into_iter().filter(is_fixed).collect()
+}
+
+/// The result of one phase.
 struct SimulatedPhase {
     evaluation: Evaluation,
     action_reasons: Vec<Option<String>>,
@@ -96,51 +109,30 @@ struct SimulatedPhase {
 }
 
 impl SimulatedPhase {
-    fn of(
-        phase: Phase,
-        kind: Kind,
-        json: &str,
-        namespace: &str,
-        context: &AdmissionContext<'_>,
-        policy: &Policy,
-    ) -> Result<Self, ObjectError> {
-        let raw: Result<&RawValue, _> = serde_json::from_str(json);
-        let raw = raw.map_err(|error| ObjectError {
-            path: ".".to_owned(),
-            reason: error.to_string(),
-        })?;
-        let request = request(namespace, Some(raw));
-        let mut subject = parse(phase, kind, &request, RequestObject::Raw(raw))?;
-        subject.is_mirror = context.facts.is_stored_mirror(&subject);
-        let owners = ManagedFields::of(subject.meta.managed_fields);
-        let evaluation = evaluate_as_written(&mut subject, &owners, phase, &request, context.facts, policy);
-        let decide = ReviewContext {
-            phase,
-            request: &request,
+    fn of(review: ReviewInput<'_>, kind: Kind, json: &str) -> Result<Self, ObjectError> {
+        let read = Object::parse(kind, json, ReviewStage::Stored)?;
+        let owners = ManagedFields::of(read.meta.managed_fields);
+        let read = review.in_context(read, review.editable(kind), &owners);
+        let subject = Object {
+            context: ReviewContext {
+                is_mirror: review.facts.is_stored_mirror(&read),
+                ..read.context
+            },
+            ..read
+        };
+        let evaluation = review.evaluate(&subject);
+        let evaluated = EvaluatedReview {
+            review,
             subject: &subject,
             evaluation: &evaluation,
-            policy,
-            owners: &owners,
-            today: context.facts.today,
         };
-        let decide = decide.decide();
-        let denied = decide.denial.is_some();
-        let why = |finding| action_reason(finding, &subject, policy, None);
+        let denied = evaluated.decide().denial.is_some();
+        let why = |finding| action_reason(finding, &subject, review.policy, None);
         Ok(SimulatedPhase {
             action_reasons: evaluation.findings.iter().map(why).collect(),
             denied,
             evaluation,
         })
-    }
-}
-
-/// The request of an unknown requester.
-fn request<'r>(namespace: &'r str, object: Option<&'r RawValue>) -> Request<'r> {
-    Request {
-        namespace: namespace.into(),
-        operation: "CREATE".into(),
-        object: object.map(RequestObject::Raw),
-        ..Request::default()
     }
 }
 

@@ -1,26 +1,18 @@
 //! The answer to a review above the size limit: decided from its head, because the object is not parsed.
 
+use serde::de::IgnoredAny;
+
 use super::ReviewAnswer;
 use super::annotations::{self, AuditAnnotations};
-use super::audit_record::{AuditRecord, Phase};
-use super::request::{BeingDeleted, Request, ReviewHead};
-use super::response::{Denial, ReviewDecision, encode};
-use super::review::{AdmissionContext, policy_for};
+use super::audit_record::AuditRecord;
+use super::request::{Oversize, Request};
+use super::response::{Denial, ReviewDecision};
+use super::review_input::{AdmissionContext, policy_for};
 use crate::engine::Decision;
+use crate::model::json::at;
 use crate::model::policy::{Action, Policy};
 use crate::model::requester::Origin;
 use crate::model::workload::Kind;
-
-/// The size of a review, and the webhook entry that sent it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Oversize {
-    /// Its size in bytes; `None` if the client did not declare it.
-    pub bytes: Option<usize>,
-    /// The size limit of reviews, in bytes.
-    pub bound: usize,
-    /// Whether the entry selects only objects with evidence of Windows.
-    pub has_sign: bool,
-}
 
 /// The answer to a review that is too large, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +21,6 @@ enum OversizeDecision {
     Denied,
     /// The policy of the namespace does not deny.
     Policy,
-    /// The entry also selects objects without evidence of Windows.
-    NoSign,
     /// A controller created the object from a template that was evaluated.
     Controller,
     /// The object is being deleted, or its head does not show that it is not.
@@ -44,7 +34,6 @@ impl OversizeDecision {
         match self {
             OversizeDecision::Denied => "denied",
             OversizeDecision::Policy => "allowed: the policy does not deny",
-            OversizeDecision::NoSign => "allowed: the entry also selects objects without evidence of Windows",
             OversizeDecision::Controller => "allowed: the requester is a controller",
             OversizeDecision::Deletion => {
                 "allowed: the update may remove a finalizer of an object that is being deleted"
@@ -54,66 +43,72 @@ impl OversizeDecision {
     }
 }
 
-/// Answers a review from its head.
-pub fn review_head(
-    phase: Phase,
-    head: &ReviewHead<'_>,
+/// Answers a review that is too large from its head.
+pub(super) fn review_head(
+    mut record: AuditRecord,
+    request: &Request<'_>,
     oversize: Oversize,
     context: &AdmissionContext<'_>,
 ) -> ReviewAnswer {
-    let request = &head.request;
-    let mut record = AuditRecord::of(phase, request);
     let Some(kind) = request.reviewed_kind() else {
         let annotations = noted(oversize, OversizeDecision::NotEvaluated, Decision::Skip, None);
-        return answer(
-            request,
-            ReviewDecision {
-                annotations,
-                ..ReviewDecision::default()
-            },
-            record,
-        );
+        let ruling = ReviewDecision {
+            annotations,
+            ..ReviewDecision::default()
+        };
+        return ReviewAnswer::encode(request, ruling, record);
     };
     let policy = policy_for(request, context);
     record.set_policy(&policy.name);
-    let outcome = outcome(kind, head, oversize, &policy);
-    let decision = match outcome {
-        OversizeDecision::Denied => Decision::Deny,
-        _ => Decision::Allow,
+    let outcome = outcome(kind, request, &policy);
+    let is_denied = outcome == OversizeDecision::Denied;
+    let decision = if is_denied {
+        Decision::Deny
+    } else {
+        Decision::Allow
     };
     let ruling = ReviewDecision {
-        denial: (outcome == OversizeDecision::Denied).then(|| Denial::TooLarge(denial(kind, oversize))),
+        denial: is_denied.then(|| Denial::TooLarge(denial(kind, oversize))),
         warnings: warning(kind, oversize, outcome, &policy).into_iter().collect(),
         annotations: noted(oversize, outcome, decision, Some(&policy)),
         ..ReviewDecision::default()
     };
     record.labels.decision = decision.as_str();
     record.warned = !ruling.warnings.is_empty();
-    answer(request, ruling, record)
+    ReviewAnswer::encode(request, ruling, record)
 }
 
-fn answer(request: &Request<'_>, ruling: ReviewDecision<'_>, mut record: AuditRecord) -> ReviewAnswer {
-    let body = encode(&request.uid, &ruling);
-    record.annotations = ruling.annotations;
-    ReviewAnswer { body, record }
-}
-
-fn outcome(kind: Kind, head: &ReviewHead<'_>, oversize: Oversize, policy: &Policy) -> OversizeDecision {
-    let ReviewHead {
-        request,
-        being_deleted,
-    } = head;
+fn outcome(kind: Kind, request: &Request<'_>, policy: &Policy) -> OversizeDecision {
     if policy.validation != Action::Deny {
         OversizeDecision::Policy
-    } else if !oversize.has_sign {
-        OversizeDecision::NoSign
     } else if Origin::may_be_controller(kind, &request.user_info.username, &policy.controllers) {
         OversizeDecision::Controller
-    } else if &*request.operation == "UPDATE" && *being_deleted != BeingDeleted::No {
+    } else if request.is_update() && may_be_deleted(request.body) {
         OversizeDecision::Deletion
     } else {
         OversizeDecision::Denied
     }
+}
+
+/// Whether the object of the review that begins like this may have a `deletionTimestamp`. Nothing that an author can make
+/// long precedes it: the API server encodes the fields of ObjectMeta in their order.
+fn may_be_deleted(head: &str) -> bool {
+    const LATER: [&str; 6] = [
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+    ];
+    let Some(metadata) = at(head, &["request", "object", "metadata"]) else {
+        return true;
+    };
+    if let Some(deletion) = at(metadata, &["deletionTimestamp"]) {
+        return deletion != "null";
+    }
+    let is_complete = serde_json::from_str::<IgnoredAny>(metadata).is_ok();
+    !is_complete && !LATER.iter().any(|field| at(metadata, &[field]).is_some())
 }
 
 /// The audit annotations, which are also logged.
@@ -139,8 +134,7 @@ fn denial(kind: Kind, oversize: Oversize) -> String {
 
 /// The warning about an admitted object; `None` if the policy does not validate, or would not have denied anything.
 fn warning(kind: Kind, oversize: Oversize, outcome: OversizeDecision, policy: &Policy) -> Option<String> {
-    let is_reported =
-        outcome == OversizeDecision::Policy && policy.validation != Action::Disabled && oversize.has_sign;
+    let is_reported = outcome == OversizeDecision::Policy && policy.validation != Action::Disabled;
     is_reported.then(|| {
         format!(
             "transom did not evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the \
@@ -169,15 +163,14 @@ mod tests {
     use jiff::civil::date;
     use serde_json::Value;
 
-    use super::super::request::read_head;
     use super::*;
+    use crate::admission::{Phase, decode_head, review_request};
     use crate::engine::policy_set::PolicySet;
     use crate::model::facts::Facts;
 
     const SIZE: Oversize = Oversize {
         bytes: Some(26_500_000),
         bound: 20 << 20,
-        has_sign: true,
     };
 
     /// The head of a review, up to the middle of an annotation.
@@ -203,11 +196,35 @@ mod tests {
             facts: &facts,
             policies: &policies,
         };
-        let head = read_head(review.as_bytes()).unwrap();
-        let answer = review_head(Phase::Validate, &head, oversize, &context);
+        let request = decode_head(review.as_bytes(), oversize).unwrap();
+        let answer = review_request(Phase::Validate, request, &context);
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(body["response"]["uid"], "u-1");
         (answer.record, body["response"].clone())
+    }
+
+    #[test]
+    fn an_object_that_is_being_deleted_says_so_before_anything_long() {
+        let stamp = "\"deletionTimestamp\":\"2026-11-21T00:00:00Z\"";
+        for (metadata, expected) in [
+            ("{\"name\":\"web\",\"labels\":{\"a\":\"".to_owned(), false),
+            ("{\"name\":\"web\",\"labels\":{".to_owned() + stamp, false),
+            ("{\"name\":\"web\"},\"spec\":{".to_owned() + stamp, false),
+            (
+                "{\"name\":\"web\",\"deletionTimestamp\":null,\"labels\":{".to_owned(),
+                false,
+            ),
+            ("{\"name\":\"web\",".to_owned() + stamp + ",\"labels\":{", true),
+            ("{\"name\":\"web\",".to_owned() + stamp, true),
+            ("{\"name\":\"web\",\"creationTimestamp\":\"2026".to_owned(), true),
+            ("{\"name\":\"web\",\"lab".to_owned(), true),
+            ("{".to_owned(), true),
+            (String::new(), true),
+        ] {
+            let head = format!("{{\"request\":{{\"object\":{{\"metadata\":{metadata}");
+            assert_eq!(may_be_deleted(&head), expected, "{metadata}");
+        }
+        assert!(may_be_deleted("{\"request\":{\"userInfo\":{\"username\":\"a"));
     }
 
     #[test]
@@ -242,48 +259,31 @@ mod tests {
 
     #[test]
     fn what_must_pass_passes_under_deny_and_is_recorded() {
-        let no_sign = Oversize {
-            has_sign: false,
-            ..SIZE
-        };
         let deleted = ",\"deletionTimestamp\":\"2026-11-21T00:00:00Z\"";
         let controller = "system:serviceaccount:kube-system:replicaset-controller";
         let cut = head("Deployment", "UPDATE", "alice", "");
         let cut = cut.split_once("\"metadata\"").unwrap().0.to_owned();
-        for (review, oversize, why) in [
-            (
-                head("Pod", "CREATE", "alice", ""),
-                no_sign,
-                OversizeDecision::NoSign,
-            ),
+        for (review, why) in [
             (
                 head("Pod", "CREATE", controller, ""),
-                SIZE,
                 OversizeDecision::Controller,
             ),
             (
                 head("Pod", "CREATE", "platform:workloads", ""),
-                SIZE,
                 OversizeDecision::Controller,
             ),
             (
                 head("Deployment", "UPDATE", "alice", deleted),
-                SIZE,
                 OversizeDecision::Deletion,
             ),
-            (cut, SIZE, OversizeDecision::Deletion),
-            (
-                head("Pod", "DELETE", "alice", ""),
-                SIZE,
-                OversizeDecision::NotEvaluated,
-            ),
+            (cut, OversizeDecision::Deletion),
+            (head("Pod", "DELETE", "alice", ""), OversizeDecision::NotEvaluated),
             (
                 head("Node", "UPDATE", "alice", ""),
-                SIZE,
                 OversizeDecision::NotEvaluated,
             ),
         ] {
-            let (record, answer) = record_and_answer(&review, oversize, Action::Deny);
+            let (record, answer) = record_and_answer(&review, SIZE, Action::Deny);
             let why = why.as_str();
             assert_eq!(answer["allowed"], true, "{why}");
             assert_eq!(

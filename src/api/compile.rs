@@ -6,15 +6,20 @@ use std::time::Duration;
 use jiff::civil::Date;
 
 use super::field_error::{FieldError, FieldStep, place, spell};
-use super::pod_policy::{ExemptionSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicySpec};
+use super::node_policy::{Isolation, class_name};
+use super::pod_policy::{
+    ExemptionSpec, NodeLabelSpec, PlacementRuntimeClasses, RuleSpec, RuntimeClassSpec, ValidationSpec,
+    WindowsPodPolicySpec,
+};
 use super::schema::{
-    IMAGE_WAIT, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS, TOO_LONG_EXEMPTION_PATTERNS,
-    TOO_MANY_EXEMPTION_PATTERNS, USERS_IN_FULL, WHOM,
+    BREAK_GLASS, BREAK_GLASS_PRIORITY, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS,
+    PRIORITY_IS_RESERVED, TOO_LONG_EXEMPTION_PATTERNS, TOO_MANY_EXEMPTION_PATTERNS,
+    TOO_MANY_NODE_LABEL_VALUES, USERS_IN_FULL, VALUES_OR_PREFIXES, WHOM, WITHOUT_RELEASE,
 };
 use super::selector;
 use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
-use crate::model::node::Taint;
+use crate::model::node::{MOST_NODE_LABELS, NodeLabel, Taint};
 use crate::model::policy::{
     Action, Exemption, Explicit, LONGEST_IMAGE_WAIT, PlacementParts, Policy, RulesVersion,
 };
@@ -74,6 +79,7 @@ impl Compiler<'_> {
             rules_version,
         } = spec.validation;
         let placement = spec.placement;
+        self.priority(&name, spec.priority);
         self.exemption_bounds(&spec.exemptions);
         let exemptions = spec.exemptions.into_iter().enumerate();
         let policy = Policy {
@@ -90,8 +96,8 @@ impl Compiler<'_> {
             actions: self.actions(rules),
             rules_version: rules_version.and_then(|version| self.rules_version(&version)),
             image_evidence: spec.evidence.images,
-            image_wait: self.image_wait(spec.evidence.image_wait.as_deref()),
-            namespace_default_os: spec.evidence.namespace_default_os,
+            image_wait: self.image_wait(spec.evidence.image_wait_milliseconds),
+            default_os: spec.evidence.default_os,
             pod_node_selector: spec.evidence.pod_node_selector,
             default_node_selector: spec.evidence.default_node_selector,
             allowed_tolerations: placement
@@ -104,6 +110,7 @@ impl Compiler<'_> {
             runtime_classes: self.runtime_classes(placement.runtime_classes),
             controllers: self.controllers(spec.controller_usernames),
             pod_templates: self.pod_templates(&spec.pod_templates),
+            node_labels: self.node_labels(&spec.evidence.node_labels),
             ..Policy::standalone()
         };
         let policy = policy.in_mode(spec.mode);
@@ -122,6 +129,14 @@ impl Compiler<'_> {
         }
     }
 
+    /// The priority of break-glass is reserved, also in files, which the API server does not check.
+    fn priority(&mut self, name: &str, priority: i32) {
+        if priority >= BREAK_GLASS_PRIORITY && name != BREAK_GLASS {
+            let path = place(&["spec", "priority"]);
+            self.problems.push(FieldError::at(path, PRIORITY_IS_RESERVED));
+        }
+    }
+
     fn rules_version(&mut self, written: &str) -> Option<RulesVersion> {
         let version = RulesVersion::parse(written);
         if version.is_none() {
@@ -132,25 +147,29 @@ impl Compiler<'_> {
         version
     }
 
-    /// Zero where it is not set.
-    fn image_wait(&mut self, written: Option<&str>) -> Duration {
-        let wait = written.map_or(Some(Duration::ZERO), image_wait);
-        wait.unwrap_or_else(|| {
-            let path = place(&["spec", "evidence", "imageWait"]);
-            let text = written.unwrap_or_default();
-            let message = format!("\"{text}\" is not valid; {IMAGE_WAIT}");
+    fn image_wait(&mut self, milliseconds: i32) -> Duration {
+        let wait = u64::try_from(milliseconds).map(Duration::from_millis);
+        let wait = wait.ok().filter(|wait| *wait <= LONGEST_IMAGE_WAIT);
+        if wait.is_none() {
+            let path = place(&["spec", "evidence", "imageWaitMilliseconds"]);
+            let most = LONGEST_IMAGE_WAIT.as_millis();
+            let message = format!("{milliseconds} is not valid; write a number from 0 to {most}");
             self.problems.push(FieldError::at(path, &message));
-            Duration::ZERO
-        })
+        }
+        wait.unwrap_or_default()
     }
 
-    fn actions(&mut self, written: BTreeMap<String, Action>) -> BTreeMap<&'static str, Action> {
+    fn actions(&mut self, written: Vec<RuleSpec>) -> BTreeMap<&'static str, Action> {
         let mut actions = BTreeMap::new();
-        for (name, action) in written {
-            let mut path = place(&["spec", "validation", "rules"]);
-            path.push(FieldStep::Key(name.clone()));
-            if let Some(id) = self.rule(&name, path) {
-                actions.insert(id, action);
+        for (i, RuleSpec { name, action }) in written.into_iter().enumerate() {
+            let path = place(&["spec", "validation", "rules", &i.to_string(), "name"]);
+            let Some(id) = self.rule(&name, path.clone()) else {
+                continue;
+            };
+            // The API server refuses it; a file is read without it.
+            if actions.insert(id, action).is_some() {
+                let message = format!("the rule {name} is named twice");
+                self.problems.push(FieldError::at(path, &message));
             }
         }
         actions
@@ -178,15 +197,28 @@ impl Compiler<'_> {
 
     /// The classes of releases that are known. After a rollback the others must not deactivate the policy: as with
     /// rules, their entries are omitted.
-    fn runtime_classes(&mut self, written: Vec<RuntimeClassSpec>) -> BTreeMap<String, String> {
+    fn runtime_classes(&mut self, written: PlacementRuntimeClasses) -> BTreeMap<String, String> {
         let mut classes = BTreeMap::new();
-        for (i, RuntimeClassSpec { release, name }) in written.into_iter().enumerate() {
+        if let Some(pattern) = written.name_pattern {
+            if !pattern.contains("{release}") {
+                let path = place(&["spec", "placement", "runtimeClasses", "namePattern"]);
+                self.problems.push(FieldError::at(path, WITHOUT_RELEASE));
+            }
+            let name = |release: &Release| class_name(&pattern, release.name, Isolation::Process);
+            classes.extend(
+                RELEASES
+                    .iter()
+                    .map(|release| (release.name.to_owned(), name(release))),
+            );
+        }
+        for (i, RuntimeClassSpec { release, name }) in written.names.into_iter().enumerate() {
             if RELEASES.iter().any(|known| known.name == release) {
                 classes.insert(release, name);
             } else if let UnknownNameHandling::LeftOut(names) = &mut self.unknown {
                 names.releases.insert(release);
             } else {
-                let path = place(&["spec", "placement", "runtimeClasses", &i.to_string(), "release"]);
+                let at = i.to_string();
+                let path = place(&["spec", "placement", "runtimeClasses", "names", &at, "release"]);
                 let message = format!("unknown release {}", known_releases(&release));
                 self.problems.push(FieldError::at(path, &message));
             }
@@ -234,6 +266,29 @@ impl Compiler<'_> {
         kinds
     }
 
+    /// Labels that mean Windows. The API server checks the same.
+    fn node_labels(&mut self, written: &[NodeLabelSpec]) -> Vec<NodeLabel> {
+        let list = || place(&["spec", "evidence", "nodeLabels"]);
+        for (i, entry) in written.iter().enumerate() {
+            let problem = if entry.labels().next().is_none() {
+                VALUES_OR_PREFIXES
+            } else if written.iter().take(i).any(|other| other.key == entry.key) {
+                "the key is named twice; write all its values in one entry"
+            } else {
+                continue;
+            };
+            let mut path = list();
+            path.push(FieldStep::Index(i));
+            self.problems.push(FieldError::at(path, problem));
+        }
+        let labels: Vec<NodeLabel> = written.iter().flat_map(NodeLabelSpec::labels).collect();
+        if labels.len() > MOST_NODE_LABELS {
+            self.problems
+                .push(FieldError::at(list(), TOO_MANY_NODE_LABEL_VALUES));
+        }
+        labels
+    }
+
     /// The bounds of all exemptions together, which the API server checks too.
     fn exemption_bounds(&mut self, exemptions: &[ExemptionSpec]) {
         let patterns = || {
@@ -262,11 +317,11 @@ impl Compiler<'_> {
     /// The exemption; `None` where it is for unknown rules only: without them it would be for every rule.
     fn exemption(&mut self, index: usize, written: ExemptionSpec) -> Option<DatedExemption> {
         let at = index.to_string();
-        let expires: Option<Date> = written.expires.parse().ok();
+        let expires: Option<Date> = written.expires_on.parse().ok();
         if expires.is_none() {
-            let text = &written.expires;
+            let text = &written.expires_on;
             self.problems.push(FieldError::at(
-                place(&["spec", "exemptions", &at, "expires"]),
+                place(&["spec", "exemptions", &at, "expiresOn"]),
                 &format!("\"{text}\" is not a date; write it as in 2027-03-31"),
             ));
         }
@@ -312,24 +367,10 @@ impl Compiler<'_> {
     }
 }
 
-/// The wait in the form of [`IMAGE_WAIT`], which the API server checks too.
-fn image_wait(text: &str) -> Option<Duration> {
-    if text == "0s" {
-        return Some(Duration::ZERO);
-    }
-    let digits = text.strip_suffix("ms")?;
-    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    if !is_number || digits.len() > 3 || (digits.len() == 3 && digits.starts_with('0')) {
-        return None;
-    }
-    let wait = Duration::from_millis(digits.parse().ok()?);
-    (wait <= LONGEST_IMAGE_WAIT).then_some(wait)
-}
-
 /// The name in quotes, what might be meant by it, and the releases that there are.
 fn known_releases(name: &str) -> String {
     let all: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
-    // At most one typing error: the digits of a release carry its meaning, and ltsc2040 is no misspelled ltsc2022.
+    // At most one typing error: the digits of a release carry its meaning, and ltsc2040 is not a misspelled ltsc2022.
     let distance = |known: &&str| strsim::damerau_levenshtein(known, name);
     let nearest = (all.iter().copied().min_by_key(distance)).filter(|known| distance(known) <= 1);
     // 2022 and windows-2022 are ltsc2022, and 1809 is ltsc2019.
@@ -385,7 +426,7 @@ mod tests {
                     name: n.to_string(),
                     owner: "a".to_owned(),
                     reason: "b".to_owned(),
-                    expires: "2027-03-31".to_owned(),
+                    expires_on: "2027-03-31".to_owned(),
                     rules: vec!["*".to_owned()],
                     namespaces: Vec::new(),
                     images: (0..*count).map(|_| "i".repeat(*length)).collect(),
@@ -409,6 +450,43 @@ mod tests {
         );
         let long = problems(&[(32, 512, 0), (1, 1, 0)]);
         assert!(long[0].contains("more than 16384 characters"), "{long:?}");
+    }
+
+    #[test]
+    fn labels_that_mean_windows_are_read_with_values_and_prefixes_and_bad_entries_are_named() {
+        let compiled = |labels: serde_json::Value| {
+            let spec = WindowsPodPolicySpec {
+                evidence: serde_json::from_value(serde_json::json!({"nodeLabels": labels})).unwrap(),
+                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+            };
+            let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
+            let problems = |all: Vec<FieldError>| all.into_iter().map(|it| it.message).collect::<Vec<_>>();
+            compiled.map(|it| it.policy.node_labels).map_err(problems)
+        };
+        let both =
+            serde_json::json!([{"key": "pool", "values": ["a"], "valuePrefixes": ["win-", "windows-"]}]);
+        assert_eq!(
+            compiled(both),
+            Ok(vec![
+                NodeLabel::exact("pool", "a"),
+                NodeLabel::prefix("pool", "win-"),
+                NodeLabel::prefix("pool", "windows-"),
+            ])
+        );
+        let wrong = serde_json::json!([{"key": "pool"}, {"key": "team", "values": ["a"]}, {"key": "team", "values": ["b"]}]);
+        assert_eq!(
+            compiled(wrong),
+            Err(vec![
+                "spec.evidence.nodeLabels[0]: name at least one of values or valuePrefixes".to_owned(),
+                "spec.evidence.nodeLabels[2]: the key is named twice; write all its values in one entry"
+                    .to_owned(),
+            ])
+        );
+        let values = |count: u32| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
+        assert!(compiled(serde_json::json!([{"key": "pool", "values": values(64)}])).is_ok());
+        let many =
+            compiled(serde_json::json!([{"key": "pool", "values": values(60), "valuePrefixes": values(5)}]));
+        assert!(many.unwrap_err()[0].contains("more than 64 values"));
     }
 
     #[test]
@@ -452,10 +530,10 @@ mod tests {
 
     #[test]
     fn a_review_waits_for_a_registry_only_as_long_as_the_policy_allows() {
-        let compiled = |wait: Option<&str>| {
+        let compiled = |image_wait_milliseconds: i32| {
             let evidence = EvidenceSpec {
                 images: ImageEvidence::Registry,
-                image_wait: wait.map(str::to_owned),
+                image_wait_milliseconds,
                 ..EvidenceSpec::default()
             };
             let spec = WindowsPodPolicySpec {
@@ -464,35 +542,80 @@ mod tests {
             };
             compile("p".to_owned(), spec, UnknownNameHandling::Refused)
         };
-        for (written, wait) in [
-            (None, 0),
-            (Some("0s"), 0),
-            (Some("0ms"), 0),
-            (Some("250ms"), 250),
-            (Some("500ms"), 500),
-        ] {
-            let policy = compiled(written).unwrap().policy;
-            assert_eq!(policy.image_wait, Duration::from_millis(wait), "{written:?}");
+        for wait in [0, 250, 500] {
+            let policy = compiled(wait).unwrap().policy;
+            assert_eq!(
+                policy.image_wait.as_millis(),
+                u128::try_from(wait).unwrap(),
+                "{wait}"
+            );
             assert_eq!(policy.image_evidence, ImageEvidence::Registry);
         }
-        for wrong in [
-            "",
-            "250",
-            "1s",
-            "501ms",
-            "099ms",
-            "-1ms",
-            "0.25s",
-            "+1ms",
-            "ms",
-            "99999999999999999999ms",
-        ] {
-            let problems = compiled(Some(wrong)).unwrap_err();
+        for wrong in [-1, 501, i32::MAX] {
+            let problems = compiled(wrong).unwrap_err();
             let expected = format!(
-                "spec.evidence.imageWait: \"{wrong}\" is not valid; write 0s, or milliseconds up to 500ms, as in 250ms"
+                "spec.evidence.imageWaitMilliseconds: {wrong} is not valid; write a number from 0 to 500"
             );
             assert_eq!(problems[0].message, expected);
         }
+    }
+
+    #[test]
+    fn a_class_is_named_by_its_entry_and_otherwise_by_the_pattern() {
+        let compiled = |classes: serde_json::Value| {
+            let spec = serde_json::json!({"mode": "Audit", "placement": {"runtimeClasses": classes}});
+            compile(
+                "p".to_owned(),
+                serde_json::from_value(spec).unwrap(),
+                UnknownNameHandling::Refused,
+            )
+        };
+        let names = serde_json::json!([{"release": "ltsc2019", "name": "old"}]);
+        let classes = compiled(serde_json::json!({"names": names})).unwrap();
+        assert_eq!(
+            classes.policy.runtime_classes,
+            [("ltsc2019".to_owned(), "old".to_owned())].into()
+        );
+        let both = serde_json::json!({"namePattern": "win-{release}-{isolation}", "names": names});
+        let classes = compiled(both).unwrap().policy.runtime_classes;
+        assert_eq!(
+            (&*classes["ltsc2019"], &*classes["20H2"]),
+            ("old", "win-20h2-process")
+        );
+        let problems = compiled(serde_json::json!({"namePattern": "win"})).unwrap_err();
+        assert_eq!(
+            problems[0].message,
+            "spec.placement.runtimeClasses.namePattern: it must contain {release}, otherwise all releases would share one \
+             RuntimeClass"
+        );
+    }
+
+    #[test]
+    fn the_highest_priority_is_for_the_policy_of_emergencies_only() {
+        let compiled = |name: &str, priority| {
+            let spec = WindowsPodPolicySpec {
+                priority,
+                ..WindowsPodPolicySpec::of_mode(Mode::Warn)
+            };
+            compile(name.to_owned(), spec, UnknownNameHandling::Refused)
+        };
+        assert!(compiled("break-glass", 1000).is_ok() && compiled("mine", 999).is_ok());
+        assert_eq!(
+            compiled("mine", 1000).unwrap_err()[0].message,
+            "spec.priority: 1000 is reserved for the policy break-glass; write at most 999"
+        );
+    }
+
+    #[test]
+    fn a_rule_has_one_action() {
+        let rules = serde_json::json!([{"name": "host-pid", "action": "Warn"}, {"name": "host-pid", "action": "Deny"}]);
+        let spec = serde_json::json!({"mode": "Audit", "validation": {"rules": rules}});
+        let spec = serde_json::from_value(spec).unwrap();
+        let problems = compile("p".to_owned(), spec, UnknownNameHandling::Refused).unwrap_err();
+        assert_eq!(
+            problems[0].message,
+            "spec.validation.rules[1].name: the rule host-pid is named twice"
+        );
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use super::{WindowsNodePolicy, WindowsPodPolicy};
+use super::schema::reserved_priority;
+use super::{WindowsNodePolicy, WindowsNodePool, WindowsPodPolicy};
 
 /// The path of the schema of the only version.
 const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
@@ -16,14 +17,27 @@ pub const VERSION_ANNOTATION: &str = "transom.dev/version";
 /// deleted or no longer contains them: with a definition, every policy of its kind is deleted.
 const ARGO_CD_ANNOTATION: (&str, &str) = ("argocd.argoproj.io/sync-options", "Delete=false,Prune=false");
 
-/// Both definitions.
-pub fn definitions() -> [Value; 2] {
-    [node_policy_definition(), pod_policy_definition()]
+/// All definitions.
+pub fn definitions() -> [Value; 3] {
+    [
+        node_policy_definition(),
+        node_pool_definition(),
+        pod_policy_definition(),
+    ]
+}
+
+/// The definition of `WindowsNodePool`.
+pub fn node_pool_definition() -> Value {
+    finish(json!(WindowsNodePool::crd()))
 }
 
 /// The definition of `WindowsPodPolicy`.
 pub fn pod_policy_definition() -> Value {
-    finish(json!(WindowsPodPolicy::crd()))
+    let mut definition = json!(WindowsPodPolicy::crd());
+    if let Some(Value::Object(schema)) = definition.pointer_mut(SCHEMA) {
+        schema.insert("x-kubernetes-validations".to_owned(), reserved_priority());
+    }
+    finish(definition)
 }
 
 /// The definition of `WindowsNodePolicy`.
@@ -41,9 +55,9 @@ pub fn node_policy_definition() -> Value {
 
 fn finish(mut definition: Value) -> Value {
     if let Some(schema) = definition.pointer_mut(SCHEMA) {
-        // What the controller has not reported yet is not there: a default would look like a report.
+        // What the controller has not reported is not there: a default would look like a report, and null like a value.
         if let Some(status) = schema.pointer_mut("/properties/status") {
-            remove_defaults(status);
+            only_what_is_reported(status);
         }
     }
     let (argo_cd, options) = ARGO_CD_ANNOTATION;
@@ -52,16 +66,17 @@ fn finish(mut definition: Value) -> Value {
     sorted(definition)
 }
 
-fn remove_defaults(schema: &mut Value) {
+fn only_what_is_reported(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             // A property may be called "default"; then it is a schema, and so an object with a type.
             if map.get("default").is_some_and(|it| it.get("type").is_none()) {
                 map.remove("default");
             }
-            map.values_mut().for_each(remove_defaults);
+            map.remove("nullable");
+            map.values_mut().for_each(only_what_is_reported);
         }
-        Value::Array(list) => list.iter_mut().for_each(remove_defaults),
+        Value::Array(list) => list.iter_mut().for_each(only_what_is_reported),
         _ => (),
     }
 }

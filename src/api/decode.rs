@@ -6,7 +6,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::field_error::{FieldError, FieldStep, spell};
-use super::schema::IMAGE_WAIT;
 use crate::model::suggest::nearest;
 use crate::model::text::cut;
 
@@ -191,7 +190,7 @@ fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
     let mut quoted = error.split('`').skip(1).step_by(2);
     let unknown = error.starts_with("unknown field") || error.starts_with("unknown variant");
     let (Some(written), true) = (quoted.next(), unknown) else {
-        let what = type_error(place, error, found).unwrap_or_else(|| error.to_owned());
+        let what = type_error(error, found).unwrap_or_else(|| error.to_owned());
         return format!("{}: {what}", spell(place));
     };
     let known: Vec<&str> = quoted.collect();
@@ -207,7 +206,7 @@ fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
 }
 
 /// The expected type, the value, and how to write it.
-fn type_error(place: &[FieldStep], error: &str, found: Option<&Value>) -> Option<String> {
+fn type_error(error: &str, found: Option<&Value>) -> Option<String> {
     if !error.starts_with("invalid type") && !error.starts_with("invalid value") {
         return None;
     }
@@ -229,9 +228,7 @@ fn type_error(place: &[FieldStep], error: &str, found: Option<&Value>) -> Option
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a map".to_owned(),
     };
-    let is_image_wait = matches!(place.last(), Some(FieldStep::Key(key)) if key == "imageWait");
     let remedy = match found {
-        Value::Bool(_) | Value::Number(_) if expected == "text" && is_image_wait => format!("; {IMAGE_WAIT}"),
         Value::Bool(_) | Value::Number(_) if expected == "text" => {
             format!("; write it in quotes: \"{found}\"")
         }
@@ -291,8 +288,8 @@ mod tests {
                 "exemptions: expected a list, found a map",
             ),
             (
-                json!({"validation": {"rules": ["run-as-user"]}}),
-                "validation.rules: expected a map, found a list",
+                json!({"validation": {"rules": {"run-as-user": "Warn"}}}),
+                "validation.rules: expected a list, found a map",
             ),
             (
                 json!({"validation": {"action": "Off"}}),
@@ -312,7 +309,7 @@ mod tests {
                  quotes: \"7\"",
             ),
             (
-                json!({"exemptions": [{"name": "e", "expires": "2027-01-01", "owner": "a", "rules": ["*"]}]}),
+                json!({"exemptions": [{"name": "e", "expiresOn": "2027-01-01", "owner": "a", "rules": ["*"]}]}),
                 "exemptions[0]: the field \"reason\" is missing; it has no default",
             ),
         ] {
@@ -327,8 +324,8 @@ mod tests {
             "priority": [],
             "tomorrow": 1,
             "namespaceSelector": {"matchExpressions": [{"key": 1, "operator": "Is", "values": [true]}, 5]},
-            "validation": {"rules": {"run-as-user": 1, "host-pid": "Warn"}},
-            "placement": {"runtimeClasses": ["win", {"release": []}, {"release": "a", "name": {}}],
+            "validation": {"rules": [{"name": "run-as-user", "action": 1}, {"name": "host-pid", "action": "Warn"}]},
+            "placement": {"runtimeClasses": {"names": ["win", {"release": []}, {"release": "a", "name": {}}]},
                 "toleratedTaints": [{}]},
             "exemptions": [{"rules": "all"}],
         }));
@@ -341,15 +338,15 @@ mod tests {
             "namespaceSelector.matchExpressions[0].operator: unknown value \"Is\"",
             "namespaceSelector.matchExpressions[0].values[0]: expected text, found true",
             "namespaceSelector.matchExpressions[1]: expected a map of fields, found 5",
-            "validation.rules.run-as-user: unknown value \"1\"",
-            "placement.runtimeClasses[0]: expected a map of fields, found the text \"win\"",
-            "placement.runtimeClasses[1].release: expected text, found a list",
-            "placement.runtimeClasses[1]: the field \"name\"",
-            "placement.runtimeClasses[2].name: expected text, found a map",
+            "validation.rules[0].action: unknown value \"1\"",
+            "placement.runtimeClasses.names[0]: expected a map of fields, found the text \"win\"",
+            "placement.runtimeClasses.names[1].release: expected text, found a list",
+            "placement.runtimeClasses.names[1]: the field \"name\"",
+            "placement.runtimeClasses.names[2].name: expected text, found a map",
             "placement.toleratedTaints[0]: the field \"key\"",
             "exemptions[0].rules: expected a list, found the text \"all\"",
             "exemptions[0]: the field \"name\"",
-            "exemptions[0]: the field \"expires\"",
+            "exemptions[0]: the field \"expiresOn\"",
             "exemptions[0]: the field \"owner\"",
             "exemptions[0]: the field \"reason\"",
         ] {

@@ -1,6 +1,5 @@
 //! `WindowsNodePolicy`: what Transom keeps true on Windows nodes, and what it reports of them.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
@@ -8,7 +7,6 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pod_policy::PoolTaint;
 use super::schema;
 use crate::model::node::Taint;
 use crate::model::string_enum::string_enum;
@@ -41,7 +39,7 @@ use crate::model::string_enum::string_enum;
 pub struct WindowsNodePolicySpec {
     /// If several policies select a node, the one with the highest number applies. If the numbers are equal, the name
     /// that sorts first applies.
-    #[schemars(range(min = -1000, max = 1000))]
+    #[schemars(range(min = -1000, max = 999))]
     pub priority: i32,
     /// Selects Windows nodes by their labels. Empty: all Windows nodes.
     #[schemars(schema_with = "schema::label_selector")]
@@ -52,107 +50,42 @@ pub struct WindowsNodePolicySpec {
     pub taints: NodeTaints,
     /// RuntimeClasses for the releases of Windows on the nodes.
     pub runtime_classes: NodeRuntimeClasses,
-    /// Pools of Windows nodes that may be at zero nodes. Placement knows the pools of every policy.
-    #[schemars(
-        length(max = 128),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
-    pub pools: Vec<Pool>,
-    /// Labels of node pools that mean Windows, in addition to those of AKS, GKE and OpenShift, which are built in. The
-    /// labels of every policy are evidence.
-    #[schemars(
-        length(max = 64),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key"])
-    )]
-    pub pool_labels: Vec<PoolLabelSpec>,
-}
-
-/// A Windows pool that may be at zero nodes.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Pool {
-    /// A name for people.
-    #[schemars(length(min = 1, max = 253))]
-    pub name: String,
-    /// Labels of its nodes that an autoscaler knows before a node exists: from its node template, or from the platform.
-    /// If the build label is not among them, placement also lets pods select nodes by these labels.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::labels")]
-    pub labels: BTreeMap<String, String>,
-    /// The build of its nodes, such as 10.0.20348.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::build")]
-    pub build: Option<String>,
-    /// The taints of its nodes.
-    #[serde(default)]
-    #[schemars(
-        length(max = 32),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])
-    )]
-    pub taints: Vec<PoolTaint>,
-    /// Extended resources that its nodes offer each pod, such as vpc.amazonaws.com/PrivateIPv4Address on EKS.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 16),
-        inner(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
-    pub resources: Vec<String>,
-}
-
-/// A label of node pools that means Windows.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.valuePrefix) != (has(self.values) && size(self.values) > 0)",
-    "message": schema::VALUES_OR_PREFIX,
-}]))]
-pub struct PoolLabelSpec {
-    /// The label's key.
-    #[schemars(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME))]
-    pub key: String,
-    /// Its values that mean Windows; case-sensitive.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::label_values")]
-    pub values: Vec<String>,
-    /// Alternatively, the prefix of such values.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::label_value_prefix")]
-    pub value_prefix: Option<String>,
 }
 
 /// The labels that Transom maintains.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeLabels {
-    /// The label node.kubernetes.io/windows-build, which must match the node's kernel: Correct writes it if it is
-    /// missing, stale or forged, and never removes it; Disabled does not change it.
-    pub kubelet: KubeletLabel,
-    /// The same value in transom.dev.node-restriction.kubernetes.io/windows-build, which a kubelet cannot write;
-    /// removed when the policy is deleted. Placement uses it if a WindowsPodPolicy has placement.buildLabel:
-    /// NodeRestriction.
-    pub node_restriction: Management,
+    /// The label node.kubernetes.io/windows-build, which must match the node's kernel: Reconcile writes it if it is
+    /// missing, stale or forged, and never removes it; Audit reports that; Disabled does not look at it.
+    pub kubelet: LabelMode,
+    /// The same value in transom.dev.node-restriction.kubernetes.io/windows-build, which a kubelet cannot write:
+    /// Reconcile writes it; Audit reports that it is missing or wrong; Disabled, or deleting the policy, removes what
+    /// Transom wrote. Placement uses it if a WindowsPodPolicy has placement.buildLabel: NodeRestriction.
+    pub node_restriction: LabelMode,
 }
 
-/// Whether the kubelet's label of the build is corrected.
+/// What is done about a label.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
 #[schemars(inline)]
-pub enum KubeletLabel {
-    /// It is corrected.
+pub enum LabelMode {
+    /// It is kept correct.
     #[default]
-    Correct,
-    /// It is not changed.
+    Reconcile,
+    /// It is reported if it is missing or wrong, and not changed.
+    Audit,
+    /// It is not looked at.
     Disabled,
 }
 
-/// Whether Transom creates, updates and removes something.
+/// Whether Transom creates, updates and removes RuntimeClasses.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
 #[schemars(inline)]
 pub enum Management {
     /// It does.
-    #[default]
-    Managed,
+    Reconcile,
     /// It does not.
+    #[default]
     Disabled,
 }
 
@@ -165,7 +98,7 @@ pub enum Management {
     "fieldPath": ".required",
 }]))]
 pub struct NodeTaints {
-    /// Report lists missing taints; Apply sets them, unless running pods would be affected.
+    /// Audit reports missing taints; Reconcile sets them, unless running pods would be affected.
     pub mode: TaintMode,
     /// The taints that every selected Windows node must have.
     #[schemars(
@@ -180,7 +113,7 @@ pub struct NodeTaints {
 impl Default for NodeTaints {
     fn default() -> Self {
         NodeTaints {
-            mode: TaintMode::Report,
+            mode: TaintMode::Audit,
             required: vec![NodeTaintSpec {
                 key: "os".to_owned(),
                 value: "windows".to_owned(),
@@ -208,9 +141,9 @@ pub enum NoExecute {
 pub enum TaintMode {
     /// What is missing is reported.
     #[default]
-    Report,
+    Audit,
     /// What is missing is set.
-    Apply,
+    Reconcile,
 }
 
 /// One taint that nodes must have.
@@ -278,11 +211,6 @@ string_enum! {
 /// RuntimeClasses that Transom maintains, one for each release and isolation.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.namePattern.contains('{release}')",
-    "message": "it must contain {release}, otherwise all releases would share one RuntimeClass",
-    "fieldPath": ".namePattern",
-}]))]
 pub struct NodeRuntimeClasses {
     /// Whether Transom creates, updates and deletes them.
     pub management: Management,
@@ -293,10 +221,7 @@ pub struct NodeRuntimeClasses {
     pub handlers: RuntimeHandlers,
     /// The pattern of class names: {release} is the release (ltsc2022), {isolation} is process or hyperv. Without
     /// {isolation}, the names of classes for Hyper-V end in -hyperv.
-    #[schemars(
-        length(min = 1, max = 100),
-        regex(pattern = r"^([a-z0-9]|\{release\}|\{isolation\})([-.a-z0-9]|\{release\}|\{isolation\})*$")
-    )]
+    #[schemars(schema_with = "schema::class_name_pattern")]
     pub name_pattern: String,
 }
 
@@ -311,20 +236,25 @@ impl Default for NodeRuntimeClasses {
     }
 }
 
+/// The name that a pattern gives the class for a release (`ltsc2022`, `20H2`) and an isolation, in lower case.
+pub fn class_name(pattern: &str, release: &str, isolation: Isolation) -> String {
+    let word = match isolation {
+        Isolation::Process => "process",
+        Isolation::HyperV => "hyperv",
+    };
+    let mut name = pattern.replace("{release}", release);
+    if name.contains("{isolation}") {
+        name = name.replace("{isolation}", word);
+    } else if isolation == Isolation::HyperV {
+        name.push_str("-hyperv");
+    }
+    name.to_lowercase()
+}
+
 impl NodeRuntimeClasses {
-    /// The name of the class for a release (`ltsc2022`, `20H2`) and an isolation, in lower case.
+    /// The name of the class for a release and an isolation.
     pub fn class_name(&self, release: &str, isolation: Isolation) -> String {
-        let word = match isolation {
-            Isolation::Process => "process",
-            Isolation::HyperV => "hyperv",
-        };
-        let mut name = self.name_pattern.replace("{release}", release);
-        if name.contains("{isolation}") {
-            name = name.replace("{isolation}", word);
-        } else if isolation == Isolation::HyperV {
-            name.push_str("-hyperv");
-        }
-        name.to_lowercase()
+        class_name(&self.name_pattern, release, isolation)
     }
 
     /// The handler for an isolation.
@@ -371,7 +301,7 @@ impl Default for RuntimeHandlers {
 pub const TAINTS_BLOCKED: &str = "TaintsBlocked";
 
 /// The state of the policy.
-// Every field is written always, null where there is nothing: a merge patch with it leaves nothing old behind.
+// Every field is in the merge patch, null where there is nothing: that removes what was there, and null is never stored.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowsNodePolicyStatus {
@@ -392,7 +322,9 @@ pub struct WindowsNodePolicyStatus {
     /// The first of these by name, 20 at most.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub drifted_nodes: Vec<DriftedNode>,
-    /// The most severe current problem; null if there is none.
+    /// On how many nodes there is something that Transom wrote for this policy, and can remove.
+    pub owned_node_count: i32,
+    /// The most severe current problem; absent if there is none.
     pub message: Option<String>,
 }
 
@@ -402,7 +334,9 @@ pub struct WindowsNodePolicyStatus {
 pub struct BuildCount {
     /// The build, such as 10.0.20348.
     pub build: String,
-    /// Its release, such as ltsc2022; null if unknown.
+    /// Its release, such as ltsc2022; absent if unknown.
+    // It is in a list, where a merge patch would keep null.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<String>,
     /// How many nodes.
     pub node_count: i32,
@@ -452,14 +386,14 @@ mod tests {
     fn an_empty_spec_reports_and_manages_no_class() {
         let spec: WindowsNodePolicySpec = serde_json::from_str("{}").unwrap();
         assert_eq!(spec, WindowsNodePolicySpec::default());
-        assert_eq!(spec.taints.mode, TaintMode::Report);
+        assert_eq!(spec.taints.mode, TaintMode::Audit);
         assert_eq!(
             (
                 spec.labels.kubelet,
                 spec.labels.node_restriction,
                 spec.runtime_classes.management
             ),
-            (KubeletLabel::Correct, Management::Managed, Management::Disabled)
+            (LabelMode::Reconcile, LabelMode::Reconcile, Management::Disabled)
         );
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::schema;
 use crate::engine::namespace_labels::NamespaceOverrides;
 use crate::model::label_selector::LabelSelector;
-use crate::model::node::Taint;
+use crate::model::node::{NodeLabel, Taint};
 use crate::model::os::Os;
 use crate::model::pod::Toleration;
 use crate::model::policy::{
@@ -62,7 +62,7 @@ pub struct WindowsPodPolicySpec {
     #[schemars(schema_with = "schema::mode")]
     pub mode: Mode,
     /// If several policies select a namespace, the one with the highest number applies. If the numbers are equal, the
-    /// name that sorts first applies.
+    /// name that sorts first applies. Only the policy break-glass may have 1000.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
@@ -147,10 +147,12 @@ pub struct ValidationSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::ignored_fields")]
     pub ignored_fields: Option<IgnoredFields>,
-    /// Actions of rules by rule name: Deny, Warn, Audit or Disabled. The weaker of this and action applies. Without an
-    /// entry, errors are Deny, warnings Warn, advice Audit.
-    #[schemars(schema_with = "schema::rule_actions")]
-    pub rules: BTreeMap<String, Action>,
+    /// Actions of single rules. Without an entry, errors are Deny, warnings Warn, advice Audit.
+    #[schemars(
+        length(max = 512),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub rules: Vec<RuleSpec>,
     /// Errors of rules that are newer than this version only warn. Unset: a new rule warns in the minor version in
     /// which it appears, and denies from the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,11 +160,23 @@ pub struct ValidationSpec {
     pub rules_version: Option<String>,
 }
 
+/// What the findings of one rule do.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RuleSpec {
+    /// The name of the rule, such as run-as-user.
+    #[schemars(length(min = 1, max = 64))]
+    pub name: String,
+    /// Deny, Warn, Audit or Disabled; the weaker of this and validation.action applies.
+    #[schemars(schema_with = "schema::action")]
+    pub action: Action,
+}
+
 /// What is changed in Windows pods at their creation.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PlacementSpec {
-    /// Apply, DryRun (record what it would do) or Disabled. Unset: from the mode.
+    /// Apply, Audit (record what it would do) or Disabled. Unset: from the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::placement_mode")]
     pub mode: Option<PlacementMode>,
@@ -184,11 +198,7 @@ pub struct PlacementSpec {
     pub build_label: BuildLabel,
     /// RuntimeClasses by release of Windows. Placement sets the class if it exists, fits the pod, uses process
     /// isolation and adds no overhead.
-    #[schemars(
-        length(max = 64),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["release"])
-    )]
-    pub runtime_classes: Vec<RuntimeClassSpec>,
+    pub runtime_classes: PlacementRuntimeClasses,
     /// The action for a Linux pod, or a pod without evidence, that could be scheduled on a Windows node: Apply gives
     /// it the nodeSelector kubernetes.io/os: linux (while placement is applied), Warn warns, Disabled does nothing.
     #[schemars(schema_with = "schema::linux_pods")]
@@ -211,11 +221,28 @@ impl Default for PlacementSpec {
                 effect: no_schedule(),
             }],
             build_label: BuildLabel::default(),
-            runtime_classes: Vec::new(),
+            runtime_classes: PlacementRuntimeClasses::default(),
             linux_pods: LinuxPods::Disabled,
             allowed_tolerations: Vec::new(),
         }
     }
+}
+
+/// The RuntimeClasses that placement may set. As in a WindowsNodePolicy, namePattern names the class of each release.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PlacementRuntimeClasses {
+    /// The pattern of class names, as in a WindowsNodePolicy that creates the classes: {release} is the release
+    /// (ltsc2022), {isolation} is process. Unset: only the classes of names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::class_name_pattern")]
+    pub name_pattern: Option<String>,
+    /// The classes of releases whose name does not follow the pattern.
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["release"])
+    )]
+    pub names: Vec<RuntimeClassSpec>,
 }
 
 /// The RuntimeClass for a release of Windows.
@@ -234,20 +261,19 @@ pub struct RuntimeClassSpec {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct EvidenceSpec {
-    /// Whether images are evidence if there is no stronger evidence: by their names (Names), by what their registries
+    /// Whether images are evidence without stronger evidence: by their names (Names), by what their registries
     /// report, else by their names (Registry), or Disabled. Registry needs the list of registries that Transom may ask:
     /// images.registries of the chart.
     #[schemars(schema_with = "schema::image_evidence")]
     pub images: ImageEvidence,
-    /// With images: Registry, how long a review may wait for a registry, in milliseconds, such as 250ms; at most 500ms.
-    /// Unset or 0s: a review never waits, and uses what is known already.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::image_wait")]
-    pub image_wait: Option<String>,
+    /// With images: Registry, how long a review may wait for a registry, in milliseconds; at most 500. With 0, a review
+    /// never waits, and uses what is known already.
+    #[schemars(range(min = 0, max = 500))]
+    pub image_wait_milliseconds: i32,
     /// The operating system of pods without any evidence: Windows or Linux. Unset: unknown.
-    #[serde(rename = "namespaceDefaultOS", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "defaultOS", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::os")]
-    pub namespace_default_os: Option<Os>,
+    pub default_os: Option<Os>,
     /// Whether the API server adds the namespace annotation scheduler.alpha.kubernetes.io/node-selector to pods, which is
     /// then evidence for their templates too: only where stored pods show it (Detected), always (Enabled) or never
     /// (Disabled). The API does not show whether the plug-in PodNodeSelector is on.
@@ -258,6 +284,53 @@ pub struct EvidenceSpec {
     /// Disabled.
     #[schemars(schema_with = "schema::labels")]
     pub default_node_selector: BTreeMap<String, String>,
+    /// Labels of nodes that mean Windows, in addition to those of AKS, GKE and OpenShift, which are built in: a pod whose
+    /// nodeSelector or affinity requires one is for Windows. Those of all policies together are evidence everywhere. All
+    /// entries together may have 64 values and prefixes. The webhook configurations must contain them too:
+    /// webhooks.nodeLabels of the chart.
+    #[schemars(
+        length(max = 64),
+        extend(
+            "x-kubernetes-list-type" = "map",
+            "x-kubernetes-list-map-keys" = ["key"],
+            "x-kubernetes-validations" = [{
+                "rule": "self.map(l, (has(l.values) ? size(l.values) : 0) \
+                         + (has(l.valuePrefixes) ? size(l.valuePrefixes) : 0)).sum() <= 64",
+                "message": schema::TOO_MANY_NODE_LABEL_VALUES,
+            }],
+        )
+    )]
+    pub node_labels: Vec<NodeLabelSpec>,
+}
+
+/// A label of nodes that means Windows.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.values) && size(self.values) > 0 || has(self.valuePrefixes) && size(self.valuePrefixes) > 0",
+    "message": schema::VALUES_OR_PREFIXES,
+}]))]
+pub struct NodeLabelSpec {
+    /// The label's key.
+    #[schemars(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME))]
+    pub key: String,
+    /// Its values that mean Windows; case-sensitive.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::label_values")]
+    pub values: Vec<String>,
+    /// Prefixes of such values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::label_value_prefixes")]
+    pub value_prefixes: Vec<String>,
+}
+
+impl NodeLabelSpec {
+    /// Each of its values and prefixes.
+    pub fn labels(&self) -> impl Iterator<Item = NodeLabel> {
+        let values = self.values.iter().map(|value| NodeLabel::exact(&self.key, value));
+        let prefixes = self.value_prefixes.iter();
+        values.chain(prefixes.map(|prefix| NodeLabel::prefix(&self.key, prefix)))
+    }
 }
 
 /// A taint of Windows nodes.
@@ -345,7 +418,7 @@ pub struct ExemptionSpec {
     pub reason: String,
     /// The last day on which it applies, in UTC, such as 2027-03-31.
     #[schemars(length(min = 10, max = 10), extend("format" = "date"))]
-    pub expires: String,
+    pub expires_on: String,
     /// The names of the rules that it exempts; "*" means all rules.
     #[schemars(schema_with = "schema::rule_names")]
     pub rules: Vec<String>,
@@ -369,7 +442,7 @@ pub struct ExemptionSpec {
 }
 
 /// The state of the policy.
-// Every field is written always, null where there is nothing: a merge patch with it leaves nothing old behind.
+// Every field is in the merge patch, null where there is nothing: that removes what was there, and null is never stored.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowsPodPolicyStatus {
@@ -378,11 +451,11 @@ pub struct WindowsPodPolicyStatus {
     /// Conditions, by type.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// The settings that apply if no namespace label changes the mode; null if no version of the policy is active.
+    /// The settings that apply if no namespace label changes the mode; absent if no version of the policy is active.
     pub effective: Option<EffectiveSettings>,
     /// The namespaces that it selects.
     pub matched_namespaces: MatchedNamespaces,
-    /// The most severe current problem; null if there is none.
+    /// The most severe current problem; absent if there is none.
     pub message: Option<String>,
 }
 

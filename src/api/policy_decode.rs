@@ -25,6 +25,13 @@ pub struct DecodedPolicy {
     pub unknown_fields: BTreeSet<String>,
 }
 
+impl DecodedPolicy {
+    /// Whether some of it is ignored.
+    pub fn is_partial(&self) -> bool {
+        !(self.unknown_rules.is_empty() && self.unknown_releases.is_empty() && self.unknown_fields.is_empty())
+    }
+}
+
 /// A stored policy that cannot be used: what is wrong, where, and what to write instead.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 #[error("{}", in_one_line(.problems, 4096))]
@@ -114,11 +121,12 @@ mod tests {
     #[test]
     fn rules_of_a_newer_version_are_left_out_and_named() {
         let decoded = decode(&json!({
-            "validation": {"rules": {"run-as-user": "Warn", "rule-of-tomorrow": "Deny"}},
+            "validation": {"rules": [{"name": "run-as-user", "action": "Warn"},
+                {"name": "rule-of-tomorrow", "action": "Deny"}]},
             "exemptions": [
-                {"name": "one", "rules": ["host-pid", "another"], "expires": "2027-03-31", "owner": "a", "reason": "b",
+                {"name": "one", "rules": ["host-pid", "another"], "expiresOn": "2027-03-31", "owner": "a", "reason": "b",
                     "groups": ["g"]},
-                {"name": "two", "rules": ["another"], "expires": "2027-03-31", "owner": "a", "reason": "b",
+                {"name": "two", "rules": ["another"], "expiresOn": "2027-03-31", "owner": "a", "reason": "b",
                     "groups": ["g"]},
             ],
         }))
@@ -134,8 +142,8 @@ mod tests {
     #[test]
     fn releases_of_a_newer_version_are_left_out_and_named() {
         let decoded = decode(
-            &json!({"placement": {"runtimeClasses": [{"release": "ltsc2022", "name": "windows-2022"},
-                {"release": "ltsc2040", "name": "windows-2040"}]}}),
+            &json!({"placement": {"runtimeClasses": {"names": [{"release": "ltsc2022", "name": "windows-2022"},
+                {"release": "ltsc2040", "name": "windows-2040"}]}}}),
         )
         .unwrap();
         let classes = &decoded.policy.policy.runtime_classes;
@@ -147,13 +155,13 @@ mod tests {
     fn every_problem_is_reported_in_the_order_in_which_the_api_server_prints_the_fields() {
         let error = decode(&json!({
             "mode": "Deny",
-            "validation": {"rules": {"rule-of-tomorrow": "Deny"}},
-            "exemptions": [{"name": "e", "rules": ["*"], "groups": ["g"], "expires": "soon", "owner": "a", "reason": "b"}],
+            "validation": {"rules": [{"name": "rule-of-tomorrow", "action": "Deny"}]},
+            "exemptions": [{"name": "e", "rules": ["*"], "groups": ["g"], "expiresOn": "soon", "owner": "a", "reason": "b"}],
             "namespaceSelector": {"matchLabels": {"team": "a b"}},
         }))
         .unwrap_err();
         let starts = [
-            "spec.exemptions[0].expires: \"soon\" is not a date;",
+            "spec.exemptions[0].expiresOn: \"soon\" is not a date;",
             "spec.mode: unknown value \"Deny\";",
             "spec.namespaceSelector.matchLabels.team: no label has the value \"a b\":",
         ];
@@ -192,7 +200,7 @@ mod tests {
                 "spec.mode: unknown value \"Deny\"; use one of Audit, Warn, Enforce",
             ),
             (
-                json!({"exemptions": [{"name": "e", "rules": ["*"], "groups": ["g"], "expires": "2027-01-01", "owner": "a"}]}),
+                json!({"exemptions": [{"name": "e", "rules": ["*"], "groups": ["g"], "expiresOn": "2027-01-01", "owner": "a"}]}),
                 "spec.exemptions[0]: the field \"reason\" is missing; it has no default",
             ),
         ] {

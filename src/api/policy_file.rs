@@ -8,11 +8,12 @@ use super::compile::{UnknownNameHandling, compile};
 use super::decode::read;
 use super::field_error::{FieldError, FieldStep, MOST_PROBLEMS, WHOLE};
 use super::node_policy::WindowsNodePolicySpec;
-use super::node_pools::DeclaredPools;
+use super::node_pool::WindowsNodePoolSpec;
 use super::pod_policy::WindowsPodPolicySpec;
-use super::{API_VERSION, NODE_POLICY, POD_POLICY};
+use super::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::engine::policy_set::StoredPolicy;
 use crate::manifest::{self, Document, NodeStep, ParseWarning, Position};
+use crate::model::node::Host;
 
 /// A `WindowsPodPolicy` as it is written in a file: nothing unknown, and no more of the metadata than its name.
 #[derive(Deserialize, Debug)]
@@ -38,8 +39,22 @@ struct WrittenForNodes {
     _kind: String,
     #[serde(rename = "metadata")]
     _metadata: NamedMetadata,
-    #[serde(default)]
-    spec: WindowsNodePolicySpec,
+    #[serde(rename = "spec", default)]
+    _spec: WindowsNodePolicySpec,
+    #[serde(rename = "status", default)]
+    _status: Option<serde::de::IgnoredAny>,
+}
+
+/// The same of a `WindowsNodePool`.
+#[derive(Deserialize, Debug)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenPool {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    metadata: Metadata,
+    spec: WindowsNodePoolSpec,
     #[serde(rename = "status", default)]
     _status: Option<serde::de::IgnoredAny>,
 }
@@ -61,8 +76,8 @@ struct NamedMetadata {
 pub struct PolicyFile {
     /// Every `WindowsPodPolicy`.
     pub pod_policies: Vec<StoredPolicy>,
-    /// The pools and pool labels of every `WindowsNodePolicy`.
-    pub declared: Vec<DeclaredPools>,
+    /// Every `WindowsNodePool`.
+    pub pools: Vec<Host>,
 }
 
 /// A policy file, or a part of it, that cannot be used.
@@ -76,7 +91,7 @@ pub struct PolicyFileError {
 }
 
 /// Reads every policy of a YAML or JSON file, which can be an export of a cluster: objects of other API groups are skipped.
-/// Of a `WindowsNodePolicy` its pools and pool labels count: they say which nodes there may be.
+/// A `WindowsNodePool` says which nodes there may be; a `WindowsNodePolicy` is only validated.
 ///
 /// # Errors
 /// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable,
@@ -103,7 +118,9 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<PolicyFile, Vec<PolicyFileError>>
     let mut file = PolicyFile::default();
     for document in ours {
         let read = if is_a(document, NODE_POLICY) {
-            read_node_policy(document).map(|declared| file.declared.push(declared))
+            check_node_policy(document)
+        } else if is_a(document, NODE_POOL) {
+            read_node_pool(document).map(|pool| file.pools.push(pool))
         } else {
             read_policy(document).map(|policy| file.pod_policies.push(policy))
         };
@@ -165,23 +182,31 @@ pub fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileEr
     compiled(document).map_err(|problems| in_order(document, problems))
 }
 
-/// Reads the pools and pool labels of one document that is a `WindowsNodePolicy`.
+/// Validates one document that is a `WindowsNodePolicy`.
 ///
 /// # Errors
 /// Up to ten problems of it with their lines.
-pub fn read_node_policy(document: &Document) -> Result<DeclaredPools, Vec<PolicyFileError>> {
-    let declared = value_of(document).and_then(|value| {
-        let reading = read::<WrittenForNodes>(value, None);
-        reading.then(|written| {
-            let declared = DeclaredPools::of(&written.spec);
-            if declared.problems.is_empty() {
-                Ok(declared)
+pub fn check_node_policy(document: &Document) -> Result<(), Vec<PolicyFileError>> {
+    let read = value_of(document).and_then(|value| read::<WrittenForNodes>(value, None).then(|_| Ok(())));
+    read.map_err(|problems| in_order(document, problems))
+}
+
+/// Reads one document that is a `WindowsNodePool`.
+///
+/// # Errors
+/// Up to ten problems of it with their lines.
+pub fn read_node_pool(document: &Document) -> Result<Host, Vec<PolicyFileError>> {
+    let pool = value_of(document).and_then(|value| {
+        read::<WrittenPool>(value, None).then(|written| {
+            let (host, problems) = written.spec.host(&written.metadata.name);
+            if problems.is_empty() {
+                Ok(host)
             } else {
-                Err(declared.problems)
+                Err(problems)
             }
         })
     });
-    declared.map_err(|problems| in_order(document, problems))
+    pool.map_err(|problems| in_order(document, problems))
 }
 
 fn compiled(document: &Document) -> Result<StoredPolicy, Vec<FieldError>> {
@@ -197,7 +222,7 @@ fn compiled(document: &Document) -> Result<StoredPolicy, Vec<FieldError>> {
     })
 }
 
-/// Reads one document that is no custom resource, such as a configuration file.
+/// Reads one document that is not a custom resource, such as a configuration file.
 ///
 /// # Errors
 /// Up to ten problems of it with their lines.
@@ -294,7 +319,7 @@ mod tests {
 
     #[test]
     fn what_the_policy_says_itself_counts_instead_of_its_mode() {
-        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  mode: Warn\n  placement: {mode: Disabled}\n  validation:\n    ignoredFields: Remove\n    rules: {run-as-user: Disabled, host-pid: Audit}\n";
+        let text = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec:\n  mode: Warn\n  placement: {mode: Disabled}\n  validation:\n    ignoredFields: Remove\n    rules: [{name: run-as-user, action: Disabled}, {name: host-pid, action: Audit}]\n";
         let policy = &read_policies(text.into()).unwrap().pod_policies[0].policy;
         assert_eq!(
             (policy.validation, policy.placement, policy.ignored_fields),
@@ -305,10 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_a_number_is_refused_with_the_form_of_a_wait() {
+    fn a_wait_is_a_number_within_its_bounds() {
         assert_eq!(
-            errors("  mode: Audit\n  evidence:\n    imageWait: 250\n"),
-            "8: spec.evidence.imageWait: expected text, found 250; write 0s, or milliseconds up to 500ms, as in 250ms"
+            errors("  mode: Audit\n  evidence:\n    imageWaitMilliseconds: 501\n"),
+            "8: spec.evidence.imageWaitMilliseconds: 501 is not valid; write a number from 0 to 500"
         );
     }
 
@@ -324,30 +349,30 @@ mod tests {
         );
         assert_eq!(
             errors(
-                "  mode: Audit\n  validation:\n    rules:\n      host-pid: Warn\n      run-as-usr: Warn\n"
+                "  mode: Audit\n  validation:\n    rules:\n    - {name: host-pid, action: Warn}\n    - {name: run-as-usr, action: Warn}\n"
             ),
-            "10: spec.validation.rules: unknown rule \"run-as-usr\"; did you mean run-as-user?"
+            "10: spec.validation.rules[1]: unknown rule \"run-as-usr\"; did you mean run-as-user?"
         );
         // Rules are identified by name, like labels.
         assert_eq!(
-            errors("  mode: Audit\n  validation:\n    rules:\n      TSM204: Warn\n"),
-            "9: spec.validation.rules: unknown rule \"TSM204\"; did you mean run-as-user?"
+            errors("  mode: Audit\n  validation:\n    rules:\n    - {name: TSM204, action: Warn}\n"),
+            "9: spec.validation.rules[0]: unknown rule \"TSM204\"; did you mean run-as-user?"
         );
         assert_eq!(
-            errors("  mode: Audit\n  validation:\n    rules: {run-as-user: warn}\n"),
-            "8: spec.validation.rules.run-as-user: unknown value \"warn\"; did you mean Warn?"
+            errors("  mode: Audit\n  validation:\n    rules: [{name: run-as-user, action: warn}]\n"),
+            "8: spec.validation.rules[0].action: unknown value \"warn\"; did you mean Warn?"
         );
         assert_eq!(
             errors(
-                "  mode: Audit\n  exemptions:\n  - {name: e, expires: soon, owner: a, reason: b, rules: [\"*\"], users: [c]}\n"
+                "  mode: Audit\n  exemptions:\n  - {name: e, expiresOn: soon, owner: a, reason: b, rules: [\"*\"], users: [c]}\n"
             ),
             "8: spec.exemptions[0]: name at least one of namespaces, images, usernames or groups\n8: \
-             spec.exemptions[0].expires: \"soon\" is not a date; write it as in 2027-03-31\n8: spec.exemptions[0]: unknown field \
-             \"users\"; use one of name, owner, reason, expires, rules, namespaces, images, usernames, groups"
+             spec.exemptions[0].expiresOn: \"soon\" is not a date; write it as in 2027-03-31\n8: spec.exemptions[0]: unknown field \
+             \"users\"; use one of name, owner, reason, expiresOn, rules, namespaces, images, usernames, groups"
         );
         assert_eq!(
             errors(
-                "  mode: Audit\n  exemptions:\n  - {name: e, expires: 2027-01-01, owner: a, reason: b, rules: []}\n"
+                "  mode: Audit\n  exemptions:\n  - {name: e, expiresOn: 2027-01-01, owner: a, reason: b, rules: []}\n"
             ),
             "8: spec.exemptions[0]: name at least one of namespaces, images, usernames or groups\n8: \
              spec.exemptions[0].rules: name the rules; [\"*\"] means all rules"
@@ -356,29 +381,29 @@ mod tests {
 
     #[test]
     fn every_problem_is_reported_in_the_order_of_the_file() {
-        let spec = "  priority: high\n  mode: audit\n  validation: {rules: {run-as-usr: Warn}}\n  placement:\n    runtimeClasses:\n    \
+        let spec = "  priority: high\n  mode: audit\n  validation: {rules: [{name: run-as-usr, action: Warn}]}\n  placement:\n    runtimeClasses:\n     names:\n     \
                     - {release: \"1809\", name: windows-2019}\n  namespaceSelector:\n    matchLabels:\n      \
                     not a key!: x\n    matchExpressions:\n    - {key: team, operator: In}\n  exemptions:\n  \
-                    - {name: e, expires: soon, owner: 7, rules: [\"*\"], groups: [g]}\n";
+                    - {name: e, expiresOn: soon, owner: 7, rules: [\"*\"], groups: [g]}\n";
         let found = errors(spec);
         let releases: Vec<&str> = crate::model::build::RELEASES.iter().map(|r| r.name).collect();
         let expected = [
             "6: spec.priority: expected a whole number, found the text \"high\"".to_owned(),
             "7: spec.mode: unknown value \"audit\"; did you mean Audit?".to_owned(),
-            "8: spec.validation.rules: unknown rule \"run-as-usr\"; did you mean run-as-user?".to_owned(),
+            "8: spec.validation.rules[0]: unknown rule \"run-as-usr\"; did you mean run-as-user?".to_owned(),
             format!(
-                "11: spec.placement.runtimeClasses[0].release: unknown release \"1809\"; did you mean ltsc2019? use one of {}",
+                "12: spec.placement.runtimeClasses.names[0].release: unknown release \"1809\"; did you mean ltsc2019? use one of {}",
                 releases.join(", ")
             ),
-            "14: spec.namespaceSelector.matchLabels: \"not a key!\" is not a label key: its name takes letters, \
+            "15: spec.namespaceSelector.matchLabels: \"not a key!\" is not a label key: its name takes letters, \
              digits, - _ and . with a letter or digit at both ends; write it as in team or example.com/team"
                 .to_owned(),
-            "16: spec.namespaceSelector.matchExpressions[0].values: In needs at least one value; to require only that \
+            "17: spec.namespaceSelector.matchExpressions[0].values: In needs at least one value; to require only that \
              the label exists, write Exists or DoesNotExist"
                 .to_owned(),
-            "18: spec.exemptions[0]: the field \"reason\" is missing; it has no default".to_owned(),
-            "18: spec.exemptions[0].expires: \"soon\" is not a date; write it as in 2027-03-31".to_owned(),
-            "18: spec.exemptions[0].owner: expected text, found 7; write it in quotes: \"7\"".to_owned(),
+            "19: spec.exemptions[0]: the field \"reason\" is missing; it has no default".to_owned(),
+            "19: spec.exemptions[0].expiresOn: \"soon\" is not a date; write it as in 2027-03-31".to_owned(),
+            "19: spec.exemptions[0].owner: expected text, found 7; write it in quotes: \"7\"".to_owned(),
         ];
         assert_eq!(found.lines().collect::<Vec<_>>(), expected);
     }
@@ -388,7 +413,7 @@ mod tests {
         use std::fmt::Write as _;
         let mut spec = "  mode: Audit\n  validation:\n   rules:\n".to_owned();
         for i in 0..25 {
-            let _ = writeln!(spec, "    no-rule-{i}: Warn");
+            let _ = writeln!(spec, "   - {{name: no-rule-{i}, action: Warn}}");
         }
         let found = errors(&spec);
         let lines: Vec<&str> = found.lines().collect();
@@ -429,26 +454,34 @@ mod tests {
     }
 
     #[test]
-    fn of_a_node_policy_beside_the_policies_the_pools_count() {
-        let nodes = format!(
-            "apiVersion: {API_VERSION}\nkind: WindowsNodePolicy\nmetadata: {{name: a}}\nspec:\n  pools: [{{name: win}}]\n"
+    fn pools_beside_the_policies_are_read_and_node_policies_are_validated() {
+        let object = |kind: &str, spec: &str| {
+            format!("apiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n")
+        };
+        let pods = object("WindowsPodPolicy", "{mode: Audit}");
+        let pool = object(
+            "WindowsNodePool",
+            "{selector: {matchLabels: {pool: win}}, template: {build: 10.0.20348}}",
         );
-        let pods = format!(
-            "apiVersion: {API_VERSION}\nkind: WindowsPodPolicy\nmetadata: {{name: a}}\nspec: {{mode: Audit}}\n"
-        );
-        let file = read_policies(format!("{pods}---\n{nodes}").into()).unwrap();
-        assert_eq!((file.pod_policies.len(), file.declared[0].pools.len()), (1, 1));
-        let wrong = nodes.replace("name: win", "name: win, build: ltsc2022");
+        let file = read_policies(format!("{pods}---\n{pool}").into()).unwrap();
+        assert_eq!((file.pod_policies.len(), &*file.pools[0].name), (1, "a"));
+        let wrong = pool.replace("10.0.20348", "ltsc2022");
         let errors = read_policies(format!("{pods}---\n{wrong}").into()).unwrap_err();
         assert_eq!(
             errors[0].to_string(),
-            "10: spec.pools[0].build: \"ltsc2022\" is not a build; write it as in 10.0.20348"
+            "9: spec.template.build: \"ltsc2022\" is not a build; write it as in 10.0.20348"
         );
-        assert!(
-            read_policies(nodes.into()).is_err(),
-            "no policy for pods is in it"
-        );
-        let older = "apiVersion: transom.dev/v1\nkind: WindowsNodePolicy\n";
-        assert!(read_policies(format!("{pods}---\n{older}").into()).is_err());
+        let nodes = object("WindowsNodePolicy", "{priority: 1}");
+        assert!(read_policies(format!("{pods}---\n{nodes}").into()).is_ok());
+        let wrong = nodes.replace("priority: 1", "priority: high");
+        assert!(read_policies(format!("{pods}---\n{wrong}").into()).is_err());
+        for alone in [nodes, pool] {
+            assert!(
+                read_policies(alone.into()).is_err(),
+                "no policy for pods is in it"
+            );
+        }
+        let other = "apiVersion: transom.dev/v1\nkind: WindowsNodePolicy\n";
+        assert!(read_policies(format!("{pods}---\n{other}").into()).is_err());
     }
 }

@@ -102,6 +102,22 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The name of the policy for emergencies, which always applies: no other one may have its priority.
+pub const BREAK_GLASS: &str = "break-glass";
+/// Its priority.
+pub const BREAK_GLASS_PRIORITY: i32 = 1000;
+/// What is wrong with another policy of that priority.
+pub const PRIORITY_IS_RESERVED: &str = "1000 is reserved for the policy break-glass; write at most 999";
+
+/// The reservation, as a rule about the whole object.
+pub fn reserved_priority() -> serde_json::Value {
+    serde_json::json!([{
+        "rule": format!("self.spec.priority < {BREAK_GLASS_PRIORITY} || self.metadata.name == '{BREAK_GLASS}'"),
+        "message": PRIORITY_IS_RESERVED,
+        "fieldPath": ".spec.priority",
+    }])
+}
+
 /// What namespace labels may change.
 pub fn namespace_overrides(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["None", "Stricter", "Any"]})
@@ -181,36 +197,12 @@ pub fn placement_fields(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Rules by name, and what their findings do.
-pub fn rule_actions(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "maxProperties": 512,
-        "additionalProperties": {"type": "string", "enum": Action::ALL.map(Action::as_str)},
-    })
-}
-
 /// The names of rules, or `*`.
 pub fn rule_names(_: &mut SchemaGenerator) -> Schema {
     let mut list = strings(64);
     list.insert("minItems".to_owned(), serde_json::json!(1));
     list
 }
-
-/// How long a review may wait for a registry.
-pub fn image_wait(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "maxLength": 16,
-        "x-kubernetes-validations": [{
-            "rule": "self.matches('^(0s|[0-9]{1,2}ms|[1-4][0-9]{2}ms|500ms)$')",
-            "message": IMAGE_WAIT,
-        }],
-    })
-}
-
-/// What an `evidence.imageWait` is, as in [`image_wait`].
-pub const IMAGE_WAIT: &str = "write 0s, or milliseconds up to 500ms, as in 250ms";
 
 /// A minor version of Transom.
 pub fn rules_version(_: &mut SchemaGenerator) -> Schema {
@@ -232,6 +224,19 @@ pub fn runtime_class_name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The pattern of the names of RuntimeClasses.
+pub fn class_name_pattern(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string", "minLength": 1, "maxLength": 100,
+        "pattern": r"^([a-z0-9]|\{release\}|\{isolation\})([-.a-z0-9]|\{release\}|\{isolation\})*$",
+        "x-kubernetes-validations": [{"rule": "self.contains('{release}')", "message": WITHOUT_RELEASE}],
+    })
+}
+
+/// What is wrong with a pattern of class names.
+pub const WITHOUT_RELEASE: &str =
+    "it must contain {release}, otherwise all releases would share one RuntimeClass";
+
 /// Values of a node label.
 pub fn label_values(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
@@ -242,9 +247,14 @@ pub fn label_values(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// How the value of a node label begins.
-pub fn label_value_prefix(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "minLength": 1, "maxLength": 63, "pattern": r"^[A-Za-z0-9][-A-Za-z0-9_.]*$"})
+/// How values of a node label begin.
+pub fn label_value_prefixes(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "set",
+        "items": {"type": "string", "minLength": 1, "maxLength": 63, "pattern": r"^[A-Za-z0-9][-A-Za-z0-9_.]*$"},
+    })
 }
 
 /// The maximum number of namespaces, images, users and groups in all exemptions of a policy: each review compares them.
@@ -287,8 +297,11 @@ pub fn exemption_bounds() -> serde_json::Value {
 
 /// What an exemption lacks that is for everybody and everything.
 pub const WHOM: &str = "name at least one of namespaces, images, usernames or groups";
-/// What a pool label lacks, or has too much.
-pub const VALUES_OR_PREFIX: &str = "set either values or valuePrefix";
+/// What an entry of `evidence.nodeLabels` lacks.
+pub const VALUES_OR_PREFIXES: &str = "name at least one of values or valuePrefixes";
+/// What `evidence.nodeLabels` has too much of: the API server compares each of them for every pod.
+pub const TOO_MANY_NODE_LABEL_VALUES: &str =
+    "the labels have more than 64 values and prefixes together; replace several values with one prefix";
 
 /// An operating system, as a policy names it.
 pub fn os(_: &mut SchemaGenerator) -> Schema {
@@ -305,6 +318,29 @@ pub fn build(_: &mut SchemaGenerator) -> Schema {
             "message": "this is not a build; write it as in 10.0.20348",
         }],
     })
+}
+
+/// What is wrong with the labels of a pool's template.
+pub const TEMPLATE_LABELS: &str =
+    "a label differs from the one in selector.matchLabels, so the pool would not select its own nodes";
+
+/// Node labels, at least one.
+pub fn selector_labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 16,
+        "additionalProperties": {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
+        "x-kubernetes-validations": [{
+            "rule": format!("self.all(key, key.matches('{QUALIFIED_NAME}'))"),
+            "message": LABEL_KEYS,
+        }],
+    })
+}
+
+/// A time.
+pub fn time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
 }
 
 /// Node labels.

@@ -68,50 +68,58 @@ impl<'e> EventOutcome<'e> {
                 event_outcome.note(RequestOutcome::FailedOpen, names.is_ours(value));
                 continue;
             }
-            let Some((webhook, key)) = key.split_once('/') else {
+            let Some((_, key)) = key.split_once('/').filter(|(webhook, _)| names.is_ours(webhook)) else {
                 continue;
             };
-            if !names.is_ours(webhook) {
-                continue;
-            }
             event_outcome.was_reviewed = true;
             match (key, value) {
-                ("decision", "deny") => event_outcome.note(RequestOutcome::Denied, true),
                 ("decision", "patch") => is_patched = true,
-                ("not-evaluated", _) => event_outcome.note(RequestOutcome::NotEvaluated, true),
-                ("would-patch", _) => event_outcome.note(RequestOutcome::WouldPatch, true),
-                ("removed", _) => event_outcome.note(RequestOutcome::Removed, true),
-                ("withheld", _) => event_outcome.note(RequestOutcome::Withheld, true),
-                ("exempted", _) => event_outcome.note(RequestOutcome::Exempted, true),
-                ("owner-trusted", "false") => event_outcome.note(RequestOutcome::OwnerNotTrusted, true),
                 ("owner", owner) => event_outcome.owner = Some(owner),
                 ("denied-by", names) => add(&mut event_outcome.denied_by, names),
                 ("would-deny", names) => add(&mut event_outcome.would_deny, names),
                 ("rules", names) => rules = names,
-                _ => {}
+                (key, value) => event_outcome.note_annotation(key, value),
             }
         }
         event_outcome.read_failure(event, names);
+        event_outcome.conclude(event, rules, is_patched);
+        event_outcome
+    }
+
+    /// Notes the outcome that an annotation of Transom states.
+    fn note_annotation(&mut self, key: &str, value: &str) {
+        let outcome = match (key, value) {
+            ("decision", "deny") => RequestOutcome::Denied,
+            ("not-evaluated", _) => RequestOutcome::NotEvaluated,
+            ("would-patch", _) => RequestOutcome::WouldPatch,
+            ("removed", _) => RequestOutcome::Removed,
+            ("withheld", _) => RequestOutcome::Withheld,
+            ("exempted", _) => RequestOutcome::Exempted,
+            ("owner-trusted", "false") => RequestOutcome::OwnerNotTrusted,
+            _ => return,
+        };
+        self.note(outcome, true);
+    }
+
+    /// Adds what all annotations together mean. `rules`: the rules with findings, which deny if no others are named.
+    fn conclude(&mut self, event: &AuditEvent<'_>, rules: &'e str, is_patched: bool) {
         // A denied request is not also counted as one that would be denied.
-        let is_denied = event_outcome.had(RequestOutcome::Denied);
+        let is_denied = self.had(RequestOutcome::Denied);
         if is_denied {
-            event_outcome.would_deny.clear();
+            self.would_deny.clear();
         }
-        event_outcome.note(RequestOutcome::WouldDeny, !event_outcome.would_deny.is_empty());
-        if is_denied && event_outcome.denied_by.is_empty() {
-            add(&mut event_outcome.denied_by, rules);
+        self.note(RequestOutcome::WouldDeny, !self.would_deny.is_empty());
+        if is_denied && self.denied_by.is_empty() {
+            add(&mut self.denied_by, rules);
         }
-        let ours = is_denied || event_outcome.had(RequestOutcome::FailedClosed);
-        event_outcome.note(
-            RequestOutcome::RefusedOtherwise,
-            event_outcome.was_reviewed && event.has_failed() && !ours,
-        );
-        event_outcome.note(RequestOutcome::Patched, is_patched && !event.has_failed());
+        let ours = is_denied || self.had(RequestOutcome::FailedClosed);
+        let is_refused = self.was_reviewed && event.has_failed() && !ours;
+        self.note(RequestOutcome::RefusedOtherwise, is_refused);
+        self.note(RequestOutcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
             // If the object was not stored, nothing was removed from it.
-            event_outcome.retract(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
+            self.retract(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
         }
-        event_outcome
     }
 
     /// Reads the error message that the client received, if the webhook's annotations are missing.

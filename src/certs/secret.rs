@@ -21,7 +21,7 @@ pub(super) const CERTIFICATE: &str = "tls.crt";
 /// Its key.
 pub(super) const KEY: &str = "tls.key";
 
-/// The usable content of the Secret. Unreadable values count as missing.
+/// The usable content of the Secret. Unreadable values are treated as missing.
 #[derive(Clone, Default, Debug)]
 pub(super) struct SecretState {
     pub(super) trusted: Vec<CaCertificate>,

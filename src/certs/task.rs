@@ -24,8 +24,9 @@ use super::store::{SecretStore, StoredSecret};
 use super::{CertificateConfig, CertificateMode, CertsError};
 use crate::cluster::lease::Leadership;
 use crate::cluster::watch_staleness::WatchStaleness;
-use crate::cluster::watches::object::{ObjectReceiver, object_channel, watch_object};
+use crate::cluster::watches::object::{ObservedObject, next, watch_object};
 use crate::cluster::webhook_configurations::resources;
+use crate::process::complaints::Complaints;
 use crate::process::metrics::{Metrics, Reconcile};
 use crate::process::readiness::Readiness;
 use crate::process::token_bucket::TokenBucket;
@@ -39,6 +40,9 @@ const POLL: Duration = Duration::from_secs(5);
 
 /// The first and the longest delay after a failed write.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// What cannot be done if there is a problem.
+const CERTIFICATES: &str = "certificates";
 
 /// The certificate task, with everything that it needs.
 pub struct CertificateTask {
@@ -57,7 +61,7 @@ pub struct CertificateTask {
     /// Counts certificate changes.
     pub metrics: Metrics,
     /// Records when the API server last answered the watch of the Secret, and knows its clock.
-    pub freshness: WatchStaleness,
+    pub staleness: WatchStaleness,
     /// Counts passes and failed requests.
     pub reconcile: Reconcile,
     /// Publishes the message about another writer that repeatedly overwrites the `caBundle`.
@@ -68,22 +72,25 @@ impl CertificateTask {
     /// Maintains certificates forever: every replica serves them, the leader issues and publishes them. Returns only
     /// on an error that retrying would not fix. `configurations` are the stored webhook configurations, the mutating one
     /// first.
-    pub async fn run(self, configurations: [ObjectReceiver<DynamicObject>; 2]) -> CertsError {
+    pub async fn run(
+        self,
+        configurations: [watch::Receiver<ObservedObject<DynamicObject>>; 2],
+    ) -> CertsError {
         let reload: BoxFuture<'_, ()> = match self.mode.files().cloned() {
             Some(files) => Box::pin(files.keep(Arc::clone(&self.serving), self.metrics.clone())),
             None => Box::pin(std::future::pending()),
         };
-        let (publish, secret) = object_channel();
+        let (publish, secret) = watch::channel(None);
         // If the certificate comes from files, the Secret is not used. A client for its watch would then report a watch
         // that the API server never answers.
         let secrets = (self.mode.files().is_none())
-            .then(|| SecretStore::new(self.freshness.client(&self.client, "secrets"), &self.config));
+            .then(|| SecretStore::new(self.staleness.client(&self.client, "secrets"), &self.config));
         let watch_secret = async {
             let Some(secrets) = secrets else {
                 return std::future::pending().await;
             };
             watch_object(secrets.api, &secrets.name, "secrets", |secret| {
-                publish.send(secret);
+                publish.send_replace(Some(secret));
             })
             .await;
         };
@@ -131,7 +138,7 @@ struct TaskState {
     writes: TokenBucket,
     contest: CaBundleConflict,
     retry: Duration,
-    complaint: String,
+    complaints: Complaints,
 }
 
 impl TaskState {
@@ -156,29 +163,29 @@ impl TaskState {
             writes: TokenBucket::new(WRITES.0, WRITES.1),
             contest: CaBundleConflict::default(),
             retry: RETRY.0,
-            complaint: String::new(),
+            complaints: Complaints::default(),
             task,
         }
     }
 
     async fn run(
         mut self,
-        mut secret: ObjectReceiver<Secret>,
-        [mut mutating, mut validating]: [ObjectReceiver<DynamicObject>; 2],
+        mut secret: watch::Receiver<ObservedObject<Secret>>,
+        [mut mutating, mut validating]: [watch::Receiver<ObservedObject<DynamicObject>>; 2],
     ) -> CertsError {
         let mut led = false;
         let mut wake = Instant::now() + LOOK_AGAIN;
         loop {
             tokio::select! {
-                secret = secret.next() => match secret {
+                secret = next(&mut secret) => match secret {
                     Some(secret) => self.put_secret(secret.map(|secret| StoredSecret::read(Arc::unwrap_or_clone(secret)))),
                     None => return CertsError::Watch(self.secrets.title()),
                 },
-                object = mutating.next() => match object {
+                object = next(&mut mutating) => match object {
                     Some(object) => self.see_configuration(0, object.as_deref()),
                     None => return CertsError::Watch(self.stores[0].title()),
                 },
-                object = validating.next() => match object {
+                object = next(&mut validating) => match object {
                     Some(object) => self.see_configuration(1, object.as_deref()),
                     None => return CertsError::Watch(self.stores[1].title()),
                 },
@@ -237,7 +244,7 @@ impl TaskState {
         loop {
             let pending = self.serve();
             self.log_state();
-            let next = match self.task.mode.clone() {
+            let step = match self.task.mode.clone() {
                 CertificateMode::SelfManaged => self.issue().await?,
                 CertificateMode::Provided {
                     ca_bundle: Some(file),
@@ -245,7 +252,7 @@ impl TaskState {
                 } => self.publish_file(&file).await,
                 CertificateMode::Provided { .. } | CertificateMode::CertManager(_) => LeaderStep::Rest(POLL),
             };
-            match next {
+            match step {
                 LeaderStep::Again => {}
                 LeaderStep::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
                 LeaderStep::Failed => {
@@ -265,7 +272,7 @@ impl TaskState {
 
     fn situation(&self) -> RotationState<'_> {
         RotationState {
-            now: self.task.freshness.server_clock().now(),
+            now: self.task.staleness.server_clock().now(),
             secret: self.stored().map(|stored| &stored.state),
             secret_for: (self.secret.as_ref()).map_or(Duration::ZERO, |seen| seen.since.elapsed()),
             bundles: &self.bundles.value,
@@ -341,9 +348,8 @@ impl TaskState {
 
     /// Logs a problem once, until it changes.
     fn complain(&mut self, text: &str) {
-        if self.complaint != text {
+        if self.complaints.is_news(CERTIFICATES, text) {
             tracing::warn!("{text}");
-            text.clone_into(&mut self.complaint);
         }
     }
 }
@@ -383,7 +389,7 @@ mod tests {
         ] {
             let metrics = Metrics::new("0", None);
             let (_lead, until) = watch::channel(None);
-            let [(_mutating, first), (_validating, second)] = [object_channel(), object_channel()];
+            let [(_mutating, first), (_validating, second)] = [watch::channel(None), watch::channel(None)];
             let task = CertificateTask {
                 client: answering(|_, _, _| (403, json!({"kind": "Status", "code": 403, "message": "no"}))),
                 mode: mode.clone(),
@@ -398,7 +404,7 @@ mod tests {
                 serving: self_signed(),
                 readiness: Readiness::default(),
                 metrics: metrics.clone(),
-                freshness: WatchStaleness::new(&metrics),
+                staleness: WatchStaleness::new(&metrics),
                 reconcile: Reconciles::new(&metrics).of("certificates"),
                 contested: watch::channel(None).0,
             };

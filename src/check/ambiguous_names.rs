@@ -22,7 +22,7 @@ pub(super) fn ambiguous_names(subject: &Object<'_>, facts: &Facts) -> Vec<(Path,
         found.extend(
             names
                 .into_iter()
-                .map(|(path, message)| (pod.place(&path), message)),
+                .map(|(path, message)| (pod.path_in_object(&path), message)),
         );
     }
     let templates = template.claim_templates.iter().enumerate();

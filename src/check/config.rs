@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::baseline::unknown_rule;
 use super::document_file::{self, DocumentFileError};
 use super::files::EMPTY_PATTERN;
-use crate::api::FieldStep;
+use crate::api::{FieldStep, RuleSpec};
 use crate::manifest::NodeStep;
 use crate::model::facts::Facts;
 use crate::model::node::major_minor;
@@ -49,9 +49,9 @@ pub struct CheckConfig {
     /// For which operating system the pods are that do not say so themselves, as with --os: by file or folder below the
     /// folder of this file, where * matches anything. The longest entry that matches applies.
     pub os: BTreeMap<String, ConfigOs>,
-    /// Rules by name, and what their findings do. An entry replaces that of the policy.
+    /// Rules, and what their findings do. An entry replaces that of the policy.
     #[schemars(schema_with = "rule_actions")]
-    pub rules: BTreeMap<String, Action>,
+    pub rules: Vec<RuleSpec>,
     /// Whether to look up images in their registries, as with --registry.
     pub registry: bool,
     /// Custom resources with a pod template or a pod spec, in addition to the built-in kinds, as with --pod-template.
@@ -128,18 +128,22 @@ impl JsonSchema for KubernetesVersion {
     }
 }
 
-/// Every rule by name, with its summary and its actions.
+/// The name of a rule, each with its summary, and its action.
 fn rule_actions(_: &mut SchemaGenerator) -> Schema {
-    let actions = Action::ALL.map(Action::as_str);
     let rule = |rule: &rules::Rule| {
         let description = format!("{}: {} ({})", rule.id, rule.summary, rule.severity);
-        (
-            rule.name.to_owned(),
-            json!({"description": description, "enum": actions}),
-        )
+        json!({"const": rule.name, "description": description})
     };
-    let properties: Map<String, Value> = rules::catalogue().map(rule).collect();
-    json_schema!({"type": "object", "additionalProperties": false, "properties": properties})
+    let names: Vec<Value> = rules::catalogue().map(rule).collect();
+    json_schema!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["name", "action"],
+            "properties": {"name": {"oneOf": names}, "action": {"enum": Action::ALL.map(Action::as_str)}},
+        },
+    })
 }
 
 /// The nearest configuration file: in the folder of a path (of standard input, the current folder), or above it.
@@ -193,9 +197,16 @@ impl CheckConfig {
     /// The entries that cannot be used, with their paths.
     pub(super) fn problems(&self) -> Vec<(Vec<FieldStep>, String)> {
         let mut problems = Vec::new();
-        for name in self.rules.keys().filter(|name| rule_id(name).is_none()) {
-            let path = vec![FieldStep::Key("rules".to_owned()), FieldStep::Key(name.clone())];
-            problems.push((path, format!("rules: {}", unknown_rule(name))));
+        for (index, rule) in self.rules.iter().enumerate() {
+            let message = if rule_id(&rule.name).is_none() {
+                unknown_rule(&rule.name)
+            } else if self.rules.iter().take(index).any(|other| other.name == rule.name) {
+                format!("the rule {} is named twice", rule.name)
+            } else {
+                continue;
+            };
+            let path = vec![FieldStep::Key("rules".to_owned()), FieldStep::Index(index)];
+            problems.push((path, format!("rules[{index}].name: {message}")));
         }
         for (index, _) in (self.exclude.iter().enumerate()).filter(|(_, pattern)| pattern.is_empty()) {
             let path = vec![FieldStep::Key("exclude".to_owned()), FieldStep::Index(index)];
@@ -223,14 +234,16 @@ impl CheckConfig {
 
     /// The IDs of the rules whose actions it sets.
     pub fn rule_ids(&self) -> Vec<&'static str> {
-        self.rules.keys().filter_map(|name| rule_id(name)).collect()
+        (self.rules.iter())
+            .filter_map(|rule| rule_id(&rule.name))
+            .collect()
     }
 
     /// Sets the actions of its rules in a policy.
     pub fn change(&self, policy: &mut Policy) {
-        for (name, action) in &self.rules {
-            if let Some(id) = rule_id(name) {
-                policy.actions.insert(id, *action);
+        for rule in &self.rules {
+            if let Some(id) = rule_id(&rule.name) {
+                policy.actions.insert(id, rule.action);
             }
         }
     }
@@ -267,7 +280,7 @@ mod tests {
         }
         let config = read(
             "policy: policy.yaml\npaths: [manifests]\nexclude: ['charts/*']\nkubernetesVersion: \"1.30\"\n\
-             os: {\"*\": linux, web/win: windows}\nfacts: [nodes.yaml]\nfailOn: warning\nregistry: true\nrules: {run-as-user: Warn}\n",
+             os: {\"*\": linux, web/win: windows}\nfacts: [nodes.yaml]\nfailOn: warning\nregistry: true\nrules: [{name: run-as-user, action: Warn}]\n",
         )
         .unwrap();
         assert!(config.policy.as_deref().unwrap().is_absolute());
@@ -290,13 +303,17 @@ mod tests {
                 "2: failOn: unknown value \"warn\"; use one of never, deny, error, warning, advice",
             ),
             (
-                "rules:\n  run-as-usr: Warn\n  TSM204: Warn\n  host-pid: warn\n",
-                "4: rules.host-pid: unknown value \"warn\"; did you mean Warn?",
+                "rules:\n- {name: run-as-usr, action: Warn}\n- {name: host-pid, action: warn}\n",
+                "3: rules[1].action: unknown value \"warn\"; did you mean Warn?",
             ),
             (
-                "rules:\n  TSM204: Warn\n  run-as-usr: Warn\n",
-                "2: rules: there is no rule \"TSM204\"; did you mean run-as-user?\n3: rules: there is no rule \
+                "rules:\n- {name: TSM204, action: Warn}\n- {name: run-as-usr, action: Warn}\n",
+                "2: rules[0].name: there is no rule \"TSM204\"; did you mean run-as-user?\n3: rules[1].name: there is no rule \
                  \"run-as-usr\"; did you mean run-as-user?",
+            ),
+            (
+                "rules:\n- {name: host-pid, action: Warn}\n- {name: host-pid, action: Deny}\n",
+                "3: rules[1].name: the rule host-pid is named twice",
             ),
             (
                 "exclude:\n- vendor\n- ''\n",

@@ -5,15 +5,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{CheckInput, Manifests, SourceRole, UnreadableInput, rendered};
-use crate::api::{DeclaredPools, PolicyFile, read_policies};
+use crate::api::{PolicyFile, read_policies};
 use crate::engine::exemption::matches;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::node::Host;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::process::files::{self, Accept};
 
-/// What is wrong with an empty pattern of files to leave out: it would leave out all of them.
+/// What is wrong with an empty pattern of files to exclude: it would exclude all of them.
 pub const EMPTY_PATTERN: &str = "the pattern is empty; write a path or a name, as in charts/*, or remove it";
 
 /// A policy file that cannot be used.
@@ -32,18 +33,19 @@ pub enum PolicyLoadError {
     Useless(Vec<String>),
 }
 
-/// The policies to apply, and the declarations of node policies in the same file.
+/// The policies to apply, and the node pools in the same file.
 pub struct LoadedPolicies {
     /// The policies for pods.
     pub set: PolicySet,
-    declared: Vec<DeclaredPools>,
+    pools: Vec<Host>,
 }
 
 impl LoadedPolicies {
-    /// Adds the pools and pool labels of the file's node policies to the facts.
+    /// Adds the node labels of the policies and the pools to the facts.
     pub fn declare(&self, facts: &mut Facts) {
-        for declared in &self.declared {
-            declared.add_to(facts);
+        facts.add_node_labels(self.set.node_labels());
+        for pool in &self.pools {
+            facts.add_pool(pool.clone());
         }
     }
 }
@@ -56,7 +58,7 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<LoadedPolicies,
     let Some(file) = file else {
         return Ok(LoadedPolicies {
             set: PolicySet::new(Vec::new(), fallback),
-            declared: Vec::new(),
+            pools: Vec::new(),
         });
     };
     let name = file.display();
@@ -66,12 +68,9 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<LoadedPolicies,
         why,
     })?;
     match read_policies(bytes) {
-        Ok(PolicyFile {
-            pod_policies,
-            declared,
-        }) => Ok(LoadedPolicies {
+        Ok(PolicyFile { pod_policies, pools }) => Ok(LoadedPolicies {
             set: PolicySet::new(pod_policies, fallback),
-            declared,
+            pools,
         }),
         Err(errors) => {
             let lines = errors
@@ -110,7 +109,7 @@ pub fn read_except(path: &Path, except: &Excludes<'_>, role: SourceRole, manifes
                     bytes,
                 },
             ),
-            Err(error) => manifests.add_error(unreadable(path, error.to_string())),
+            Err(error) => manifests.add_error(UnreadableInput::of_file(path, error.to_string())),
         }
         return 1;
     }
@@ -149,15 +148,7 @@ fn read_file(path: &Path, role: SourceRole, accept: Accept, manifests: &mut Mani
                 bytes,
             },
         ),
-        Err(error) => manifests.add_error(unreadable(path, error.to_string())),
-    }
-}
-
-fn unreadable(path: &Path, message: String) -> UnreadableInput {
-    UnreadableInput {
-        source: path.display().to_string(),
-        line: 0,
-        message,
+        Err(error) => manifests.add_error(UnreadableInput::of_file(path, error.to_string())),
     }
 }
 
@@ -209,7 +200,7 @@ impl FolderWalk<'_> {
             Ok(entries) if depth < DEEPEST => entries,
             Ok(_) => return 0,
             Err(error) => {
-                manifests.add_error(unreadable(folder, error.to_string()));
+                manifests.add_error(UnreadableInput::of_file(folder, error.to_string()));
                 return 1;
             }
         };
@@ -231,7 +222,7 @@ impl FolderWalk<'_> {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 found += self.folder(&path, manifests, depth + 1);
             } else if is_manifest && !path.is_dir() {
-                // Reading a pipe that nobody writes would never end.
+                // Reading a pipe without a writer would never end.
                 read_file(&path, self.role, Accept::Regular, manifests);
                 found += 1;
             }

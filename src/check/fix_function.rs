@@ -85,32 +85,31 @@ impl FixFunction {
         let is_ours = text("kind") == KIND && group(text("apiVersion")) == group(API_VERSION);
         let problem = |path: &[FieldStep], message: &str| {
             let steps: Vec<NodeStep<'_>> = path.iter().map(FieldStep::step).collect();
-            format!("{}: {message}", document.locate(&steps).line)
+            format!("{}: functionConfig: {message}", document.locate(&steps).line)
         };
+        let refuse = |field: &str, message: &str| {
+            let message = format!("the settings of transom fix have {message}");
+            Err(vec![problem(&[FieldStep::Key(field.to_owned())], &message)])
+        };
+        let version = text("apiVersion");
         if !is_ours {
-            let is_set = |field: &str| value.get(field).is_some_and(|value| !value.is_null());
-            return match ["spec", "data"].into_iter().find(|field| is_set(field)) {
+            let is_set = |field: &&str| value.get(*field).is_some_and(|value| !value.is_null());
+            return match ["spec", "data"].into_iter().find(is_set) {
                 None => Ok(FixFunction::default()),
-                Some(field) => Err(vec![problem(
-                    &[FieldStep::Key(field.to_owned())],
-                    &format!(
-                        "functionConfig: the settings of transom fix have the kind {KIND} and the apiVersion {API_VERSION}, \
-                         not {} and {}",
-                        text("kind"),
-                        text("apiVersion")
-                    ),
-                )]),
+                Some(field) => {
+                    let message = format!(
+                        "the kind {KIND} and the apiVersion {API_VERSION}, not {} and {version}",
+                        text("kind")
+                    );
+                    refuse(field, &message)
+                }
             };
         }
-        if text("apiVersion") != API_VERSION {
-            let message = format!(
-                "functionConfig: the settings of transom fix have the apiVersion {API_VERSION}, not {}",
-                text("apiVersion")
+        if version != API_VERSION {
+            return refuse(
+                "apiVersion",
+                &format!("the apiVersion {API_VERSION}, not {version}"),
             );
-            return Err(vec![problem(
-                &[FieldStep::Key("apiVersion".to_owned())],
-                &message,
-            )]);
         }
         let written = read_document::<WrittenFunction>(document).map_err(|errors| {
             let errors = errors.into_iter();
@@ -118,36 +117,36 @@ impl FixFunction {
                 .map(|error| format!("{}: functionConfig: {}", error.line, error.message))
                 .collect::<Vec<_>>()
         })?;
-        let FunctionSpec {
-            placement,
-            rules: names,
-            os,
-            config,
-        } = written.spec;
-        let spec = |rest: Vec<FieldStep>| [vec![FieldStep::Key("spec".to_owned())], rest].concat();
+        written.spec.settings(&problem)
+    }
+}
+
+impl FunctionSpec {
+    /// The settings. `problem` adds the line of a field to a message.
+    fn settings(self, problem: &dyn Fn(&[FieldStep], &str) -> String) -> Result<FixFunction, Vec<String>> {
+        let key = |field: &str| FieldStep::Key(field.to_owned());
         let (mut rules, mut problems) = (Vec::new(), Vec::new());
-        for (index, name) in names.iter().enumerate() {
+        for (index, name) in self.rules.iter().enumerate() {
             if let Some(rule) = rules::find(name) {
                 rules.push(rule.id);
                 continue;
             }
-            let path = spec(vec![FieldStep::Key("rules".to_owned()), FieldStep::Index(index)]);
-            let message = format!("functionConfig: spec.rules[{index}]: {}", unknown_rule(name));
+            let path = [key("spec"), key("rules"), FieldStep::Index(index)];
+            let message = format!("spec.rules[{index}]: {}", unknown_rule(name));
             problems.push(problem(&path, &message));
         }
-        for (path, message) in config.iter().flat_map(CheckConfig::problems) {
-            let path = spec([vec![FieldStep::Key("config".to_owned())], path].concat());
-            problems.push(problem(&path, &format!("functionConfig: spec.config.{message}")));
+        for (path, message) in self.config.iter().flat_map(CheckConfig::problems) {
+            let path = [vec![key("spec"), key("config")], path].concat();
+            problems.push(problem(&path, &format!("spec.config.{message}")));
         }
-        if problems.is_empty() {
-            Ok(FixFunction {
-                placement,
-                rules,
-                os: os.map(ConfigOs::os),
-                config,
-            })
-        } else {
-            Err(problems)
+        if !problems.is_empty() {
+            return Err(problems);
         }
+        Ok(FixFunction {
+            placement: self.placement,
+            rules,
+            os: self.os.map(ConfigOs::os),
+            config: self.config,
+        })
     }
 }

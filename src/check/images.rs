@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{CheckNote, DocumentRole, FieldPositions, Manifests, NoteLevel, SourceRole};
+use super::note::{CheckNote, NoteLevel};
+use super::objects::{InputObject, ManifestObjects};
 use crate::engine::infer_os;
 use crate::engine::policy_set::PolicySet;
+use crate::manifest::Position;
 use crate::model::facts::Facts;
-use crate::model::object::{Object, ReviewStage};
+use crate::model::object::Object;
 use crate::model::os::Verdict;
 use crate::model::path::Path;
 use crate::model::text::shown;
@@ -27,17 +29,25 @@ pub struct ImageCounts {
     pub cached: usize,
 }
 
-/// Where an image is used first.
+/// The first use of an image.
 #[derive(Clone, Debug)]
 pub struct CheckedImage {
-    /// The index of its document.
-    document: usize,
-    path: Path,
+    source: String,
+    position: Position,
     /// Whether a pod that uses it is a Windows pod, so that rules report what is wrong with it.
     pub is_reported: bool,
 }
 
-impl Manifests {
+impl CheckedImage {
+    /// A note about the image, at its first use.
+    pub fn note(&self, image: &str, message: &str) -> CheckNote {
+        let Position { line, column } = self.position;
+        let message = format!("the image {} {message}", shown(image));
+        CheckNote::new(&self.source, (line, column), NoteLevel::Note, message)
+    }
+}
+
+impl ManifestObjects<'_> {
     /// The images of the objects to check, by reference as written: those of pods that could be for Windows, of the
     /// objects that `is_meant`.
     pub fn images(
@@ -46,66 +56,58 @@ impl Manifests {
         policies: &PolicySet,
         is_meant: impl Fn(&Object<'_>) -> bool,
     ) -> BTreeMap<String, CheckedImage> {
-        let mut images: BTreeMap<String, CheckedImage> = BTreeMap::new();
-        for (index, (source, document)) in self.documents.iter().enumerate() {
-            let is_fact = (self.sources.get(*source)).is_none_or(|source| source.role == SourceRole::Facts);
-            let Ok(DocumentRole::Subject(kind, _)) = self.role(document) else {
+        let mut images = FoundImages {
+            facts,
+            policies,
+            images: BTreeMap::new(),
+        };
+        for input in &self.all {
+            let Some(object) = input.workload_to_check().filter(|object| is_meant(object)) else {
                 continue;
             };
-            if is_fact || !kind.has_pod() {
-                continue;
+            if object.custom_pods.is_empty() {
+                images.add(input, object, &Path::clone);
             }
-            let Ok(subject) = self.subject_of(document, kind, ReviewStage::Written, self.stated_os(*source))
-            else {
-                continue;
-            };
-            if !is_meant(&subject) {
-                continue;
-            }
-            let mut add = |pod: &Object<'_>, place: &dyn Fn(&Path) -> Path| {
-                let inference = infer_os(pod, facts, &policies.in_namespace(&pod.namespace, facts));
-                if inference.verdict == Verdict::Linux && !inference.is_weak() {
-                    return;
-                }
-                for (list, at, container) in pod.pod().iter().flat_map(|pod| pod.visit_containers()) {
-                    let Some(image) = container.image.as_ref().filter(|image| !image.is_empty()) else {
-                        continue;
-                    };
-                    let is_reported = inference.verdict == Verdict::Windows;
-                    if let Some(known) = images.get_mut(&**image) {
-                        known.is_reported |= is_reported;
-                        continue;
-                    }
-                    let path = pod.spec_path().field(list.field()).item(at).field("image");
-                    let used = CheckedImage {
-                        document: index,
-                        path: place(&path),
-                        is_reported,
-                    };
-                    images.insert(image.to_string(), used);
-                }
-            };
-            if subject.custom_pods.is_empty() {
-                add(&subject, &Path::clone);
-            }
-            for pod in &subject.custom_pods {
-                add(&subject.with_custom_pod(pod), &|path| pod.place(path));
+            for pod in &object.custom_pods {
+                images.add(input, &object.of_custom_pod(pod), &|path| {
+                    pod.path_in_object(path)
+                });
             }
         }
-        images
+        images.images
     }
+}
 
-    /// A note about an image, at its first use.
-    pub fn image_note(&self, image: &str, used: &CheckedImage, message: &str) -> CheckNote {
-        let document = self.documents.get(used.document);
-        let source = document.and_then(|(source, _)| self.sources.get(*source));
-        let position = document.map(|(_, document)| FieldPositions(document.locator()).of(&used.path));
-        CheckNote {
-            source: source.map(|source| source.name.clone()).unwrap_or_default(),
-            line: position.map_or(0, |position| position.line),
-            column: position.map_or(0, |position| position.column),
-            level: NoteLevel::Note,
-            message: format!("the image {} {message}", shown(image)),
+struct FoundImages<'f> {
+    facts: &'f Facts,
+    policies: &'f PolicySet,
+    images: BTreeMap<String, CheckedImage>,
+}
+
+impl FoundImages<'_> {
+    /// Adds the images of a pod. `written`: the path in the document of a path in the pod.
+    fn add(&mut self, input: &InputObject<'_>, pod: &Object<'_>, written: &dyn Fn(&Path) -> Path) {
+        let policy = self.policies.in_namespace(&pod.namespace, self.facts);
+        let inference = infer_os(pod, self.facts, &policy);
+        if inference.verdict == Verdict::Linux && !inference.is_weak() {
+            return;
+        }
+        let is_reported = inference.verdict == Verdict::Windows;
+        for (list, at, container) in pod.pod().iter().flat_map(|pod| pod.visit_containers()) {
+            let Some(image) = container.image.as_ref().filter(|image| !image.is_empty()) else {
+                continue;
+            };
+            if let Some(known) = self.images.get_mut(&**image) {
+                known.is_reported |= is_reported;
+                continue;
+            }
+            let path = pod.spec_path().field(list.field()).item(at).field("image");
+            let used = CheckedImage {
+                source: input.source.name.clone(),
+                position: input.document.content.locator().of(&written(&path)),
+                is_reported,
+            };
+            self.images.insert(image.to_string(), used);
         }
     }
 }

@@ -1,24 +1,22 @@
 //! Plans the fix of an object in a file: the object as its author would write it. Does not change texts.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{CheckInput, Checked, Manifests, SourceLines};
-use crate::engine::evaluate;
+use super::{Checked, Manifests};
 use crate::engine::manifest_edits::{placement_edits, safe_edit, taint_of};
 use crate::engine::policy_set::PolicySet;
-use crate::manifest::Document;
+use crate::engine::{Evaluation, evaluate};
 use crate::model::edit::{Edit, to_json_patch};
 use crate::model::facts::{Facts, PodSecurity};
 use crate::model::node::Taint;
-use crate::model::object::{ObjectError, ReviewStage};
+use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::{Os, Verdict};
 use crate::model::path::{Path, Segment};
-use crate::model::policy::PlacementParts;
-use crate::model::workload::Kind;
-use crate::rules::{Finding, Required, Rule};
+use crate::model::policy::{PlacementParts, Policy};
+use crate::rules::{Required, Rule};
 
 /// What a fix may change.
 #[derive(Clone, Debug, Default)]
@@ -35,11 +33,11 @@ impl FixScope {
         self.rules.as_ref().is_none_or(|rules| rules.contains(&rule.id))
     }
 
-    /// Whether an object may be fixed: one for Windows, or for Linux if the author states that its file is for Linux. Only
-    /// a rule about Windows reports an object without pods.
-    pub fn covers(verdict: Verdict, has_pod: bool, stated: Option<Os>) -> bool {
-        let is_for_linux = has_pod && matches!(verdict, Verdict::Linux | Verdict::Unknown);
-        is_for_linux == (stated == Some(Os::Linux))
+    /// Whether an object with this evaluation may be fixed: one for Windows, or for Linux if the author states that its file is
+    /// for Linux. Only a rule about Windows reports an object without pods.
+    pub fn covers(evaluation: &Evaluation, checked: &Checked<'_>) -> bool {
+        let is_linux = matches!(evaluation.inference.verdict, Verdict::Linux | Verdict::Unknown);
+        (checked.kind.has_pod() && is_linux) == (checked.stated_os == Some(Os::Linux))
     }
 
     /// The parts of placement whose rules are selected, and which resolve no finding that the author suppresses.
@@ -98,34 +96,8 @@ pub struct PlannedEdit {
     pub finding: Option<(&'static str, String)>,
     /// The taint that it makes the pod tolerate.
     pub taint: Option<Taint>,
-    /// Why it is made.
+    /// The reason for the edit.
     pub reason: String,
-}
-
-/// An object to fix.
-#[derive(Clone, Debug)]
-pub struct FixTarget {
-    document: Document,
-    kind: Kind,
-    namespace: String,
-    /// The operating system that the author states for its input.
-    stated_os: Option<Os>,
-    /// The identities of the findings that the author accepts.
-    suppressed: HashSet<(&'static str, String)>,
-}
-
-impl FixTarget {
-    /// An object that was checked.
-    pub fn of(checked: &Checked<'_>) -> Self {
-        let suppressed = checked.suppressed.iter();
-        FixTarget {
-            document: checked.document.clone(),
-            kind: checked.kind,
-            stated_os: checked.stated_os,
-            namespace: checked.namespace.clone(),
-            suppressed: suppressed.map(|it| it.finding.identity()).collect(),
-        }
-    }
 }
 
 /// What a fix depends on, except for the object.
@@ -140,158 +112,171 @@ pub struct FixRules<'f> {
 }
 
 impl Manifests {
-    /// Plans the fix of an object. An edit at a JSON Pointer that `is_blocked` is not made.
+    /// Plans the fix of an object that was checked. An edit at a JSON Pointer that `is_blocked` is not made.
     ///
     /// # Errors
     /// If the object cannot be read after an edit.
     pub fn plan_fix(
         &self,
-        target: &FixTarget,
+        checked: &Checked<'_>,
         rules: FixRules<'_>,
         is_blocked: &dyn Fn(&str) -> bool,
     ) -> Result<PlannedFix, ObjectError> {
-        let profile = rules.facts.pod_security(&target.namespace);
+        let before: Value = serde_json::from_str(checked.document.json()).unwrap_or_default();
+        let suppressed = checked.suppressed.iter();
+        let suppressed: HashSet<_> = suppressed.map(|it| it.finding.identity()).collect();
+        let planner = |for_windows| FixPlanner {
+            manifests: self,
+            checked,
+            suppressed: &suppressed,
+            rules,
+            is_blocked,
+            for_windows,
+            is_placed: !rules.scope.placement,
+            relies_on_windows: false,
+            fix: PlannedFix {
+                after: before.clone(),
+                before: before.clone(),
+                edits: Vec::new(),
+                withheld: Vec::new(),
+            },
+        };
+        let profile = rules.facts.pod_security(&checked.namespace);
         if rules.scope.placement && profile != PodSecurity::RestrictedForAll {
-            let (fix, relies_on_it) = self.plan_fix_for(true, target, rules, is_blocked)?;
-            if !relies_on_it {
-                return Ok(fix);
-            }
-            let after = fix.after.to_string();
-            let subject =
-                self.subject_of_json(&after, target.kind, ReviewStage::Written, target.stated_os)?;
-            if subject.is_for_windows() {
-                return Ok(fix);
+            let mut planner = planner(true);
+            planner.plan()?;
+            let after = planner.fix.after.to_string();
+            if !planner.relies_on_windows || planner.read(&after)?.is_for_windows() {
+                return Ok(planner.fix);
             }
         }
-        Ok(self.plan_fix_for(false, target, rules, is_blocked)?.0)
+        let mut planner = planner(false);
+        planner.plan()?;
+        Ok(planner.fix)
     }
+}
 
-    /// Plans the fix. `for_windows`: whether the pod may lose what Pod Security requires of pods without
-    /// `spec.os.name: windows`. Returns also whether it loses any of that.
-    fn plan_fix_for(
-        &self,
-        for_windows: bool,
-        target: &FixTarget,
-        FixRules {
-            facts,
-            policies,
-            scope,
-        }: FixRules<'_>,
-        is_blocked: &dyn Fn(&str) -> bool,
-    ) -> Result<(PlannedFix, bool), ObjectError> {
+/// Plans the fix of one object in rounds: the edits of its findings, then its placement.
+struct FixPlanner<'p> {
+    manifests: &'p Manifests,
+    checked: &'p Checked<'p>,
+    /// The identities of the findings that the author accepts.
+    suppressed: &'p HashSet<(&'static str, String)>,
+    rules: FixRules<'p>,
+    is_blocked: &'p dyn Fn(&str) -> bool,
+    /// Whether the pod may lose what Pod Security requires of pods without `spec.os.name: windows`.
+    for_windows: bool,
+    /// Whether the pod is placed already, or is not to be placed.
+    is_placed: bool,
+    /// Whether the pod loses what Pod Security requires of others.
+    relies_on_windows: bool,
+    fix: PlannedFix,
+}
+
+/// An edit, and what is reported of it.
+type ExplainedEdit = (Edit, PlannedEdit);
+
+impl FixPlanner<'_> {
+    fn plan(&mut self) -> Result<(), ObjectError> {
         /// A rule reports a limited number of findings per object, so that an object may need several rounds.
         const ROUNDS: usize = 200;
-        let json = target.document.json();
-        let before: Value = serde_json::from_str(json).unwrap_or_default();
-        let mut fix = PlannedFix {
-            after: before.clone(),
-            before,
-            edits: Vec::new(),
-            withheld: Vec::new(),
-        };
-        let mut json = Cow::Borrowed(json);
-        let mut is_placed = !scope.placement;
-        let mut relies_on_windows = false;
+        let mut json = Cow::Borrowed(self.checked.document.json());
         for _ in 0..ROUNDS {
-            let subject = self.subject_of_json(&json, target.kind, ReviewStage::Written, target.stated_os)?;
-            let mut policy = policies.in_namespace(&subject.namespace, facts);
-            let evaluation = evaluate(&subject, facts, &policy);
-            if !FixScope::covers(
-                evaluation.inference.verdict,
-                target.kind.has_pod(),
-                target.stated_os,
-            ) {
+            let object = self.read(&json)?;
+            let policy = self
+                .rules
+                .policies
+                .in_namespace(&object.namespace, self.rules.facts);
+            let evaluation = evaluate(&object, self.rules.facts, &policy);
+            if !FixScope::covers(&evaluation, self.checked) {
                 break;
             }
-            let is_meant = |finding: &&Finding| {
-                scope.selects(finding.rule) && !target.suppressed.contains(&finding.identity())
-            };
-            let mut edits: Vec<(Edit, PlannedEdit)> = Vec::new();
-            for finding in evaluation.findings.iter().filter(is_meant) {
-                let Some(edit) = safe_edit(finding, target.kind, for_windows) else {
-                    continue;
-                };
-                relies_on_windows |= finding.required == Required::UnlessWindows { is_windows: false };
-                let planned = PlannedEdit {
-                    path: edit.path().clone(),
-                    finding: Some(finding.identity()),
-                    taint: None,
-                    reason: format!("{} {}: {}", finding.rule.id, finding.rule.name, finding.message),
-                };
-                edits.push((edit.clone(), planned));
-            }
-            edits.retain(|(edit, _)| !is_blocked(edit.path().pointer().as_str()));
+            let mut edits = self.edits_of_findings(&evaluation);
             if edits.is_empty() {
-                if is_placed {
+                if self.is_placed {
                     break;
                 }
-                is_placed = true;
-                let policy = policy.to_mut();
-                let of_rules = target.suppressed.iter().map(|(rule, _)| *rule);
-                policy.parts = scope.parts(policy.parts, &of_rules.collect());
-                if !policy.explicit.taints {
-                    // A default that nobody wrote: only known nodes need a toleration.
-                    policy.taints.clear();
-                }
-                let may_select = policy.parts.os || evaluation.inference.verdict == Verdict::Windows;
-                if may_select {
-                    let (placed, withheld) = placement_edits(&subject, facts, policy, &evaluation);
-                    fix.withheld = withheld;
-                    edits = placed
-                        .into_iter()
-                        .map(|(edit, reason)| {
-                            let planned = PlannedEdit {
-                                path: edit.path().clone(),
-                                finding: None,
-                                taint: taint_of(&edit),
-                                reason,
-                            };
-                            (edit, planned)
-                        })
-                        .collect();
-                    edits.retain(|(edit, _)| !is_blocked(edit.path().pointer().as_str()));
-                }
+                self.is_placed = true;
+                edits = self.edits_of_placement(&object, policy.into_owned(), &evaluation);
             }
-            let mut is_changed = false;
-            for (edit, planned) in edits {
-                if apply(&mut fix.after, &edit) {
-                    is_changed = true;
-                    fix.edits.push(planned);
-                }
-            }
-            if !is_changed && is_placed {
+            if !self.apply(edits) && self.is_placed {
                 break;
             }
-            json = Cow::Owned(fix.after.to_string());
+            json = Cow::Owned(self.fix.after.to_string());
         }
-        Ok((fix, relies_on_windows))
+        Ok(())
     }
 
-    /// The name and the bytes of every input; of several inputs with one name the last one.
-    pub fn texts(&self) -> BTreeMap<&str, &[u8]> {
-        let texts = self.sources.iter();
-        texts
-            .filter_map(|source| Some((source.name.as_str(), source.text.as_ref()?.bytes())))
-            .collect()
+    fn read<'j>(&self, json: &'j str) -> Result<Object<'j>, ObjectError> {
+        let Checked { kind, stated_os, .. } = self.checked;
+        (self.manifests).read_object(*kind, json, ReviewStage::Written, *stated_os)
     }
 
-    /// The same inputs, some of them with other texts.
-    #[must_use]
-    pub fn with_texts(&self, texts: &BTreeMap<&str, &[u8]>) -> Manifests {
-        let mut others = Manifests::new(true)
-            .within(self.scope.clone())
-            .with_pod_templates(self.configured.clone());
-        others.of_policies.clone_from(&self.of_policies);
-        for source in &self.sources {
-            let text = texts.get(source.name.as_str()).copied();
-            let text = text.or_else(|| source.text.as_ref().map(SourceLines::bytes));
-            let input = CheckInput {
-                source: source.name.clone(),
-                bytes: text.unwrap_or_default().to_vec(),
+    fn edits_of_findings(&mut self, evaluation: &Evaluation) -> Vec<ExplainedEdit> {
+        let mut edits = Vec::new();
+        for finding in &evaluation.findings {
+            let is_meant =
+                self.rules.scope.selects(finding.rule) && !self.suppressed.contains(&finding.identity());
+            let Some(edit) = safe_edit(finding, self.checked.kind, self.for_windows).filter(|_| is_meant)
+            else {
+                continue;
             };
-            others.add_as(source.role, input);
+            self.relies_on_windows |= finding.required == Required::UnlessWindows { is_windows: false };
+            let planned = PlannedEdit {
+                path: edit.path().clone(),
+                finding: Some(finding.identity()),
+                taint: None,
+                reason: format!("{} {}: {}", finding.rule.id, finding.rule.name, finding.message),
+            };
+            edits.push((edit.clone(), planned));
         }
-        others
+        self.allowed(edits)
+    }
+
+    fn edits_of_placement(
+        &mut self,
+        object: &Object<'_>,
+        mut policy: Policy,
+        evaluation: &Evaluation,
+    ) -> Vec<ExplainedEdit> {
+        let suppressed = self.suppressed.iter().map(|(rule, _)| *rule);
+        policy.parts = self.rules.scope.parts(policy.parts, &suppressed.collect());
+        if !policy.explicit.taints {
+            // An unwritten default: only known nodes need a toleration.
+            policy.taints.clear();
+        }
+        if !policy.parts.os && evaluation.inference.verdict != Verdict::Windows {
+            return Vec::new();
+        }
+        let (placed, withheld) = placement_edits(object, self.rules.facts, &policy, evaluation);
+        self.fix.withheld = withheld;
+        let explain = |(edit, reason): (Edit, String)| {
+            let planned = PlannedEdit {
+                path: edit.path().clone(),
+                finding: None,
+                taint: taint_of(&edit),
+                reason,
+            };
+            (edit, planned)
+        };
+        self.allowed(placed.into_iter().map(explain).collect())
+    }
+
+    /// The edits of fields that are not blocked.
+    fn allowed(&self, mut edits: Vec<ExplainedEdit>) -> Vec<ExplainedEdit> {
+        edits.retain(|(edit, _)| !(self.is_blocked)(edit.path().pointer().as_str()));
+        edits
+    }
+
+    /// Applies edits; returns whether one of them changed the object.
+    fn apply(&mut self, edits: Vec<ExplainedEdit>) -> bool {
+        let known = self.fix.edits.len();
+        for (edit, planned) in edits {
+            if apply(&mut self.fix.after, &edit) {
+                self.fix.edits.push(planned);
+            }
+        }
+        self.fix.edits.len() > known
     }
 }
 

@@ -1,70 +1,192 @@
-//! Access to the input objects as JSON, for commands that do not evaluate rules.
+//! The objects of inputs, each read once: facts of the cluster, the images of pods, and every evaluation use the same.
 
-use super::{DocumentRole, Manifests, SourceRole, UnreadableInput};
-use crate::api::{NODE_POLICY, POD_POLICY};
-use crate::manifest::Document;
+use std::sync::Arc;
+
+use super::document_role::{DocumentRole, ObjectType};
+use super::input::{DocumentSource, InputDocument, SourceRole};
+use super::manifests::Manifests;
+use super::note::UnreadableInput;
+use super::parallel::in_order;
+use crate::api::read_node_pool;
+use crate::engine::policy_set::PolicySet;
+use crate::engine::{infer_os, namespace_selector};
+use crate::manifest::NodeStep;
+use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
+use crate::model::object::{Object, ObjectError, ReviewContext, ReviewStage};
+use crate::model::os::{Os, Verdict};
+use crate::model::requester::Origin;
+use crate::model::resources::MetaOnly;
 use crate::model::workload::Kind;
 
+/// The objects of manifests.
+pub struct ManifestObjects<'m> {
+    pub(super) manifests: &'m Manifests,
+    pub(super) all: Vec<InputObject<'m>>,
+}
+
+/// A document, and the object that it is.
+pub(super) struct InputObject<'m> {
+    pub source: &'m DocumentSource,
+    pub document: &'m InputDocument,
+    /// `None` if it is of a kind that Transom does not read.
+    pub object: Option<Result<Object<'m>, (Kind, ObjectError)>>,
+}
+
+impl<'m> InputObject<'m> {
+    /// The object, if it could be read and has pods, or has none.
+    fn with_pod(&self, has_pod: bool) -> Option<&Object<'m>> {
+        let object = self.object.as_ref()?.as_ref().ok()?;
+        (object.kind.has_pod() == has_pod).then_some(object)
+    }
+
+    /// The object, if it has pods that are checked.
+    pub fn workload_to_check(&self) -> Option<&Object<'m>> {
+        self.with_pod(true)
+            .filter(|_| self.source.role != SourceRole::Facts)
+    }
+
+    /// The object to check; `None` if there is nothing to check in the document.
+    pub fn to_check(&self) -> Result<Option<&Object<'m>>, UnreadableInput> {
+        let (source, content) = (self.source, &self.document.content);
+        match (&self.object, &self.document.object_type) {
+            (_, Err(_)) if source.role == SourceRole::Found => Ok(None),
+            (_, Err(message)) => Err(source.unreadable_document(content, message.clone())),
+            _ if source.role == SourceRole::Facts => Ok(None),
+            (Some(Err((kind, error))), _) => {
+                let line = content.locate(&steps_of(error)).line;
+                Err(source.unreadable(line, format!("this {kind} cannot be read: {error}")))
+            }
+            (Some(Ok(object)), _) => Ok(Some(object)),
+            (None, _) => Ok(None),
+        }
+    }
+}
+
+fn steps_of(error: &ObjectError) -> Vec<NodeStep<'_>> {
+    let parts = error.path.split(['.', '[', ']']).filter(|part| !part.is_empty());
+    parts
+        .map(|part| part.parse().map_or(NodeStep::Key(part), NodeStep::Index))
+        .collect()
+}
+
 impl Manifests {
-    /// What cannot be read: inputs, and documents in them that are no object or of an unknown version.
-    pub fn unreadable(&self) -> Vec<UnreadableInput> {
-        let documents = self.documents.iter().filter_map(|(source, document)| {
-            let is_given = self.sources.get(*source)?.role != SourceRole::Found;
-            let message = self.role(document).err().filter(|_| is_given)?;
-            self.unreadable_document(*source, document, message)
-        });
-        self.errors().iter().cloned().chain(documents).collect()
+    /// Reads every object, for an evaluation at this stage.
+    pub fn objects(&self, stage: ReviewStage) -> ManifestObjects<'_> {
+        let documents: Vec<_> = self.documents().collect();
+        let mut all = Vec::with_capacity(documents.len());
+        let read = |&(source, document)| self.input_object(source, document, stage);
+        in_order(&documents, read, |object| all.push(object));
+        ManifestObjects { manifests: self, all }
     }
 
-    /// Calls `each` with every object of a known kind, in input order. Returns the errors of `each`.
-    pub fn visit(&self, mut each: impl FnMut(Kind, &str) -> Result<(), String>) -> Vec<UnreadableInput> {
-        let mut errors = Vec::new();
-        for (source, document) in &self.documents {
-            if let Ok(DocumentRole::Subject(kind, _)) = self.role(document)
-                && let Err(error) = each(kind, document.json())
-            {
-                let message = format!("this {kind} cannot be read: {error}");
-                errors.extend(self.unreadable_document(*source, document, message));
-            }
-        }
-        errors
-    }
-
-    /// Calls `each` with the kind of every object that says something about the cluster: nodes, classes, namespaces,
-    /// policies, and kinds that are not evaluated. Returns the errors of `each`.
-    pub fn visit_cluster(
-        &self,
-        mut each: impl FnMut(&str, &str) -> Result<(), String>,
-    ) -> Vec<UnreadableInput> {
-        let mut errors = Vec::new();
-        for (source, document) in &self.documents {
-            let kind = match self.role(document) {
-                Ok(DocumentRole::Subject(kind, _)) if kind.has_pod() => continue,
-                Ok(DocumentRole::Subject(kind, _)) => kind.to_string(),
-                Ok(DocumentRole::Namespace) => "Namespace".to_owned(),
-                Ok(DocumentRole::Policy) => POD_POLICY.to_owned(),
-                Ok(DocumentRole::NodePolicy) => NODE_POLICY.to_owned(),
-                Ok(DocumentRole::Other { kind, .. }) => kind,
-                Err(_) => continue,
+    fn input_object<'m>(
+        &'m self,
+        source: &'m DocumentSource,
+        document: &'m InputDocument,
+        stage: ReviewStage,
+    ) -> InputObject<'m> {
+        let read = |object_type: &'m ObjectType| {
+            let DocumentRole::Object(kind) = object_type.role else {
+                return None;
             };
-            if let Err(error) = each(&kind, document.json()) {
-                let message = format!("this {kind} cannot be read: {error}");
-                errors.extend(self.unreadable_document(*source, document, message));
-            }
+            let object = self.read_object(kind, document.content.json(), stage, source.stated_os);
+            let object = object.map(|object| Object {
+                source: source.origin.clone(),
+                api_version: if self.settings.for_admission {
+                    object.api_version
+                } else {
+                    object_type.api_version.as_str().into()
+                },
+                ..object
+            });
+            Some(object.map_err(|error| (kind, error)))
+        };
+        InputObject {
+            source,
+            document,
+            object: document.object_type.as_ref().ok().and_then(read),
         }
-        errors
     }
 
-    fn unreadable_document(
+    /// Reads an object. If it has no namespace, it gets that of the scope, as when it is applied. If it names
+    /// an owner, that owner's controller is assumed to have created it.
+    pub(super) fn read_object<'j>(
         &self,
-        source: usize,
-        document: &Document,
-        message: String,
-    ) -> Option<UnreadableInput> {
-        Some(UnreadableInput {
-            source: self.sources.get(source)?.name.clone(),
-            line: document.start().line,
-            message,
+        kind: Kind,
+        json: &'j str,
+        stage: ReviewStage,
+        stated_os: Option<Os>,
+    ) -> Result<Object<'j>, ObjectError> {
+        let object = Object::parse(kind, json, stage)?;
+        // The author is responsible for the whole file, including ephemeral containers. A file is never a
+        // mirror pod.
+        let context = ReviewContext {
+            stated_os,
+            origin: Origin::assumed(object.owner_kind()),
+            debugger: object.debugger(None),
+            ..object.context
+        };
+        let namespace = if object.namespace.is_empty() {
+            self.settings.scope.default_namespace().to_owned().into()
+        } else {
+            object.namespace
+        };
+        Ok(Object {
+            namespace,
+            context,
+            ..object
         })
+    }
+}
+
+impl ManifestObjects<'_> {
+    /// Collects facts of the cluster from every object: namespaces, nodes, RuntimeClasses, claims, endpoints
+    /// and Windows workloads.
+    pub fn learn(&self, facts: &mut Facts, policies: &PolicySet) {
+        let (mut asks_for_workloads, mut knows_namespaces) = (false, false);
+        for input in &self.all {
+            match input.document.role() {
+                Some(DocumentRole::Namespace) => {
+                    if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(input.document.content.json())
+                    {
+                        let name = namespace.metadata.name.to_string();
+                        knows_namespaces = true;
+                        Arc::make_mut(&mut facts.namespaces)
+                            .insert(name, NamespaceFacts::of(&namespace.metadata));
+                    }
+                }
+                Some(DocumentRole::NodePool) => {
+                    if let Ok(pool) = read_node_pool(&input.document.content) {
+                        facts.add_pool(pool);
+                    }
+                }
+                _ => {
+                    if let Some(object) = input.with_pod(false) {
+                        asks_for_workloads = true;
+                        facts.learn(object);
+                    }
+                }
+            }
+        }
+        if knows_namespaces {
+            namespace_selector::resolve(facts, policies);
+        }
+        if asks_for_workloads {
+            self.learn_workloads(facts, policies);
+        }
+    }
+
+    /// Records which workloads are for Windows.
+    fn learn_workloads(&self, facts: &mut Facts, policies: &PolicySet) {
+        let mut workloads = Vec::new();
+        let known = &*facts;
+        let workload_of = |input: &InputObject<'_>| {
+            let object = input.with_pod(true)?;
+            let policy = policies.in_namespace(&object.namespace, known);
+            let is_windows = infer_os(object, known, &policy).verdict == Verdict::Windows;
+            is_windows.then(|| WindowsWorkload::of(object)).flatten()
+        };
+        in_order(&self.all, workload_of, |workload| workloads.extend(workload));
+        facts.workloads.extend(workloads);
     }
 }

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{CheckNote, DocumentRole, Manifests, NoteLevel, UnreadableInput, role};
-use crate::api::{read_node_policy, read_policy};
+use super::document_role::DocumentRole;
+use super::manifests::Manifests;
+use super::note::{CheckNote, NoteLevel, UnreadableInput};
+use crate::api::{check_node_policy, read_node_pool, read_policy};
 use crate::engine::policy_set::StoredPolicy;
 use crate::model::text::{shell_word, shown};
 
@@ -17,10 +19,10 @@ struct FoundPolicy {
 }
 
 impl Manifests {
-    /// Whether there is a WindowsNodePolicy among the inputs.
-    pub fn has_node_policy(&self) -> bool {
-        let mut documents = self.documents.iter();
-        documents.any(|(_, document)| matches!(role(document), Ok(DocumentRole::NodePolicy)))
+    /// Whether there is a WindowsNodePolicy or WindowsNodePool among the inputs.
+    pub fn has_node_resource(&self) -> bool {
+        let mut roles = self.documents().filter_map(|(_, document)| document.role());
+        roles.any(|role| matches!(role, DocumentRole::NodePolicy | DocumentRole::NodePool))
     }
 
     /// Reads every policy after the first `known` documents; an invalid one is an error of the input. With `apply`, two
@@ -31,14 +33,13 @@ impl Manifests {
         for FoundPolicy { source, line, policy } in self.find_policies(known) {
             let name = policy.policy.name.clone();
             match places.insert(name.clone(), format!("{source}:{line}")) {
-                Some(first) if apply => self.errors.push(UnreadableInput {
-                    source,
-                    line,
-                    message: format!(
+                Some(first) if apply => {
+                    let message = format!(
                         "there is another WindowsPodPolicy \"{name}\" in {first}, and a cluster has only one of each \
                          name; select one with --policy"
-                    ),
-                }),
+                    );
+                    self.errors.push(UnreadableInput::new(source, line, message));
+                }
                 _ => policies.push(policy),
             }
         }
@@ -77,32 +78,26 @@ impl Manifests {
             } else {
                 shell_word(&source)
             };
-            self.notes.push(CheckNote {
-                source,
-                line,
-                column: 0,
-                level: NoteLevel::Note,
-                message: format!(
-                    "the {noun} {list} {verb} not apply{why}; to apply: {command} --policy {file} PATHS"
-                ),
-            });
+            let message =
+                format!("the {noun} {list} {verb} not apply{why}; to apply: {command} --policy {file} PATHS");
+            let note = CheckNote::new(source, (line, 0), NoteLevel::Note, message);
+            self.notes.push(note);
         }
     }
 
     /// The valid policies after the first `known` documents; records an error for each other one.
     fn find_policies(&mut self, known: usize) -> Vec<FoundPolicy> {
         let (mut found, mut errors) = (Vec::new(), Vec::new());
-        for (source, document) in self.documents.iter().skip(known) {
-            let Some(source) = self.sources.get(*source).map(|source| &source.name) else {
-                continue;
-            };
-            let problems = match role(document) {
-                Ok(DocumentRole::NodePolicy) => read_node_policy(document).err(),
-                Ok(DocumentRole::Policy) => match read_policy(document) {
+        for (source, document) in self.documents().skip(known) {
+            let content = &document.content;
+            let problems = match document.role() {
+                Some(DocumentRole::NodePolicy) => check_node_policy(content).err(),
+                Some(DocumentRole::NodePool) => read_node_pool(content).err(),
+                Some(DocumentRole::Policy) => match read_policy(content) {
                     Ok(policy) => {
                         found.push(FoundPolicy {
-                            source: source.clone(),
-                            line: document.start().line,
+                            source: source.name.clone(),
+                            line: content.start().line,
                             policy,
                         });
                         None
@@ -111,11 +106,8 @@ impl Manifests {
                 },
                 _ => None,
             };
-            errors.extend(problems.into_iter().flatten().map(|problem| UnreadableInput {
-                source: source.clone(),
-                line: problem.line,
-                message: problem.message,
-            }));
+            let problems = problems.into_iter().flatten();
+            errors.extend(problems.map(|problem| source.unreadable(problem.line, problem.message)));
         }
         self.errors.extend(errors);
         found

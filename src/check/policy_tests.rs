@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use jiff::civil::Date;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::baseline::unknown_rule;
 use super::config::KubernetesVersion;
 use super::document_file::{self, DocumentFileError};
 use super::files::{Excludes, read_except};
-use super::{Checked, Manifests, Scope, SourceRole, UnreadableInput};
-use crate::api::{NODE_POLICY, POD_POLICY};
+use super::{CheckSettings, Checked, Manifests, Scope, SourceRole, UnreadableInput};
+use crate::api::{NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::NodeStep;
@@ -36,7 +36,7 @@ pub const TEST_FILE: &str = "transom-test.yaml";
 pub struct PolicyTest {
     /// The name in the report; unset: the path of the file.
     name: Option<String>,
-    /// Files with WindowsPodPolicy and WindowsNodePolicy objects; none: the built-in policy.
+    /// Files with WindowsPodPolicy, WindowsNodePolicy and WindowsNodePool objects; none: the built-in policy.
     #[serde(default)]
     policies: Vec<PathBuf>,
     /// The files and folders with the objects to evaluate.
@@ -70,7 +70,7 @@ pub struct Expectation {
 
 string_enum! {
     /// What admission does with an object.
-    #[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
+    #[derive(Deserialize, Serialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
     #[serde(rename_all = "lowercase")]
     pub enum TestOutcome {
         /// It passes without a warning.
@@ -83,7 +83,8 @@ string_enum! {
 }
 
 /// The result of one test file.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
 pub struct TestFileResult {
     /// Its name.
     pub name: String,
@@ -98,7 +99,8 @@ pub struct TestFileResult {
 }
 
 /// The result of one expectation.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
 pub struct ExpectationResult {
     /// The object, as written.
     pub object: String,
@@ -113,7 +115,8 @@ pub struct ExpectationResult {
 }
 
 /// A difference between what is expected and what admission does.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, JsonSchema, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
 pub struct Difference {
     /// The field of the expectation.
     pub field: &'static str,
@@ -164,29 +167,25 @@ pub fn find_tests(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Runs one test file. `today` applies if the file names no day.
 pub fn run_test(file: &Path, today: Date) -> TestFileResult {
-    let shown = file.display().to_string();
+    let name = file.display().to_string();
+    let mut result = TestFileResult {
+        file: name.clone(),
+        name,
+        results: Vec::new(),
+        errors: Vec::new(),
+        using_registries: Vec::new(),
+    };
     match read(file) {
         Ok((test, lines)) => {
-            let (results, errors, using_registries) = evaluate(file, &test, &lines, today);
-            TestFileResult {
-                name: test.name.clone().unwrap_or_else(|| shown.clone()),
-                file: shown,
-                results,
-                errors,
-                using_registries,
+            if let Some(name) = &test.name {
+                result.name.clone_from(name);
             }
+            evaluate(file, &test, &lines, today, &mut result);
         }
-        Err(error) => TestFileResult {
-            name: shown.clone(),
-            file: shown,
-            results: Vec::new(),
-            using_registries: Vec::new(),
-            errors: match error {
-                DocumentFileError::Invalid { problems, .. } => problems,
-                error @ DocumentFileError::Read { .. } => vec![error.to_string()],
-            },
-        },
+        Err(DocumentFileError::Invalid { problems, .. }) => result.errors = problems,
+        Err(error) => result.errors = vec![error.to_string()],
     }
+    result
 }
 
 /// A test file, and the line of each expectation.
@@ -284,60 +283,83 @@ impl TestedObject {
     }
 }
 
-fn evaluate(
-    file: &Path,
-    test: &PolicyTest,
-    lines: &[usize],
-    today: Date,
-) -> (Vec<ExpectationResult>, Vec<String>, Vec<String>) {
+fn evaluate(file: &Path, test: &PolicyTest, lines: &[usize], today: Date, result: &mut TestFileResult) {
+    let (manifests, policies) = inputs(file, test);
+    let day = test.today.as_deref().and_then(|day| date(day).ok());
+    let kubernetes = test
+        .kubernetes_version
+        .map_or(Facts::KUBERNETES, |version| version.0.min(Facts::KUBERNETES));
+    let mut facts = Facts::new(kubernetes, day.unwrap_or(today));
+    let written = manifests.objects(ReviewStage::Written);
+    written.learn(&mut facts, &policies);
+    let mut objects = Vec::new();
+    let errors = written.check(&facts, &policies, |checked| {
+        objects.push(TestedObject::of(&checked));
+    });
+    let expectations = test.expectations.iter().zip(lines);
+    let results = expectations.map(|(expectation, line)| compare(expectation, *line, &objects));
+    result.results = results.collect();
+    result.errors = errors.iter().map(ToString::to_string).collect();
+    result.using_registries = policies.using_registries().map(str::to_owned).collect();
+}
+
+/// The inputs of a test, and its policies.
+fn inputs(file: &Path, test: &PolicyTest) -> (Manifests, PolicySet) {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let mut manifests = Manifests::new(false).as_admission().within(Scope {
-        namespace: test.namespace.clone(),
-        ..Scope::default()
+    let mut manifests = Manifests::new(CheckSettings {
+        for_admission: true,
+        scope: Scope {
+            namespace: test.namespace.clone(),
+            ..Scope::default()
+        },
+        ..CheckSettings::default()
     });
     let read_all = |manifests: &mut Manifests, paths: &[PathBuf], role| {
         for path in paths {
             let path = folder.join(path);
             if read_except(&path, &Excludes::default(), role, manifests) == 0 {
-                manifests.add_error(UnreadableInput {
-                    source: path.display().to_string(),
-                    line: 0,
-                    message: "there is no .yaml, .yml or .json file in this folder".to_owned(),
-                });
+                let message = "there is no .yaml, .yml or .json file in this folder";
+                manifests.add_error(UnreadableInput::of_file(&path, message));
             }
         }
     };
     read_all(&mut manifests, &test.policies, SourceRole::Facts);
     let policies = manifests.policies_after(0, true);
-    let has_policies = !policies.is_empty() || manifests.has_node_policy();
+    let has_policies = !policies.is_empty() || manifests.has_node_resource();
     if !has_policies && !test.policies.is_empty() && manifests.errors().is_empty() {
-        manifests.add_error(UnreadableInput {
-            source: file.display().to_string(),
-            line: 0,
-            message: format!("there is no {POD_POLICY} and no {NODE_POLICY} in the files of policies"),
-        });
+        let message =
+            format!("there is no {POD_POLICY}, {NODE_POLICY} or {NODE_POOL} in the files of policies");
+        manifests.add_error(UnreadableInput::of_file(file, message));
     }
     // Only the files of policies apply; others are validated.
     let known = manifests.len();
     read_all(&mut manifests, &test.facts, SourceRole::Facts);
     read_all(&mut manifests, &test.resources, SourceRole::Named);
     manifests.policies_after(known, false);
-    let policies = PolicySet::new(policies, Policy::standalone());
-    let day = test.today.as_deref().and_then(|day| date(day).ok());
-    let kubernetes = test
-        .kubernetes_version
-        .map_or(Facts::KUBERNETES, |version| version.0.min(Facts::KUBERNETES));
-    let mut facts = Facts::new(kubernetes, day.unwrap_or(today));
-    manifests.learn(&mut facts, &policies);
-    let mut objects = Vec::new();
-    let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
-        objects.push(TestedObject::of(&checked));
-    });
-    let results = test.expectations.iter().zip(lines);
-    let results = results.map(|(expectation, line)| compare(expectation, *line, &objects));
-    let errors = errors.iter().map(ToString::to_string);
-    let using_registries = policies.using_registries().map(str::to_owned);
-    (results.collect(), errors.collect(), using_registries.collect())
+    (manifests, PolicySet::new(policies, Policy::standalone()))
+}
+
+/// The only object that an expectation names; else what there is instead.
+fn named<'o>(expectation: &Expectation, objects: &'o [TestedObject]) -> Result<&'o TestedObject, Difference> {
+    let title = &expectation.object;
+    let found: Vec<&TestedObject> = objects.iter().filter(|object| object.title == *title).collect();
+    let (expected, actual) = match found[..] {
+        [object] => return Ok(object),
+        [] => {
+            let near = nearest(title, objects.iter().map(|object| object.title.as_str()));
+            let hint = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+            (title.clone(), format!("no object has this kind and name{hint}"))
+        }
+        _ => {
+            let count = format!("{} objects have this kind and name", found.len());
+            ("one object".to_owned(), count)
+        }
+    };
+    Err(Difference {
+        field: "object",
+        expected: vec![expected],
+        actual: vec![actual],
+    })
 }
 
 fn compare(expectation: &Expectation, line: usize, objects: &[TestedObject]) -> ExpectationResult {
@@ -348,27 +370,10 @@ fn compare(expectation: &Expectation, line: usize, objects: &[TestedObject]) -> 
         differences: Vec::new(),
         findings: Vec::new(),
     };
-    let found: Vec<&TestedObject> = objects
-        .iter()
-        .filter(|object| object.title == expectation.object)
-        .collect();
-    let object = match found[..] {
-        [object] => object,
-        [] => {
-            let near = nearest(
-                &expectation.object,
-                objects.iter().map(|object| object.title.as_str()),
-            );
-            let near = near.map_or_else(
-                || "no object has this kind and name".to_owned(),
-                |near| format!("no object has this kind and name; did you mean {near}?"),
-            );
-            result.differ("object", vec![expectation.object.clone()], vec![near]);
-            return result;
-        }
-        _ => {
-            let count = format!("{} objects have this kind and name", found.len());
-            result.differ("object", vec!["one object".to_owned()], vec![count]);
+    let object = match named(expectation, objects) {
+        Ok(object) => object,
+        Err(difference) => {
+            result.differences.push(difference);
             return result;
         }
     };

@@ -13,7 +13,7 @@ use crate::process::files::{self, Accept};
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 const CHART: &str = "Chart.yaml";
 
-/// The fields that tell what a file describes.
+/// The fields that state what a file describes.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct RenderedFile {
@@ -22,7 +22,7 @@ struct RenderedFile {
 }
 
 impl RenderedFile {
-    /// The first of these files in a folder, unless it is left out.
+    /// The first of these files in a folder, unless it is excluded.
     fn find(folder: &Path, names: &[&str], leaves_out: &impl Fn(&Path) -> bool) -> Option<Self> {
         let paths = names.iter().map(|name| folder.join(name));
         let path = paths
@@ -38,7 +38,9 @@ impl RenderedFile {
 /// Notes how to check what a folder renders. Nothing renders a Kustomize component or a library chart alone, and a chart
 /// inside of another one is rendered with it.
 pub(super) fn note(folder: &Path, leaves_out: impl Fn(&Path) -> bool, manifests: &mut Manifests) {
-    let Some(command) = manifests.command else { return };
+    let Some(command) = manifests.settings.command else {
+        return;
+    };
     let name = shell_word(&folder.display().to_string());
     let kustomization = RenderedFile::find(folder, &KUSTOMIZATIONS, &leaves_out);
     let renderer = if kustomization.is_some_and(|file| file.kind != "Component") {
@@ -50,15 +52,12 @@ pub(super) fn note(folder: &Path, leaves_out: impl Fn(&Path) -> bool, manifests:
     } else {
         return;
     };
-    manifests.add_note(CheckNote {
-        source: folder.display().to_string(),
-        line: 0,
-        column: 0,
-        level: NoteLevel::Note,
-        message: format!(
-            "its files are read as written; for what the folder renders: {renderer} | {command} -"
-        ),
-    });
+    let source = folder.display().to_string();
+    let message =
+        format!("its files are read as written; for what the folder renders: {renderer} | {command} -");
+    manifests
+        .notes
+        .push(CheckNote::new(source, (0, 0), NoteLevel::Note, message));
 }
 
 /// Whether a folder above this one has a chart. A relative path does not show all of them.

@@ -24,7 +24,7 @@ pub struct Scope {
 /// For which operating system the pods of each input are, as their author states it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StatedSystems {
-    /// For all inputs, whatever their paths (`--os`).
+    /// For all inputs, regardless of their paths (`--os`).
     pub all: Option<Os>,
     /// By pattern of the path below `base`.
     pub by_path: BTreeMap<String, Os>,

@@ -1,23 +1,21 @@
 //! Suppressions: findings that the author of a file accepts, by a comment, an annotation of the object, or a baseline.
 //! They apply to `check` only: admission knows nothing but the exemptions of policies.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use jiff::civil::Date;
 
-use super::baseline::{Baseline, BaselineUse};
-use super::{Checked, FieldPositions, UnreadableInput};
-use crate::manifest::{Directive, DirectiveScope};
-use crate::model::path::{Path, Segment};
+use super::note::{CheckNote, NoteLevel, UnreadableInput};
+use crate::manifest::{Directive, DirectiveScope, Position};
 use crate::model::suggest::{date, nearest};
 use crate::model::text::shown;
 use crate::rules::{self, Finding};
 
 /// The annotation of an object that suppresses findings of it: one suppression on each line.
-pub const SUPPRESS_ANNOTATION: &str = "check.transom.dev/ignore";
+pub const SUPPRESS_ANNOTATION: &str = "transom.dev/suppress";
 /// The directive of a comment that suppresses findings.
-const DIRECTIVE: &str = "ignore";
+const DIRECTIVE: &str = "suppress";
 /// The fields of a suppression.
 const FIELDS: [&str; 2] = ["until", "reason"];
 
@@ -25,17 +23,17 @@ const FIELDS: [&str; 2] = ["until", "reason"];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suppression {
     /// The names of the rules.
-    rules: Vec<&'static str>,
+    pub(super) rules: Vec<&'static str>,
     /// The last day on which it applies, in UTC.
-    until: Option<Date>,
-    reason: Option<String>,
-    /// Its line; 0 for an annotation, whose line depends on the object.
-    line: usize,
+    pub(super) until: Option<Date>,
+    pub(super) reason: Option<String>,
+    /// Its line; that of an annotation depends on the object.
+    pub(super) line: usize,
     /// The lines that it applies to; `None`: the whole object.
-    scope: Option<DirectiveScope>,
+    pub(super) scope: Option<DirectiveScope>,
 }
 
-/// Where a suppression is written.
+/// The position of a suppression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SuppressedBy {
     /// In the manifest: a comment or an annotation.
@@ -49,7 +47,9 @@ pub enum SuppressedBy {
 pub struct SuppressedFinding {
     /// The finding.
     pub finding: Finding,
-    /// Where the suppression is written.
+    /// The position of its field, or of the nearest existing parent.
+    pub position: Position,
+    /// Its position.
     pub by: SuppressedBy,
     /// Its position, as in `deployment.yaml:12`; the name of the file for a baseline.
     pub place: String,
@@ -69,64 +69,12 @@ impl fmt::Display for SuppressedFinding {
     }
 }
 
-/// How much a note matters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum NoteLevel {
-    /// It can be cleaned up.
-    Note,
-    /// It has an effect that the author did not intend.
-    Warning,
-}
-
-impl NoteLevel {
-    /// The level in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            NoteLevel::Note => "note",
-            NoteLevel::Warning => "warning",
-        }
-    }
-}
-
-/// What is to be said about an input or a suppression.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct CheckNote {
-    /// The input's name.
-    pub source: String,
-    /// The line, from 1; 0 for the whole file.
-    pub line: usize,
-    /// The column, from 1, in characters; 0 for the whole line.
-    pub column: usize,
-    /// How much it matters.
-    pub level: NoteLevel,
-    /// What it is, and the remedy.
-    pub message: String,
-}
-
-/// As in `file.yaml:7:3: message`.
-impl fmt::Display for CheckNote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CheckNote {
-            source,
-            line,
-            column,
-            message,
-            ..
-        } = self;
-        match (line, column) {
-            (0, _) => write!(f, "{source}: {message}"),
-            (line, 0) => write!(f, "{source}:{line}: {message}"),
-            (line, column) => write!(f, "{source}:{line}:{column}: {message}"),
-        }
-    }
-}
-
 /// The suppressions of the comments of one input. A file may have as many comments as findings, so that they are found
 /// by line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CommentSuppressions {
     /// In the order of the text.
-    all: Vec<Suppression>,
+    pub all: Vec<Suppression>,
     /// The indexes of those about one line, by that line.
     by_line: HashMap<usize, Vec<usize>>,
     /// The indexes of those about a YAML document, by the line after its last one.
@@ -154,7 +102,7 @@ impl CommentSuppressions {
     }
 
     /// Those that can apply to a field, in the order of the text. For `lines` see [`Suppression::covers`].
-    fn candidates(&self, start: usize, lines: &[usize]) -> impl Iterator<Item = (usize, &Suppression)> {
+    pub fn candidates(&self, start: usize, lines: &[usize]) -> impl Iterator<Item = (usize, &Suppression)> {
         // Documents do not overlap.
         let of_document = self.by_document_end.range(start + 1..).next();
         let of_document = of_document.into_iter().flat_map(|(_, indexes)| indexes);
@@ -176,10 +124,10 @@ impl Suppression {
         for Directive { line, scope, text } in directives {
             let (name, rest) = text.split_once([' ', '\t']).unwrap_or((&text, ""));
             let parsed = if name == DIRECTIVE {
-                Suppression::parse(rest).map_err(|why| format!("transom:ignore: {why}"))
+                Suppression::parse(rest).map_err(|why| format!("transom:suppress: {why}"))
             } else {
                 Err(format!(
-                    "there is no comment \"transom:{}\"; did you mean transom:ignore?",
+                    "there is no comment \"transom:{}\"; did you mean transom:suppress?",
                     shown(name)
                 ))
             };
@@ -189,11 +137,7 @@ impl Suppression {
                     scope: Some(scope),
                     ..parsed
                 }),
-                Err(message) => errors.push(UnreadableInput {
-                    source: source.to_owned(),
-                    line,
-                    message,
-                }),
+                Err(message) => errors.push(UnreadableInput::new(source, line, message)),
             }
         }
         found
@@ -254,11 +198,23 @@ impl Suppression {
         Ok(parsed)
     }
 
+    /// The index of the rule of a finding that it suppresses. For `start` and `lines` see [`Suppression::covers`].
+    pub(super) fn matches(
+        &self,
+        finding: &Finding,
+        today: Date,
+        start: usize,
+        lines: &[usize],
+    ) -> Option<usize> {
+        let rule = self.rules.iter().position(|rule| *rule == finding.rule.name)?;
+        (!self.is_expired(today) && self.covers(start, lines)).then_some(rule)
+    }
+
     fn is_expired(&self, today: Date) -> bool {
         self.until.is_some_and(|until| until < today)
     }
 
-    /// Whether it applies to a field, from the lines of the object and of each node on the way to the field.
+    /// Whether it applies to a field, from the lines of the object and of each parent of the field.
     fn covers(&self, start: usize, lines: &[usize]) -> bool {
         match &self.scope {
             None => true,
@@ -268,22 +224,10 @@ impl Suppression {
         }
     }
 
-    /// What is to be said of it: that it expired, or that a rule of it matched nothing.
-    fn notes(
-        &self,
-        source: &str,
-        line: usize,
-        today: Date,
-        is_used: impl Fn(usize) -> bool,
-    ) -> Vec<CheckNote> {
-        let note = |level, message| CheckNote {
-            source: source.to_owned(),
-            line,
-            column: 0,
-            level,
-            message,
-        };
-        if let Some(until) = self.until.filter(|until| *until < today) {
+    /// What to report about it: that it expired, or that a rule of it matched nothing.
+    pub(super) fn notes(&self, source: &str, today: Date, is_used: impl Fn(usize) -> bool) -> Vec<CheckNote> {
+        let note = |level, message| CheckNote::new(source, (self.line, 0), level, message);
+        if let Some(until) = self.until.filter(|_| self.is_expired(today)) {
             let rules = self.rules.join(", ");
             let message = format!(
                 "the suppression of {rules} ended on {until}, and its findings count again; fix them, or set a later date"
@@ -349,146 +293,6 @@ fn unquote(text: &str) -> Option<(String, &str)> {
         }
     }
     None
-}
-
-/// The suppressions of one run.
-pub(super) struct Suppressions<'s> {
-    /// Of the comments of the input.
-    pub comments: &'s CommentSuppressions,
-    /// The baseline, if there is one.
-    pub baseline: Option<&'s Baseline>,
-    /// Today, in UTC.
-    pub today: Date,
-}
-
-/// What suppressions did for one object.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SuppressionUse {
-    /// The comments that matched, and which of their rules.
-    pub comments: Vec<(usize, usize)>,
-    /// The entries of the baseline that are about the object, and whether they matched.
-    pub baseline: BaselineUse,
-    /// Notes about the annotation.
-    pub notes: Vec<CheckNote>,
-    /// Why lines of the annotation cannot be used, with their position.
-    pub errors: Vec<(usize, String)>,
-}
-
-impl Suppressions<'_> {
-    /// Moves the suppressed findings of an object out of its evaluation.
-    pub fn apply(&self, checked: &mut Checked<'_>, annotation: Option<&str>) -> SuppressionUse {
-        let mut used = SuppressionUse::default();
-        if self.comments.all.is_empty() && self.baseline.is_none() && annotation.is_none() {
-            return used;
-        }
-        let mut positions = checked.places();
-        let annotation_line = annotation.map_or(0, |_| {
-            let path = Path::of(&["metadata", "annotations"]).key(SUPPRESS_ANNOTATION);
-            positions.of(&path).line
-        });
-        let mut of_annotation = Vec::new();
-        for line in annotation
-            .unwrap_or_default()
-            .lines()
-            .filter(|line| !line.trim().is_empty())
-        {
-            match Suppression::parse(line) {
-                Ok(suppression) => of_annotation.push(suppression),
-                Err(why) => {
-                    let message = format!("the annotation {SUPPRESS_ANNOTATION}: {why}");
-                    used.errors.push((annotation_line, message));
-                }
-            }
-        }
-        let entries = self
-            .baseline
-            .map(|baseline| baseline.entries(checked))
-            .unwrap_or_default();
-        used.baseline.see(&entries);
-        let mut annotation_used = Vec::new();
-        let start = checked.document.start().line;
-        let findings = std::mem::take(&mut checked.evaluation.findings);
-        let reasons = std::mem::take(&mut checked.action_reasons);
-        for (finding, reason) in findings.into_iter().zip(reasons) {
-            let lines = lines_to(&mut positions, &finding.path);
-            let matching = |suppression: &Suppression| {
-                let rule = suppression
-                    .rules
-                    .iter()
-                    .position(|rule| *rule == finding.rule.name)?;
-                (!suppression.is_expired(self.today) && suppression.covers(start, &lines)).then_some(rule)
-            };
-            let mut by = None;
-            for (index, suppression) in self.comments.candidates(start, &lines) {
-                if let Some(rule) = matching(suppression) {
-                    used.comments.push((index, rule));
-                    by.get_or_insert((suppression, suppression.line));
-                }
-            }
-            for (index, suppression) in of_annotation.iter().enumerate() {
-                if let Some(rule) = matching(suppression) {
-                    annotation_used.push((index, rule));
-                    by.get_or_insert((suppression, annotation_line));
-                }
-            }
-            let is_in_baseline = used.baseline.note(&entries, &finding);
-            let suppressed = match (by, self.baseline) {
-                (Some((suppression, line)), _) => SuppressedFinding {
-                    finding,
-                    by: SuppressedBy::Manifest,
-                    place: format!("{}:{line}", checked.source),
-                    until: suppression.until,
-                    reason: suppression.reason.clone(),
-                },
-                (None, Some(baseline)) if is_in_baseline => SuppressedFinding {
-                    finding,
-                    by: SuppressedBy::Baseline,
-                    place: baseline.name.clone(),
-                    until: None,
-                    reason: None,
-                },
-                _ => {
-                    checked.evaluation.findings.push(finding);
-                    checked.action_reasons.push(reason);
-                    continue;
-                }
-            };
-            checked.suppressed.push(suppressed);
-        }
-        for (index, suppression) in of_annotation.iter().enumerate() {
-            let is_used = |rule| annotation_used.contains(&(index, rule));
-            let notes = suppression.notes(checked.source, annotation_line, self.today, is_used);
-            used.notes.extend(notes);
-        }
-        used
-    }
-
-    /// Notes about the comments of one input, from what matched in all of its objects.
-    pub fn notes(&self, source: &str, used: &[(usize, usize)]) -> Vec<CheckNote> {
-        let used: HashSet<&(usize, usize)> = used.iter().collect();
-        let comments = self.comments.all.iter().enumerate();
-        comments
-            .flat_map(|(index, suppression)| {
-                let is_used = |rule| used.contains(&(index, rule));
-                suppression.notes(source, suppression.line, self.today, is_used)
-            })
-            .collect()
-    }
-}
-
-/// The line of each node on the way to a field, without the object itself.
-fn lines_to(positions: &mut FieldPositions<'_>, path: &Path) -> Vec<usize> {
-    let mut lines = Vec::with_capacity(path.segments().len());
-    let mut to = Path::ROOT;
-    for segment in path.segments() {
-        to = match segment {
-            Segment::Field(name) => to.field(name),
-            Segment::Key(key) => to.key(key),
-            Segment::Item(index, _) => to.item(*index),
-        };
-        lines.push(positions.of(&to).line);
-    }
-    lines
 }
 
 #[cfg(test)]

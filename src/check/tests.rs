@@ -6,16 +6,23 @@ use jiff::civil::date;
 
 use super::*;
 use crate::engine::Decision;
+use crate::engine::policy_set::PolicySet;
+use crate::model::facts::Facts;
+use crate::model::object::ReviewStage;
 use crate::model::policy::Policy;
 
 const POD: &str =
     r"{nodeSelector: {kubernetes.io/os: windows}, hostPID: true, containers: [{name: a, image: a}]}";
 
-fn parsed(yaml: &str) -> Manifests {
-    Manifests::parse(vec![CheckInput {
+fn input(yaml: &str) -> CheckInput {
+    CheckInput {
         source: "-".to_owned(),
         bytes: yaml.replace("POD", POD).into_bytes(),
-    }])
+    }
+}
+
+fn parsed(yaml: &str) -> Manifests {
+    Manifests::parse(vec![input(yaml)])
 }
 
 #[test]
@@ -41,9 +48,11 @@ fn an_object_with_an_owner_is_taken_for_its_controllers_where_that_is_evaluated(
         );
         let manifests = parsed(&object);
         let mut seen = Vec::new();
-        let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
-            seen.push((checked.owner.clone(), checked.evaluation.decision()));
-        });
+        let errors = manifests
+            .objects(ReviewStage::Written)
+            .check(&facts, &policies, |checked| {
+                seen.push((checked.owner.clone(), checked.evaluation.decision()));
+            });
         let decision = if owner.is_some() {
             Decision::Allow
         } else {

@@ -4,7 +4,7 @@ mod images;
 
 use std::fs;
 use std::io::{self, IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -20,8 +20,7 @@ use super::options::{
 use super::registry::LookupArgs;
 use super::{exit_status, is_quiet};
 use crate::check::{
-    Baseline, BaselineWriter, CheckNote, CheckOutcome, Checked, ConfigFailOn, ImageCounts, Manifests,
-    Repository, SourceRole, SuppressedBy,
+    Baseline, BaselineWriter, CheckNote, ConfigFailOn, ManifestObjects, Repository, SourceRole, SuppressedBy,
 };
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
@@ -29,7 +28,8 @@ use crate::model::object::ReviewStage;
 use crate::model::severity::Severity;
 use crate::registration::names::non_empty_items;
 use crate::render::{
-    CheckSummary, Json, NotEvaluated, TextReport, check_github, check_gitlab, check_junit, check_sarif,
+    CheckReport, CheckSummary, CheckTextOptions, check_github, check_gitlab, check_json, check_junit,
+    check_sarif, check_text,
 };
 
 /// Check manifests as admission would: files, folders, standard input
@@ -121,10 +121,9 @@ fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
 }
 
 /// The inputs with the same configuration, and what they are checked with.
-struct CheckGroup {
-    /// The configuration file.
-    config: Option<PathBuf>,
-    manifests: Manifests,
+struct CheckGroup<'m> {
+    input: &'m ManifestGroup,
+    objects: ManifestObjects<'m>,
     facts: Facts,
     policies: PolicySet,
     fail_on: FailOn,
@@ -134,45 +133,10 @@ struct CheckGroup {
     image_notes: Vec<CheckNote>,
 }
 
-impl CheckGroup {
-    fn load(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<CheckGroup>> {
-        let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
-        let groups = args.inputs.read(ReadOptions {
-            command: "transom check",
-            keep_text,
-            role: if args.skip_non_kubernetes {
-                SourceRole::Found
-            } else {
-                SourceRole::Named
-            },
-            once: false,
-            excluded: non_empty_items(args.excluded.exclude_namespace.clone()).collect(),
-            baseline: baseline.map(Arc::new),
-            stdin: None,
-            os: None,
-            config: None,
-        })?;
-        Ok(groups
-            .into_iter()
-            .map(|group| CheckGroup::of(args, group))
-            .collect())
-    }
-
-    fn of(args: &CheckArgs, group: ManifestGroup) -> CheckGroup {
-        let ManifestGroup {
-            file,
-            config,
-            manifests,
-            facts,
-            policies,
-        } = group;
-        let asks_registries = args.registry || config.registry;
-        let policies = if asks_registries {
-            with_registries(&policies)
-        } else {
-            policies
-        };
-        let configured = config.fail_on.map(|fail_on| match fail_on {
+impl<'m> CheckGroup<'m> {
+    fn of(args: &CheckArgs, input: &'m ManifestGroup) -> Self {
+        let asks_registries = args.registry || input.config.registry;
+        let configured = input.config.fail_on.map(|fail_on| match fail_on {
             ConfigFailOn::Never => FailOn::Never,
             ConfigFailOn::Deny => FailOn::Deny,
             ConfigFailOn::Error => FailOn::Error,
@@ -180,76 +144,113 @@ impl CheckGroup {
             ConfigFailOn::Advice => FailOn::Advice,
         });
         CheckGroup {
-            config: file,
-            manifests,
-            facts,
-            policies,
+            input,
+            objects: input.manifests.objects(ReviewStage::Written),
+            facts: input.facts.clone(),
+            policies: if asks_registries {
+                with_registries(&input.policies)
+            } else {
+                input.policies.clone()
+            },
             fail_on: args.fail_on.or(configured).unwrap_or(FailOn::Deny),
             asks_registries,
             image_notes: Vec::new(),
         }
     }
 
-    /// Collects the facts of the cluster from the objects; before, the images have been looked up.
-    fn learn(&mut self) {
-        self.manifests.learn(&mut self.facts, &self.policies);
+    /// Evaluates the objects that the arguments select, and adds them to the report. Returns their totals.
+    fn check(&self, args: &CheckArgs, report: &mut CheckReport<'m>, progress: &ProgressBar) -> CheckSummary {
+        let before = report.objects.len();
+        let outcome = self.objects.run(&self.facts, &self.policies, |mut checked| {
+            if args.inputs.selects(&checked) {
+                if !args.rules.is_everything() {
+                    checked.keep_rules(|rule| args.rules.selects(rule.id));
+                }
+                report.objects.push(checked);
+            }
+            progress.inc(1);
+        });
+        report.outcome.errors.extend(outcome.errors);
+        report.outcome.notes.extend(outcome.notes);
+        report.outcome.notes.extend(self.image_notes.iter().cloned());
+        report.not_evaluated.add(&self.input.manifests);
+        let file = self.input.file.as_ref();
+        report
+            .configurations
+            .extend(file.map(|file| file.display().to_string()));
+        CheckSummary::of(report.objects.iter().skip(before))
+    }
+
+    /// Whether the group fails the command.
+    fn fails(&self, summary: &CheckSummary) -> bool {
+        let of_text = matches!(self.fail_on, FailOn::Warning | FailOn::Advice);
+        is_in(self.fail_on, summary) || of_text && self.input.manifests.has_warnings()
     }
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let targets = args.output.targets()?;
-    // Excerpts of lines, and the edits of `transom fix`.
     let has = |format| targets.iter().any(|target| target.format == format);
-    let (shows_text, shows_fixes) = (has(CheckFormat::Text), has(CheckFormat::Sarif));
-    if args.statistics && !shows_text {
+    if args.statistics && !has(CheckFormat::Text) {
         bail!("only the text output has statistics: add -o text, or remove --statistics");
     }
-    let mut groups = CheckGroup::load(args, shows_text || shows_fixes)?;
-    let images = images::look_up(args, &mut groups)?;
+    // Excerpts of lines, and the edits of `transom fix`.
+    let inputs = read(args, has(CheckFormat::Text) || has(CheckFormat::Sarif))?;
+    let mut groups: Vec<CheckGroup<'_>> = inputs.iter().map(|input| CheckGroup::of(args, input)).collect();
+    let mut report = CheckReport {
+        images: images::look_up(args, &mut groups)?,
+        repository: Repository::of_current_folder(),
+        ..CheckReport::default()
+    };
     let by_names = groups.iter().filter(|group| !group.asks_registries);
     note_names_only(by_names.map(|group| &group.policies), Some("add --registry"));
-    groups.iter_mut().for_each(CheckGroup::learn);
+    let progress = progress(inputs.iter().map(|input| input.manifests.len()).sum());
+    let mut fails = false;
+    for group in &mut groups {
+        group.objects.learn(&mut group.facts, &group.policies);
+        let summary = group.check(args, &mut report, &progress);
+        fails |= group.fails(&summary);
+    }
+    report.summary = CheckSummary::of(&report.objects);
+    progress.finish_and_clear();
     if let Some(file) = &args.write_baseline {
-        write_baseline(args, &groups, file)?;
+        write_baseline(&report, file)?;
+        fails = false;
     }
-    let mut totals = CheckTotals::default();
-    let mut collected = None;
     for target in &targets {
-        let objects = groups.iter().map(|group| group.manifests.len()).sum();
-        let progress = progress(objects, target);
-        let pass = CheckPass {
-            args,
-            groups: &groups,
-            images,
-            progress: &progress,
-            shows_fixes,
-        };
-        target.write(|out| pass.report(target, &mut collected, &mut totals, out))?;
+        target.write(|out| print(args, &report, target, out))?;
     }
-    let CheckTotals { summaries, errors } = totals;
-    let mut with_summary = groups.iter().zip(&summaries);
-    let is_incomplete = errors > 0;
-    let is_named = |(group, summary): (&CheckGroup, &CheckSummary)| {
-        let of_text = matches!(group.fail_on, FailOn::Warning | FailOn::Advice);
-        is_in(group.fail_on, summary) || of_text && group.manifests.has_warnings()
-    };
-    let fails = args.write_baseline.is_none() && with_summary.any(is_named);
-    Ok(exit_status(is_incomplete, fails))
+    Ok(exit_status(!report.outcome.errors.is_empty(), fails))
 }
 
-/// Writes the open findings of all groups, and those that the current baseline suppresses.
-fn write_baseline(args: &CheckArgs, groups: &[CheckGroup], file: &PathBuf) -> anyhow::Result<()> {
+fn read(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<ManifestGroup>> {
+    let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
+    args.inputs.read(ReadOptions {
+        command: "transom check",
+        keep_text,
+        role: if args.skip_non_kubernetes {
+            SourceRole::Found
+        } else {
+            SourceRole::Named
+        },
+        once: false,
+        excluded: non_empty_items(args.excluded.exclude_namespace.clone()).collect(),
+        baseline: baseline.map(Arc::new),
+        stdin: None,
+        os: None,
+        config: None,
+    })
+}
+
+/// Writes the open findings, and those that the current baseline suppresses.
+fn write_baseline(report: &CheckReport<'_>, file: &Path) -> anyhow::Result<()> {
     let mut baseline = BaselineWriter::default();
-    for group in groups {
-        check_group(args, group, |checked| {
-            let suppressed = checked
-                .suppressed
-                .iter()
-                .filter(|it| it.by == SuppressedBy::Baseline);
-            let suppressed = suppressed.map(|it| &it.finding);
-            let open = checked.evaluation.findings.iter().chain(suppressed);
-            baseline.add(&checked, open.filter(|finding| finding.is_open()));
-        });
+    for checked in &report.objects {
+        let suppressed = checked.suppressed.iter();
+        let suppressed = suppressed.filter(|it| it.by == SuppressedBy::Baseline);
+        let suppressed = suppressed.map(|it| &it.finding);
+        let findings = checked.evaluation.findings.iter().chain(suppressed);
+        baseline.add(checked, findings.filter(|finding| finding.is_open()));
     }
     let count = baseline.len();
     let text = baseline.finish()?;
@@ -261,138 +262,35 @@ fn write_baseline(args: &CheckArgs, groups: &[CheckGroup], file: &PathBuf) -> an
     Ok(())
 }
 
-/// Checks the objects of a group that the arguments select.
-fn check_group(args: &CheckArgs, group: &CheckGroup, mut each: impl FnMut(Checked<'_>)) -> CheckOutcome {
-    let (facts, policies) = (&group.facts, &group.policies);
-    let mut outcome = (group.manifests).run(facts, policies, ReviewStage::Written, |mut checked| {
-        if args.inputs.selects(&checked) {
-            if !args.rules.is_everything() {
-                checked.keep_rules(|rule| args.rules.selects(rule.id));
-            }
-            each(checked);
+/// Prints the report in one format.
+fn print(
+    args: &CheckArgs,
+    report: &CheckReport<'_>,
+    target: &OutputTarget<CheckFormat>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match target.format {
+        CheckFormat::Text => {
+            let options = CheckTextOptions {
+                advice: !args.no_advice,
+                suppressed: args.show_suppressed,
+                statistics: args.statistics,
+                width: target.terminal_width(),
+            };
+            check_text(report, &options, out)
         }
-    });
-    outcome.notes.extend(group.image_notes.iter().cloned());
-    outcome
-}
-
-/// One pass over the manifests, for one output.
-struct CheckPass<'a> {
-    args: &'a CheckArgs,
-    groups: &'a [CheckGroup],
-    /// How many images were looked up, if any were.
-    images: Option<ImageCounts>,
-    progress: &'a ProgressBar,
-    shows_fixes: bool,
-}
-
-/// What all formats for machines are written from: the objects are checked once for them.
-type Collected = (Json, Vec<CheckSummary>, CheckOutcome);
-
-/// What decides the exit status.
-#[derive(Default)]
-struct CheckTotals {
-    /// The totals of each group.
-    summaries: Vec<CheckSummary>,
-    /// The number of parts of the input that could not be read.
-    errors: usize,
-}
-
-impl CheckPass<'_> {
-    /// Writes one output. Sets the totals before it writes: the exit status is the same if the reader of the output has
-    /// closed it.
-    fn report(
-        &self,
-        target: &OutputTarget<CheckFormat>,
-        collected: &mut Option<Collected>,
-        totals: &mut CheckTotals,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        let mut unjudged = NotEvaluated::default();
-        for group in self.groups {
-            unjudged.add(NotEvaluated::of(&group.manifests));
-        }
-        match target.format {
-            CheckFormat::Json
-            | CheckFormat::Sarif
-            | CheckFormat::Junit
-            | CheckFormat::Github
-            | CheckFormat::Gitlab => {
-                let (json, summaries, outcome) = collected.get_or_insert_with(|| {
-                    let mut json = if self.shows_fixes {
-                        Json::with_fixes()
-                    } else {
-                        Json::default()
-                    };
-                    json.images = self.images;
-                    json.repository = Repository::of_current_folder();
-                    let (summaries, outcome) = self.check(|checked| json.add(&checked));
-                    (json, summaries, outcome)
-                });
-                *totals = CheckTotals {
-                    summaries: summaries.clone(),
-                    errors: outcome.errors.len(),
-                };
-                match target.format {
-                    CheckFormat::Sarif => {
-                        let documentation = self.args.documentation.documentation_url.as_ref();
-                        check_sarif(json, outcome, documentation, out)
-                    }
-                    CheckFormat::Junit => check_junit(json, outcome, out),
-                    CheckFormat::Github => check_github(json, outcome, out),
-                    CheckFormat::Gitlab => check_gitlab(json, outcome, out),
-                    CheckFormat::Json | CheckFormat::Text => json.write(outcome, &unjudged, out),
-                }
-            }
-            CheckFormat::Text => {
-                let configurations = self.groups.iter().filter_map(|group| group.config.as_ref());
-                let mut text = TextReport::new(out, !self.args.no_advice)
-                    .wrapped(target.terminal_width())
-                    .showing_suppressed(self.args.show_suppressed)
-                    .only_statistics(self.args.statistics)
-                    .with_images(self.images)
-                    .configured_by(configurations.map(|file| file.display().to_string()).collect());
-                let mut written = Ok(());
-                let (summaries, outcome) = self.check(|checked: Checked<'_>| {
-                    if written.is_ok() {
-                        written = self.progress.suspend(|| text.add(&checked));
-                    }
-                });
-                *totals = CheckTotals {
-                    summaries,
-                    errors: outcome.errors.len(),
-                };
-                written?;
-                text.finish(&outcome, &unjudged).map(drop)
-            }
-        }
-    }
-
-    /// Checks the objects that the arguments select.
-    fn check(&self, mut each: impl FnMut(Checked<'_>)) -> (Vec<CheckSummary>, CheckOutcome) {
-        let (mut summaries, mut all) = (Vec::new(), CheckOutcome::default());
-        for group in self.groups {
-            let mut summary = CheckSummary::default();
-            let outcome = check_group(self.args, group, |checked| {
-                self.progress.inc(1);
-                summary.count(&checked);
-                each(checked);
-            });
-            summaries.push(summary);
-            all.errors.extend(outcome.errors);
-            all.notes.extend(outcome.notes);
-        }
-        self.progress.finish_and_clear();
-        (summaries, all)
+        CheckFormat::Json => check_json(report, out),
+        CheckFormat::Sarif => check_sarif(report, args.documentation.documentation_base_url.as_ref(), out),
+        CheckFormat::Junit => check_junit(report, out),
+        CheckFormat::Github => check_github(report, out),
+        CheckFormat::Gitlab => check_gitlab(report, out),
     }
 }
 
 /// A progress bar on standard error, for long runs, and only on a terminal.
-fn progress(objects: usize, target: &OutputTarget<CheckFormat>) -> ProgressBar {
+fn progress(objects: usize) -> ProgressBar {
     const LONG: usize = 2000;
-    let shown_elsewhere =
-        target.file.is_some() || target.format != CheckFormat::Text || !io::stdout().is_terminal();
-    if objects < LONG || is_quiet() || !io::stderr().is_terminal() || !shown_elsewhere {
+    if objects < LONG || is_quiet() || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(objects as u64);

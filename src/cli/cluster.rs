@@ -74,7 +74,7 @@ fn note_newer(minor: u32) {
     let newest = Facts::KUBERNETES;
     NOTED.call_once(|| {
         anstream::eprintln!(
-            "transom: note: Kubernetes 1.{minor} is newer than this Transom knows; it is evaluated as 1.{newest}"
+            "note: Kubernetes 1.{minor} is newer than this Transom knows; it is evaluated as 1.{newest}"
         );
     });
 }

@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 
 use super::block_on;
 use crate::api;
-use crate::cluster::client::KubeconfigArgs;
+use crate::cluster::client::ClusterClientArgs;
 
 /// Manage the CustomResourceDefinitions in a cluster
 #[derive(Args, Debug)]
@@ -45,7 +45,7 @@ pub struct ApplyArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    connect: KubeconfigArgs,
+    connect: ClusterClientArgs,
 }
 
 /// Helm 4 applies the chart's crds/ with this field manager. With another one, a later `helm install` over

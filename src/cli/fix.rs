@@ -206,7 +206,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     }
     let unknown = groups.iter().map(|group| group.unknown).sum();
     match report(&objects, &errors, &notes, unknown, has_patches) {
-        // The reader of standard error has seen enough: that is no reason for another exit status.
+        // The reader of standard error has seen enough: the exit status stays the same.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
@@ -301,11 +301,7 @@ fn write_files(inputs: &ManifestGroup, fixed: &mut FixedInputs) {
     }
     for (source, message) in failed {
         fixed.not_written(&source, &message);
-        fixed.errors.push(UnreadableInput {
-            source,
-            line: 0,
-            message,
-        });
+        fixed.errors.push(UnreadableInput::new(source, 0, message));
     }
 }
 

@@ -9,11 +9,13 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
+use super::image;
+use super::image::pulls::GenerateImagePullsArgs;
 use crate::check::CheckConfig;
 use crate::check::policy_tests::PolicyTest;
 use crate::image_report::ImageReports;
 use crate::model::report_schema::of_report;
-use crate::plan::UpgradePlan;
+use crate::plan::{ImagePulls, UpgradePlan};
 use crate::preflight::Preflight;
 use crate::scan::report::ScanReport;
 use crate::{api, render};
@@ -33,9 +35,11 @@ pub struct GenerateArgs {
 enum GenerateTarget {
     RulesDoc(RulesDocArgs),
     Crds(CrdsArgs),
+    BreakGlass(BreakGlassArgs),
     Schema(SchemaArgs),
     Install(install::InstallArgs),
     Webhooks(Box<webhooks::WebhooksArgs>),
+    ImagePulls(Box<GenerateImagePullsArgs>),
 }
 
 /// Generate the page about every rule of the catalogue, in Markdown
@@ -49,6 +53,13 @@ struct RulesDocArgs {}
 #[command(after_help = "Examples:
   transom generate crds | kubectl apply --server-side --field-manager=helm -f -")]
 struct CrdsArgs {}
+
+/// Generate the policy for emergencies: while it is in the cluster, Transom denies nothing
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom generate break-glass | kubectl apply -f -
+  kubectl delete windowspodpolicy break-glass")]
+struct BreakGlassArgs {}
 
 /// Generate the JSON schema of a file that people write, or of a report that a command prints with -o json
 #[derive(Args, Debug)]
@@ -82,8 +93,14 @@ enum SchemaOf {
     Fix,
     /// The report of transom image
     Image,
+    /// The report of transom image pulls
+    ImagePulls,
     /// The report of transom rules
     Rules,
+    /// The report of transom explain
+    Explain,
+    /// The report of transom test
+    TestReport,
     /// The report of transom version
     Version,
 }
@@ -100,7 +117,10 @@ impl SchemaOf {
             SchemaOf::AuditLog => render::audit_log::schema(),
             SchemaOf::Fix => super::fix::schema(),
             SchemaOf::Image => of_report::<ImageReports>(),
+            SchemaOf::ImagePulls => of_report::<ImagePulls>(),
             SchemaOf::Rules => render::rules_schema(),
+            SchemaOf::Explain => render::explain_schema(),
+            SchemaOf::TestReport => render::tests_schema(),
             SchemaOf::Version => super::version::schema(),
         }
     }
@@ -111,11 +131,18 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         GenerateTarget::RulesDoc(RulesDocArgs {}) => write!(out, "{}", render::rules_markdown())?,
         GenerateTarget::Crds(CrdsArgs {}) => write!(out, "{}", render::yaml_documents(&api::definitions()))?,
+        GenerateTarget::BreakGlass(BreakGlassArgs {}) => {
+            write!(out, "{}", include_str!("generate/break-glass.yaml"))?;
+        }
         GenerateTarget::Schema(SchemaArgs { of }) => render::write_json(&of.schema(), &mut out)?,
         GenerateTarget::Install(args) => write!(out, "{}", install::manifest(args)?)?,
         GenerateTarget::Webhooks(args) => {
             drop(out);
             webhooks::run(args)?;
+        }
+        GenerateTarget::ImagePulls(args) => {
+            drop(out);
+            return image::pulls::generate(args);
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,18 +1,19 @@
 //! `transom image`: says what an image is, and where it runs.
 
+pub(super) mod pulls;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
+use super::manifest_inputs::read_all;
 use super::options::{ListLimitArgs, OutputArgs};
 use super::registry::{RegistryArgs, look_up, reference_error};
-use super::{block_on, exit_status};
-use crate::check::Manifests;
-use crate::check::files::read;
-use crate::cluster::client::KubeconfigArgs;
+use super::{block_on, exit_status, write_errors};
+use crate::cluster::client::ClusterClientArgs;
 use crate::cluster::list::{Listing, NODES_PATH, for_each};
 use crate::engine::policy_set::PolicySet;
 use crate::image_report::{ImageReport, ImageReports, ImageStatus, PlatformFilter, SCHEMA};
@@ -21,7 +22,6 @@ use crate::model::image::ImageRef;
 use crate::model::node::Host;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::policy::Policy;
-use crate::model::text::one_line;
 use crate::model::workload::Kind;
 use crate::process::today;
 use crate::registry::Detail;
@@ -36,12 +36,15 @@ use crate::render::{image_text, write_json};
 /// Exit status: 0 every image exists; 1 one does not exist, or has no variant for --platform; 2 bad usage, or a
 /// registry did not answer.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:
   transom image mcr.microsoft.com/windows/servercore:ltsc2022
   transom image --platform windows/amd64 -o json golang:1.24 python:3.12
   transom image --nodes registry.example/shop/billing:1.4
   kubectl get nodes -o yaml | transom image --facts - registry.example/shop/billing:1.4")]
 pub struct ImageCommandArgs {
+    #[command(subcommand)]
+    command: Option<ImageCommand>,
     /// An image, as in the field image of a container
     #[arg(value_name = "REF", required = true, value_parser = reference)]
     images: Vec<String>,
@@ -60,9 +63,14 @@ pub struct ImageCommandArgs {
     #[command(flatten)]
     limit: ListLimitArgs,
     #[command(flatten)]
-    connect: KubeconfigArgs,
+    connect: ClusterClientArgs,
     #[command(flatten)]
     registries: RegistryArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum ImageCommand {
+    Pulls(Box<pulls::ImagePullsArgs>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -74,6 +82,9 @@ enum ImageFormat {
 }
 
 pub fn run(args: &ImageCommandArgs) -> anyhow::Result<ExitCode> {
+    if let Some(ImageCommand::Pulls(args)) = &args.command {
+        return pulls::run(args);
+    }
     args.output.targets()?;
     let (hosts, errors) = hosts(args)?;
     let mut registries = args.registries.registries(Detail::Configurations)?;
@@ -82,9 +93,7 @@ pub fn run(args: &ImageCommandArgs) -> anyhow::Result<ExitCode> {
         look_up(&mut registries, images).await;
         Ok(())
     })?;
-    for error in &errors {
-        anstream::eprintln!("transom: {}", one_line(error));
-    }
+    write_errors(&errors);
     let report = |image: &String| {
         let answer = registries.answers().get(image)?;
         let facts = answer.facts.as_deref().map_err(String::as_str);
@@ -134,21 +143,15 @@ fn hosts(args: &ImageCommandArgs) -> anyhow::Result<(Option<Vec<Host>>, Vec<Stri
 }
 
 fn of_files(paths: &[PathBuf]) -> anyhow::Result<(Vec<Host>, Vec<String>)> {
-    let mut manifests = Manifests::new(false);
-    for path in paths {
-        let before = (manifests.len(), manifests.errors().len());
-        read(path, &mut manifests);
-        if path.as_os_str() == "-" && before == (manifests.len(), manifests.errors().len()) {
-            bail!("there is nothing on standard input; did the command before this one fail?");
-        }
-    }
+    let manifests = read_all(paths)?;
     let mut facts = Facts::new(Facts::KUBERNETES, today());
-    manifests.learn(&mut facts, &PolicySet::new(Vec::new(), Policy::standalone()));
+    let objects = manifests.objects(ReviewStage::Written);
+    objects.learn(&mut facts, &PolicySet::new(Vec::new(), Policy::standalone()));
     let errors = manifests.errors().iter().map(ToString::to_string);
     Ok((facts.hosts().to_vec(), errors.collect()))
 }
 
-async fn of_cluster(connect: &KubeconfigArgs) -> anyhow::Result<Vec<Host>> {
+async fn of_cluster(connect: &ClusterClientArgs) -> anyhow::Result<Vec<Host>> {
     let connected = connect.connect().await?;
     let mut facts = Facts::new(Facts::KUBERNETES, today());
     let listed = for_each(&connected.client, Listing::new(NODES_PATH), |json| {

@@ -30,7 +30,7 @@ pub(super) fn note_of(mut users: Vec<String>, setting: &str, remedy: Option<&str
     users.sort();
     users.dedup();
     if !users.is_empty() && !is_quiet() {
-        anstream::eprintln!("transom: note: {}", one_line(&text(&users, setting, remedy)));
+        anstream::eprintln!("note: {}", one_line(&text(&users, setting, remedy)));
     }
 }
 

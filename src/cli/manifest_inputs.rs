@@ -11,10 +11,10 @@ use jiff::civil::Date;
 
 use super::cluster::ClusterArgs;
 use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, os, pod_template};
-use crate::check::files::{Excludes, policies, read_except};
+use crate::check::files::{Excludes, policies, read, read_except};
 use crate::check::{
-    Baseline, CheckConfig, CheckInput, Checked, Manifests, Scope, SourceRole, StatedSystems, UnreadableInput,
-    find_config,
+    Baseline, CheckConfig, CheckInput, CheckSettings, Checked, Manifests, Scope, SourceRole, StatedSystems,
+    UnreadableInput, find_config,
 };
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
@@ -23,6 +23,22 @@ use crate::model::os::Os;
 use crate::model::policy::Policy;
 use crate::model::workload::configured::ConfiguredKind;
 use crate::process::today;
+
+/// Reads files, folders and standard input (`-`) that describe a cluster.
+///
+/// # Errors
+/// If standard input is empty: the command before this one has probably failed.
+pub(super) fn read_all<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> anyhow::Result<Manifests> {
+    let mut manifests = Manifests::default();
+    for path in paths {
+        let before = (manifests.len(), manifests.errors().len());
+        read(path, &mut manifests);
+        if path.as_os_str() == "-" && before == (manifests.len(), manifests.errors().len()) {
+            bail!("there is nothing on standard input; did the command before this one fail?");
+        }
+    }
+    Ok(manifests)
+}
 
 /// Which manifests, and how they are evaluated.
 #[derive(Args, Debug)]
@@ -67,7 +83,7 @@ pub(super) struct ReadOptions {
     pub keep_text: bool,
     /// The role of what the user named.
     pub role: SourceRole,
-    /// Whether a file is read once, whatever names lead to it.
+    /// Whether a file is read once, also if several names lead to it.
     pub once: bool,
     /// Namespaces that the webhooks exclude.
     pub excluded: Vec<String>,
@@ -161,18 +177,18 @@ impl ManifestArgs {
         } else {
             self.pod_template.clone()
         };
-        let mut manifests = Manifests::new(options.keep_text)
-            .for_command(options.command)
-            .with_baseline(options.baseline.clone())
-            .within(scope)
-            .with_pod_templates(added);
-        if options.once {
-            manifests = manifests.reading_once();
-        }
         let named = options.config.as_ref().map(|(name, _)| name.clone());
-        if let Some(name) = named.or_else(|| file.as_ref().map(|file| file.display().to_string())) {
-            manifests = manifests.configured_by(name, &config);
-        }
+        let named = named.or_else(|| file.as_ref().map(|file| file.display().to_string()));
+        let mut manifests = Manifests::new(CheckSettings {
+            keep_text: options.keep_text,
+            read_once: options.once,
+            command: Some(options.command),
+            scope,
+            pod_templates: added,
+            baseline: options.baseline.clone(),
+            for_admission: false,
+            rule_actions: named.map(|name| (name, config.rule_ids())),
+        });
         for path in &config.facts {
             read_path(
                 path,
@@ -296,9 +312,5 @@ fn read_path(
     } else {
         return;
     };
-    manifests.add_error(UnreadableInput {
-        source: path.display().to_string(),
-        line: 0,
-        message: empty.to_owned(),
-    });
+    manifests.add_error(UnreadableInput::of_file(path, empty));
 }

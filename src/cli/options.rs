@@ -29,7 +29,7 @@ pub trait FormatList: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 
 
 impl<F: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static> FormatList for F {}
 
-/// Where output goes, and how it looks.
+/// The destination and form of the output.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs<F: FormatList> {
     /// The output format; =FILE writes it to a file instead of standard output. Repeatable
@@ -457,11 +457,11 @@ pub struct DocumentationArgs {
     /// The URL where docs/ is published: SARIF and the HTML page then link to the documentation of each rule
     #[arg(
         long,
-        env = "TRANSOM_DOCUMENTATION_URL",
+        env = "TRANSOM_DOCUMENTATION_BASE_URL",
         value_name = "URL",
         value_parser = DocumentationUrl::parse
     )]
-    pub documentation_url: Option<DocumentationUrl>,
+    pub documentation_base_url: Option<DocumentationUrl>,
 }
 
 /// Which rules are reported.

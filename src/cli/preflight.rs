@@ -1,7 +1,6 @@
 //! `transom preflight`: evaluates a cluster without Transom, and prints what Transom would do there and the values to
 //! install it with.
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -14,11 +13,13 @@ use super::{READ_RIGHTS, block_on, exit_status};
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::environment::{self, AnyNode};
 use crate::cluster::list::UnreadPart;
-use crate::cluster::offline::{self, OfflineOptions};
+use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
 use crate::cluster::walk::{ListItem, walk};
 use crate::model::workload::Kind;
 use crate::plan::{NodeInventory, PlanOptions, Planner};
-use crate::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, facts, newest, text};
+use crate::preflight::{
+    ClusterInput, Platform, Preflight, WorkloadFindings, facts, newest, other_engines, text,
+};
 use crate::process::today;
 use crate::registration::excluded_by_default;
 use crate::render::write_json;
@@ -62,9 +63,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
     let report = block_on(async {
         let (connected, namespace) = args.connect.connect().await?;
-        read_cluster(&connected.client, &namespace, args.today.unwrap_or_else(today))
-            .await
-            .map_err(anyhow::Error::msg)
+        read_cluster(&connected.client, &namespace, args.today.unwrap_or_else(today)).await
     })?;
     args.output.write(|format, out| match format {
         PreflightFormat::Text => text::write(&report, out),
@@ -77,7 +76,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the cluster, and makes the report.
-async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<Preflight, String> {
+async fn read_cluster(client: &Client, namespace: &str, today: Date) -> anyhow::Result<Preflight> {
     let excluded = excluded_by_default(namespace);
     let options = OfflineOptions {
         namespace,
@@ -95,47 +94,21 @@ async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<P
     // It is evaluated as if Transom were not installed yet.
     cluster.snapshot.registered = None;
     cluster.snapshot.facts.today = today;
-    let environment = environment::read(client, &cluster, nodes).await;
-    let platform = Platform::of(&environment);
+    let environment = environment::read(client, &cluster, nodes, other_engines::objects()).await;
     let unread = || environment.unread.iter().chain(cluster.gaps());
-    let mut gaps: Vec<ScanGap> = unread().map(gap).collect();
-    let unread: BTreeSet<String> = unread().map(|part| part.resource.clone()).collect();
-    let snapshot = &cluster.snapshot;
     let input = ClusterInput {
-        snapshot,
+        snapshot: &cluster.snapshot,
         environment: &environment,
-        platform: &platform,
-        unread: &unread,
+        platform: &Platform::of(&environment),
+        unread: &unread().map(|part| part.resource.clone()).collect(),
     };
     let facts = facts(input);
     let mut workloads = WorkloadFindings::new(input, &facts, &excluded);
-    // By the policies of the cluster, as `transom plan` has it.
-    let knows_nodes = cluster.could_read("nodes") && cluster.could_read("runtimeclasses");
-    let mut planner = newest(snapshot).filter(|_| knows_nodes).map(|release| {
-        let plan_options = PlanOptions {
-            to: release.build,
-            from: Vec::new(),
-            gmsa_ready: false,
-        };
-        Planner::new(&snapshot.facts, &snapshot.policies, plan_options).with_nodes(plan_nodes)
-    });
-    let unlisted = walk(client, &[], &[], |met| {
-        let ListItem::Object(kind, json) = met else { return };
-        workloads.visit(kind, json);
-        if let Some(planner) = &mut planner {
-            // Objects that do not parse are reported above.
-            let _ = planner.visit(kind, json);
-        }
-    });
-    let unlisted = unlisted.await;
-    workloads.finish();
-    workloads
-        .not_listed
-        .extend(unlisted.iter().map(|list| list.resource.clone()));
-    let plan = planner
-        .filter(|_| unlisted.is_empty())
-        .and_then(|planner| planner.plan().ok());
-    gaps.extend(unlisted.iter().map(of_list));
+    let mut planner = planner(&cluster, plan_nodes);
+    let unlisted = visit_objects(client, &mut workloads, planner.as_mut()).await;
+    let planner = planner.filter(|_| unlisted.is_empty());
+    let plan = planner.and_then(|planner| planner.plan().ok());
+    let mut gaps: Vec<ScanGap> = unread().map(gap).chain(unlisted.iter().map(of_list)).collect();
     gaps.sort();
     gaps.dedup();
     Ok(Preflight::new(
@@ -145,6 +118,35 @@ async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<P
         gaps,
         Timestamp::now(),
     ))
+}
+
+/// The planner of a move to the newest build, by the policies of the cluster, as `transom plan` has it.
+fn planner(cluster: &OfflineCluster, nodes: NodeInventory) -> Option<Planner<'_>> {
+    let snapshot = &cluster.snapshot;
+    let knows_nodes = cluster.could_read("nodes") && cluster.could_read("runtimeclasses");
+    let release = newest(snapshot).filter(|_| knows_nodes)?;
+    let plan_options = PlanOptions::to(release.build);
+    Some(Planner::new(&snapshot.facts, &snapshot.policies, plan_options).with_nodes(nodes))
+}
+
+/// Visits the objects that carry pods; returns the lists that could not be read.
+async fn visit_objects(
+    client: &Client,
+    workloads: &mut WorkloadFindings<'_>,
+    mut planner: Option<&mut Planner<'_>>,
+) -> Vec<UnreadPart> {
+    let unlisted = walk(client, &[], &[], |met| {
+        let ListItem::Object(kind, json) = met else { return };
+        workloads.visit(kind, json);
+        if let Some(planner) = &mut planner {
+            // Objects that do not parse are reported above.
+            let _ = planner.visit(kind, json);
+        }
+    });
+    let unlisted = unlisted.await;
+    let resources = unlisted.iter().map(|list| list.resource.clone());
+    workloads.not_listed.extend(resources);
+    unlisted
 }
 
 fn of_list(list: &UnreadPart) -> ScanGap {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::block_on;
-use crate::cluster::client::KubeconfigArgs;
+use crate::cluster::client::ClusterClientArgs;
 use crate::controller::webhook_probe::{self, ProbeResult};
 
 /// Check that the API server calls Transom, with a pod that is created as a dry run
@@ -14,7 +14,8 @@ use crate::controller::webhook_probe::{self, ProbeResult};
 /// so the answer shows which webhooks were called, and nothing is stored. Needs permission to create pods in the
 /// namespace, which the webhooks must select. `helm test` runs this command.
 ///
-/// Exit status: 0 both webhooks were called; 1 one of them was not; 2 bad usage, or the answer does not show it.
+/// Exit status: 0 both webhooks were called; 1 one of them was not, or another installation was called too; 2 bad usage, or
+/// the answer does not show it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom probe
@@ -24,7 +25,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
     #[command(flatten)]
-    connect: KubeconfigArgs,
+    connect: ClusterClientArgs,
 }
 
 pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
@@ -41,8 +42,16 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
             anstream::println!("{cluster}: the API server calls /mutate and /validate");
             Ok(ExitCode::SUCCESS)
         }
+        // A namespace that the webhooks exclude looks the same: only the leader knows the registration.
         ProbeResult::Lost { .. } => {
-            anstream::println!("{cluster}: {}", lost(&arrival, namespace));
+            anstream::println!(
+                "{cluster}: {}. If the webhooks do not select the namespace {namespace}, name another one with --namespace",
+                problem(&arrival)
+            );
+            Ok(ExitCode::FAILURE)
+        }
+        ProbeResult::Shared(_) => {
+            anstream::println!("{cluster}: {}", problem(&arrival));
             Ok(ExitCode::FAILURE)
         }
         ProbeResult::Unknown(why) => {
@@ -51,11 +60,6 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The message if no call arrived. A namespace that the webhooks exclude looks the same as webhooks that are
-/// not called: only the leader knows the registration.
-fn lost(arrival: &ProbeResult, namespace: &str) -> String {
-    let trouble = arrival.trouble().unwrap_or_default();
-    format!(
-        "{trouble}. If the webhooks do not select the namespace {namespace}, name another one with --namespace"
-    )
+fn problem(arrival: &ProbeResult) -> String {
+    arrival.problem().map_or_else(String::new, |it| it.message)
 }

@@ -61,6 +61,18 @@ pub struct LookupArgs {
 }
 
 impl LookupArgs {
+    /// The registries, if they are asked.
+    ///
+    /// # Errors
+    /// If an option is invalid, or has no effect because they are not asked.
+    pub fn registries_if(&self, are_asked: bool, detail: Detail) -> anyhow::Result<Option<Registries>> {
+        if are_asked {
+            return self.registries.registries(detail).map(Some);
+        }
+        self.without_look_ups()?;
+        Ok(None)
+    }
+
     /// Refuses options that have no effect, because no image is looked up.
     ///
     /// # Errors
@@ -127,7 +139,7 @@ impl RegistryArgs {
             }
             (Err(why), _) => {
                 if !is_quiet() {
-                    anstream::eprintln!("transom: answers of registries are not kept: {why}");
+                    anstream::eprintln!("warning: answers of registries are not kept: {why}");
                 }
                 None
             }

@@ -1,6 +1,5 @@
 //! `transom rules` and `transom explain`: prints the rule catalogue.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -24,11 +23,13 @@ pub struct RulesArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom explain run-as-user
-  transom explain TSM204")]
+  transom explain TSM204 -o json")]
 pub struct ExplainArgs {
     /// The rule's id or name, such as TSM204 or run-as-user
     #[arg(value_name = "ID|NAME")]
     rule: String,
+    #[command(flatten)]
+    output: OutputArgs<RulesFormat>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -52,6 +53,9 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
             None => bail!("unknown rule \"{}\"; transom rules lists all rules", args.rule),
         }
     };
-    write!(anstream::stdout().lock(), "{}", render::explain(rule))?;
+    args.output.write(|format, out| match format {
+        RulesFormat::Text => write!(out, "{}", render::explain(rule)),
+        RulesFormat::Json => render::write_json(&render::explain_json(rule), out),
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -115,7 +115,7 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
         bail!("--plan-to puts a plan into the page: add -o html=FILE, or use transom plan --to");
     }
     let (report, plan) = block_on(reading::scan(args, &overrides))?;
-    let documentation = args.documentation.documentation_url.as_ref();
+    let documentation = args.documentation.documentation_base_url.as_ref();
     args.output.write(|format, out| match format {
         ScanFormat::Text => {
             let shown = ScanView {

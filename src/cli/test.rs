@@ -12,7 +12,7 @@ use super::image_evidence::note_of;
 use super::options::{OutputArgs, date};
 use crate::check::policy_tests::{TEST_FILE, find_tests, run_test};
 use crate::process::today;
-use crate::render::{tests_junit, tests_text};
+use crate::render::{tests_json, tests_junit, tests_text, write_json};
 
 /// Run tests of policies: manifests with what admission must do with them
 ///
@@ -40,6 +40,8 @@ pub struct TestArgs {
 enum TestFormat {
     /// For people
     Text,
+    /// For machines
+    Json,
     /// JUnit XML: a test suite for each file, a test case for each expectation
     Junit,
 }
@@ -66,6 +68,7 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     note_of(policies, "evidence.images: Registry", None);
     output.write(|format, out| match format {
         TestFormat::Text => tests_text(&results, out),
+        TestFormat::Json => write_json(&tests_json(&results), out),
         TestFormat::Junit => tests_junit(&results, out),
     })?;
     let is_incomplete = results.iter().any(|file| !file.errors.is_empty());

@@ -49,7 +49,7 @@ pub struct UninstallArgs {
     /// Keep the webhook configurations
     #[arg(long)]
     keep_webhooks: bool,
-    /// Delete the CustomResourceDefinitions too, and with them every WindowsPodPolicy and WindowsNodePolicy
+    /// Delete the CustomResourceDefinitions too, and with them every policy and node pool
     #[arg(long)]
     crds: bool,
     /// The namespace in which `helm test` creates a pod as a dry run: what a failed test left there is deleted [default:
@@ -71,57 +71,20 @@ pub fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
 
 async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let (connected, namespace) = args.connect.connect().await?;
-    let options = CleanupOptions {
-        namespace,
-        name: args.names.installation.name,
-        lease: args.names.lease,
-        certificate_secret: args.names.certificate_secret,
-        keep_webhooks: args.keep_webhooks,
-        revert: revert::RevertOptions {
-            on_nodes: KeepOptions {
-                labels: args.keep_node_labels,
-                taints: args.keep_taints,
-            },
-            keep_runtime_classes: args.keep_runtime_classes,
-        },
-        crds: args.crds,
-        // A chart without a test grants its Job no rights for this.
-        test_namespace: (args.test_namespace).or_else(|| args.hook.is_none().then(|| "default".to_owned())),
-        hook: args.hook,
-    };
-    if args.dry_run {
+    let (dry_run, yes) = (args.dry_run, args.yes);
+    let options = args.options(namespace);
+    if dry_run {
         let preview = cleanup::preview(&connected.client, &options).await;
         let mut out = anstream::stdout().lock();
         show(&connected, &options, Some(&preview), &mut out)?;
         writeln!(out, "dry run: nothing was removed")?;
-        return Ok(if preview.unseen.is_empty() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        });
+        return Ok(success_if(preview.unseen.is_empty()));
     }
-    let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
-    if args.yes {
+    if yes {
         show(&connected, &options, None, &mut anstream::stderr().lock())?;
-    } else if is_interactive {
-        let preview = cleanup::preview(&connected.client, &options).await;
-        show(
-            &connected,
-            &options,
-            Some(&preview),
-            &mut anstream::stderr().lock(),
-        )?;
-        if !agrees()? {
-            anstream::eprintln!("nothing was removed");
-            return Ok(ExitCode::FAILURE);
-        }
-    } else {
-        bail!(
-            "this is not a terminal, so Transom cannot ask for confirmation: add --yes to uninstall from {} ({}), or --dry-run to see what \
-             would be removed",
-            connected.name,
-            connected.server
-        );
+    } else if !confirmed(&connected, &options).await? {
+        anstream::eprintln!("nothing was removed");
+        return Ok(ExitCode::FAILURE);
     }
     let report_progress = |text| {
         if !is_quiet() {
@@ -131,17 +94,59 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let report = cleanup::run(&connected.client, &options, &report_progress).await;
     print(&report, &options)?;
     if options.hook.is_none() {
-        let left = cleanup::of_the_chart(&connected.client, &options).await;
         let mut out = anstream::stdout().lock();
-        for line in left {
+        for line in cleanup::of_the_chart(&connected.client, &options).await {
             writeln!(out, "{line}")?;
         }
     }
-    Ok(if report.failures.is_empty() {
+    Ok(success_if(report.failures.is_empty()))
+}
+
+fn success_if(is_complete: bool) -> ExitCode {
+    if is_complete {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    }
+}
+
+impl UninstallArgs {
+    fn options(self, namespace: String) -> CleanupOptions {
+        CleanupOptions {
+            namespace,
+            name: self.names.installation.name,
+            lease: self.names.lease,
+            certificate_secret: self.names.certificate_secret,
+            keep_webhooks: self.keep_webhooks,
+            revert: revert::RevertOptions {
+                on_nodes: KeepOptions {
+                    labels: self.keep_node_labels,
+                    taints: self.keep_taints,
+                },
+                keep_runtime_classes: self.keep_runtime_classes,
+            },
+            crds: self.crds,
+            // A chart without a test grants its Job no rights for this.
+            test_namespace: (self.test_namespace)
+                .or_else(|| self.hook.is_none().then(|| "default".to_owned())),
+            hook: self.hook,
+        }
+    }
+}
+
+/// Shows what will be removed, and asks whether to remove it.
+async fn confirmed(connected: &Connected, options: &CleanupOptions) -> anyhow::Result<bool> {
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        bail!(
+            "this is not a terminal, so Transom cannot ask for confirmation: add --yes to uninstall from {} ({}), or --dry-run to see what \
+             would be removed",
+            connected.name,
+            connected.server
+        );
+    }
+    let preview = cleanup::preview(&connected.client, options).await;
+    show(connected, options, Some(&preview), &mut anstream::stderr().lock())?;
+    Ok(agrees()?)
 }
 
 /// Shows the cluster, and what will be removed.
@@ -193,17 +198,16 @@ fn agrees() -> io::Result<bool> {
 
 fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()> {
     let mut out = anstream::stdout().lock();
-    for line in &report.done {
-        writeln!(out, "{line}")?;
-    }
-    for line in &report.kept {
-        writeln!(out, "kept: {line}")?;
-    }
-    for line in &report.left {
-        writeln!(out, "left: {line}")?;
-    }
-    for line in &report.failures {
-        writeln!(out, "FAILED: {line}")?;
+    let lines = [
+        ("", &report.done),
+        ("kept: ", &report.kept),
+        ("left: ", &report.left),
+        ("FAILED: ", &report.failures),
+    ];
+    for (mark, lines) in lines {
+        for line in lines {
+            writeln!(out, "{mark}{line}")?;
+        }
     }
     let stays = [
         (options.keep_webhooks, "the webhook configurations"),

@@ -52,6 +52,9 @@ enum VersionFormat {
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Report of transom version -o json")]
 struct About {
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
+    schema: &'static str,
     /// The version of this program.
     version: &'static str,
     /// The commit; null if the build does not set it.
@@ -92,6 +95,9 @@ struct ServerVersion {
     /// The image of its first container; null if it has none.
     image: Option<String>,
 }
+
+/// The schema of the report.
+const SCHEMA: &str = "transom.dev/version/v1";
 
 /// The JSON schema of the report.
 pub fn schema() -> Value {
@@ -179,6 +185,7 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
         None
     };
     let about = About {
+        schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
         revision: option_env!("TRANSOM_REVISION").filter(|revision| !revision.is_empty()),
         kubernetes: format!("1.{}", Facts::KUBERNETES),
@@ -190,6 +197,7 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
     output.write(|format, out| match format {
         VersionFormat::Text => {
             let About {
+                schema: _,
                 version,
                 revision,
                 kubernetes,

@@ -8,7 +8,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::node::NodeView;
 use super::revisions::StoredRevision;
-use crate::api::WindowsNodePolicy;
+use crate::api::{WindowsNodePolicy, WindowsNodePool};
 use crate::model::namespace_selector::StatedSelectors;
 
 /// An annotation that exists only in the cache: why the spec of a node policy cannot be read, for example after a
@@ -43,15 +43,6 @@ pub struct LabelAuthor {
     pub at: Option<Timestamp>,
 }
 
-/// The stored pool history.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PoolHistoryObject {
-    /// The resourceVersion for the next write.
-    pub resource_version: String,
-    /// Its data, in the format of [`PoolHistory`](super::pool_history::PoolHistory).
-    pub pools: BTreeMap<String, String>,
-}
-
 /// Everything that the watches have seen. Cloning shares the entries.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterCache {
@@ -84,49 +75,20 @@ pub struct ClusterCache {
     pub pod_policies: BTreeMap<String, Arc<serde_json::Value>>,
     /// The valid versions of pod policies, by the names of their ControllerRevisions.
     pub revisions: BTreeMap<String, Arc<StoredRevision>>,
-    /// The pool history, by the name of its ConfigMap; empty if there is none yet.
-    pub seen: BTreeMap<String, Arc<PoolHistoryObject>>,
-}
-
-impl ClusterCache {
-    /// Whether nothing has changed. Compares pointers, because a changed entry is always replaced.
-    pub fn is_same(&self, other: &ClusterCache) -> bool {
-        // Destructured, so that no field can be forgotten.
-        let ClusterCache {
-            kubernetes,
-            has_scc,
-            default_node_selector,
-            has_gmsa,
-            nodes,
-            nodes_are_unread,
-            runtime_classes,
-            csi_nodes,
-            namespaces,
-            shown_selectors,
-            node_policies,
-            pod_policies,
-            revisions,
-            seen,
-        } = self;
-        (kubernetes, has_scc, has_gmsa) == (&other.kubernetes, &other.has_scc, &other.has_gmsa)
-            && *default_node_selector == other.default_node_selector
-            && *shown_selectors == other.shown_selectors
-            && *nodes_are_unread == other.nodes_are_unread
-            && same(nodes, &other.nodes)
-            && same(runtime_classes, &other.runtime_classes)
-            && same(csi_nodes, &other.csi_nodes)
-            && same(namespaces, &other.namespaces)
-            && same(node_policies, &other.node_policies)
-            && same(pod_policies, &other.pod_policies)
-            && same(revisions, &other.revisions)
-            && same(seen, &other.seen)
-    }
+    /// Stored node pools by name, without managedFields and annotations.
+    pub node_pools: BTreeMap<String, Arc<WindowsNodePool>>,
 }
 
 /// Whether two parts of caches share the same entries.
 pub fn same<T>(one: &BTreeMap<String, Arc<T>>, other: &BTreeMap<String, Arc<T>>) -> bool {
     let mut pairs = one.iter().zip(other);
     one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && Arc::ptr_eq(x, y))
+}
+
+/// Whether two parts of caches have equal entries; most of them are shared.
+pub fn equal<T: PartialEq>(one: &BTreeMap<String, Arc<T>>, other: &BTreeMap<String, Arc<T>>) -> bool {
+    let mut pairs = one.iter().zip(other);
+    one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && (Arc::ptr_eq(x, y) || x == y))
 }
 
 /// Whether a resourceVersion is older than another one. Since Kubernetes 1.35 they are officially comparable as

@@ -8,6 +8,7 @@ use clap::Args;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use crate::process::arg_parsers::duration;
 use crate::process::with_causes;
 
 /// Transom's namespace if none is specified.
@@ -27,10 +28,10 @@ pub struct NoCluster {
     why: String,
 }
 
-/// Which cluster, and as whom.
+/// Which cluster.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster to talk to")]
-pub struct KubeconfigArgs {
+struct KubeconfigArgs {
     /// The kubeconfig of the cluster; unset: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config
     #[arg(long, env = "TRANSOM_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -39,15 +40,56 @@ pub struct KubeconfigArgs {
     context: Option<String>,
 }
 
-/// Which cluster, as whom, and where in it Transom is.
+/// As whom a command makes its requests, and how long it waits. The names are those of kubectl.
+#[derive(Args, Clone, Default, Debug)]
+#[command(next_help_heading = "Cluster to talk to")]
+struct RequestArgs {
+    /// Impersonate this user, as in kubectl --as
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+    /// Impersonate a user of this group; with --as. Repeatable
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
+    /// Give up on a request that is not answered within this time, as in 5s; at most 30s, which is the default
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    request_timeout: Option<Duration>,
+}
+
+/// Which cluster a command connects to, and as whom.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster to talk to")]
-pub struct ConnectArgs {
+pub struct ClusterClientArgs {
     #[command(flatten)]
     kubeconfig: KubeconfigArgs,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+/// Where Transom is in the cluster.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Cluster to talk to")]
+struct OwnNamespaceArgs {
     /// Transom's own namespace, with its Lease and certificates; unset: the namespace of the pod, else transom-system
     #[arg(long, env = "TRANSOM_NAMESPACE", value_name = "NAME")]
     transom_namespace: Option<String>,
+}
+
+/// Which cluster a command connects to, as whom, and where in it Transom is.
+#[derive(Args, Clone, Debug)]
+pub struct ConnectArgs {
+    #[command(flatten)]
+    client: ClusterClientArgs,
+    #[command(flatten)]
+    own: OwnNamespaceArgs,
+}
+
+/// Which cluster the server connects to, and where in it Transom is.
+#[derive(Args, Clone, Debug)]
+pub struct ServerConnectArgs {
+    #[command(flatten)]
+    kubeconfig: KubeconfigArgs,
+    #[command(flatten)]
+    own: OwnNamespaceArgs,
 }
 
 /// A connection to a cluster.
@@ -65,45 +107,71 @@ pub struct Connected {
 impl ConnectArgs {
     /// Whether a flag or its variable names the cluster. Otherwise `connect` searches for one.
     pub fn is_named(&self) -> bool {
-        self.kubeconfig.is_named()
+        self.client.is_named()
     }
 
     /// Transom's namespace in files that were exported from a cluster.
     pub fn namespace_of_files(&self) -> &str {
-        self.transom_namespace.as_deref().unwrap_or(NAMESPACE)
+        self.own.transom_namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
     /// A client for the API server, and Transom's namespace.
     ///
     /// # Errors
-    /// If there is no cluster, or the kubeconfig cannot be used; the error says what to do.
+    /// If no cluster is configured, or the kubeconfig cannot be used; the error says what to do.
     pub async fn connect(&self) -> anyhow::Result<(Connected, String)> {
-        let connected = self.kubeconfig.connect().await?;
-        let namespace = own_namespace(self.transom_namespace.clone(), &connected);
+        let connected = self.client.connect().await?;
+        let namespace = self.own.namespace(&connected);
         Ok((connected, namespace))
     }
 }
 
-/// Transom's namespace: the given one, otherwise that of the pod, otherwise `transom-system`.
-fn own_namespace(named: Option<String>, connected: &Connected) -> String {
-    let namespace = named.or_else(|| connected.of_pod.clone());
-    namespace.unwrap_or_else(|| NAMESPACE.to_owned())
+impl ServerConnectArgs {
+    /// A client for the API server, and Transom's namespace.
+    ///
+    /// # Errors
+    /// As [`ConnectArgs::connect`].
+    pub async fn connect(&self) -> anyhow::Result<(Connected, String)> {
+        let connected = self.kubeconfig.connect(&RequestArgs::default()).await?;
+        let namespace = self.own.namespace(&connected);
+        Ok((connected, namespace))
+    }
 }
 
-impl KubeconfigArgs {
+impl OwnNamespaceArgs {
+    /// Transom's namespace: the given one, otherwise that of the pod, otherwise `transom-system`.
+    fn namespace(&self, connected: &Connected) -> String {
+        let namespace = self.transom_namespace.as_ref().or(connected.of_pod.as_ref());
+        namespace.map_or_else(|| NAMESPACE.to_owned(), String::clone)
+    }
+}
+
+impl ClusterClientArgs {
     /// Whether a flag or its variable names the cluster. Otherwise `connect` searches for one.
     pub fn is_named(&self) -> bool {
-        self.kubeconfig.is_some() || self.context.is_some()
+        self.kubeconfig.kubeconfig.is_some() || self.kubeconfig.context.is_some()
     }
 
     /// A client for the API server.
     ///
     /// # Errors
-    /// If there is no cluster, or the kubeconfig cannot be used; the error says what to do.
+    /// If no cluster is configured, or the kubeconfig cannot be used; the error says what to do.
     pub async fn connect(&self) -> anyhow::Result<Connected> {
+        self.kubeconfig.connect(&self.request).await
+    }
+}
+
+impl KubeconfigArgs {
+    async fn connect(&self, request: &RequestArgs) -> anyhow::Result<Connected> {
         let (mut config, context, of_pod) = self.config().await?;
-        config.connect_timeout = Some(CONNECT);
-        config.read_timeout = Some(SILENCE);
+        let timeout = request.request_timeout;
+        config.connect_timeout = Some(timeout.map_or(CONNECT, |timeout| timeout.min(CONNECT)));
+        config.read_timeout = Some(timeout.unwrap_or(SILENCE));
+        if let Some(user) = &request.user {
+            config.auth_info.impersonate = Some(user.clone());
+            let groups = Some(request.groups.clone()).filter(|groups| !groups.is_empty());
+            config.auth_info.impersonate_groups = groups;
+        }
         let server = config.cluster_url.to_string();
         let name = context.unwrap_or_else(|| server.clone());
         let client = Client::try_from(config).context("cannot set up a client for the API server")?;

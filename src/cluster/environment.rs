@@ -23,15 +23,6 @@ pub use self::scaled::NodeGroupResource;
 /// How many objects of one kind are named at most that could not be read.
 const MOST_NAMED: usize = 10;
 
-/// The kinds of other engines of which the names are read, where their API group is there.
-const NAMED: [(&str, &str); 5] = [
-    ("kyverno.io", "clusterpolicies"),
-    ("templates.gatekeeper.sh", "constrainttemplates"),
-    ("mutations.gatekeeper.sh", "assign"),
-    ("policies.kubewarden.io", "clusteradmissionpolicies"),
-    ("argoproj.io", "applications"),
-];
-
 /// The kinds that make nodes, where their API group is there.
 const SCALED: [(&str, &str, &str); 4] = [
     ("karpenter.sh", "nodepools", "NodePool"),
@@ -129,12 +120,14 @@ pub struct UnansweredWebhook {
     pub service: String,
 }
 
+/// Whether a webhook is called for pods.
+fn sees_pods(hook: &Value) -> bool {
+    let mut resources = items(hook, "/rules").flat_map(|rule| items(rule, "/resources"));
+    resources.any(|resource| matches!(resource.as_str(), Some("pods" | "*" | "*/*")))
+}
+
 /// The webhooks of a configuration that are called for pods with `failurePolicy: Fail`, each with its Service.
 fn failing_closed(object: &Value) -> BTreeSet<UnansweredWebhook> {
-    let sees_pods = |hook: &Value| {
-        let mut resources = items(hook, "/rules").flat_map(|rule| items(rule, "/resources"));
-        resources.any(|resource| matches!(resource.as_str(), Some("pods" | "*" | "*/*")))
-    };
     // Fail is the default of v1.
     let fails = |hook: &&Value| text(hook, "/failurePolicy") != "Ignore" && sees_pods(hook);
     let hooks = items(object, "/webhooks").filter(fails);
@@ -153,8 +146,14 @@ fn has_ready_endpoint(slices: &[Value]) -> bool {
 }
 
 /// Reads it, except what [`open`](super::offline::open) has read already: the version, the API groups, and every node.
-/// A part that cannot be read is reported, and left empty.
-pub async fn read(client: &Client, opened: &OfflineCluster, nodes: Vec<AnyNode>) -> ClusterEnvironment {
+/// `named`: the kinds of other engines whose names are read, by group and resource. A part that cannot be read is reported,
+/// and left empty.
+pub async fn read<'n>(
+    client: &Client,
+    opened: &OfflineCluster,
+    nodes: Vec<AnyNode>,
+    named: impl IntoIterator<Item = (&'n str, &'n str)>,
+) -> ClusterEnvironment {
     let mut reading = EnvironmentReader {
         client,
         environment: ClusterEnvironment {
@@ -168,13 +167,11 @@ pub async fn read(client: &Client, opened: &OfflineCluster, nodes: Vec<AnyNode>)
     reading.hooks("validatingwebhookconfigurations", false).await;
     let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
     reading.environment.bindings = reading.names(path).await;
-    for (group, resource) in NAMED {
+    for (group, resource) in named {
         if let Some(path) = reading.path(group, resource) {
             let names = reading.names(&path).await;
-            reading
-                .environment
-                .named
-                .insert(format!("{group}/{resource}"), names);
+            let key = format!("{group}/{resource}");
+            reading.environment.named.insert(key, names);
         }
     }
     for (group, resource, kind) in SCALED {
@@ -335,15 +332,11 @@ impl WebhookPresence {
         let namespaces = items(object, "/webhooks")
             .map(|hook| text(hook, "/clientConfig/service/namespace"))
             .filter(|namespace| !namespace.is_empty());
-        let resources = items(object, "/webhooks")
-            .flat_map(|hook| items(hook, "/rules"))
-            .flat_map(|rule| items(rule, "/resources"))
-            .filter_map(Value::as_str);
         WebhookPresence {
             is_mutating,
             name: text(object, "/metadata/name"),
             namespaces: namespaces.collect(),
-            sees_pods: { resources }.any(|resource| matches!(resource, "pods" | "pods/*" | "*" | "*/*")),
+            sees_pods: items(object, "/webhooks").any(sees_pods),
         }
     }
 }

@@ -1,35 +1,31 @@
 //! Computes the facts for reviews from the cache; pure.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration as ClassToleration;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
-use super::cache::{CachedNamespace, ClusterCache, UNREADABLE_ANNOTATION};
+use super::cache::{CachedNamespace, ClusterCache};
 use super::node::NodeView;
-use super::node_ownership::NodeOwnership;
-use super::pool_history::PoolHistory;
-use crate::api::{DeclaredPools, KubeletLabel, Management, TaintMode, WindowsNodePolicy, node_selector};
+use super::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use super::node_pools::NodePools;
+use crate::api::{LabelMode, TaintMode};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
-use crate::model::label_selector::LabelSelector;
 use crate::model::namespace_selector::NodeSelector;
-use crate::model::node::{
-    BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
-};
+use crate::model::node::{BUILD_LABEL, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL, ReportedOs, Taint};
 use crate::model::pod::Toleration;
 
-/// The facts of a cache: every Windows node, remembered pools without a node now, and RuntimeClasses. `base` supplies
+/// The facts of a cache: every Windows node, observed pools without a node now, declared pools, and RuntimeClasses. `base` supplies
 /// the namespaces of the cache with what decides their node selectors, the date, the feature gates, and everything that is not watched. `now` decides which
 /// nodes have been Ready long enough for what they offer to be trusted.
-pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestamp) -> Facts {
+pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp) -> Facts {
     let mut facts = base.clone();
-    facts.kubernetes = view.kubernetes;
-    facts.has_scc = view.has_scc;
-    facts.has_gmsa = view.has_gmsa;
-    facts.knows_nodes = !view.nodes_are_unread;
-    let windows = || view.nodes.values().filter(|node| node.is_windows());
+    facts.kubernetes = cache.kubernetes;
+    facts.has_scc = cache.has_scc;
+    facts.has_gmsa = cache.has_gmsa;
+    facts.knows_nodes = !cache.nodes_are_unread;
+    let windows = || cache.nodes.values().filter(|node| node.is_windows());
     let runtimes = || {
         windows()
             .map(|node| node.container_runtime.as_str())
@@ -43,156 +39,99 @@ pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestam
             Runtime::Containerd
         };
     }
-    let policies = NodePolicyEffects::of(view);
+    let policies = NodePolicies::of(&cache.node_policies);
     let hosts = windows().filter_map(|node| {
         let mut host = Host::of_node(&**node, Some(now))?;
-        if let Some(build) = host.build {
-            for label in BUILD_LABELS
-                .into_iter()
-                .filter(|label| policies.keep(label, &node.labels))
-            {
-                host.promise_label(label, build.to_string());
-            }
+        if let SelectedPolicy::Policy(policy) = policies.choose(node) {
+            expect_writes(policy, node, &mut host);
         }
-        host.expected_taints = policies.expected_taints(node);
         Some(host)
     });
-    for policy in node_policies(view).filter(|policy| is_readable(policy)) {
-        DeclaredPools::of(&policy.spec).add_to(&mut facts);
-    }
-    let remembered = memory.absent(&view.nodes, &facts.policy_pool_labels());
-    for host in hosts.chain(remembered) {
+    let declared = pools.declared().map(|pool| pool.host.clone());
+    facts.pools.extend(declared);
+    for host in hosts.chain(pools.absent(&cache.nodes)) {
         facts.add_host(host);
     }
-    facts.node_uids = (view.nodes.iter())
+    facts.node_uids = (cache.nodes.iter())
         .map(|(name, node)| (name.clone(), node.uid.clone()))
         .filter(|(_, uid)| !uid.is_empty())
         .collect();
-    for drivers in windows().filter_map(|node| view.csi_nodes.get(&node.name)) {
+    for drivers in windows().filter_map(|node| cache.csi_nodes.get(&node.name)) {
         // A kubelet creates its CSINode before any driver registers, so an empty one says nothing yet.
         if drivers.is_empty() {
             continue;
         }
         facts.add_windows_csi_drivers(drivers);
     }
-    facts.runtime_classes = (view.runtime_classes.iter())
+    facts.runtime_classes = (cache.runtime_classes.iter())
         .map(|(name, class)| (name.clone(), runtime_class(class)))
         .collect();
-    facts
+    facts.with_predictions()
 }
 
 /// When the facts of a cache change although the cluster does not: when the next node has been Ready long enough.
-pub fn change_at(view: &ClusterCache, now: Timestamp) -> Option<Timestamp> {
-    let windows = view.nodes.values().filter(|node| node.is_windows());
+pub fn change_at(cache: &ClusterCache, now: Timestamp) -> Option<Timestamp> {
+    let windows = cache.nodes.values().filter(|node| node.is_windows());
     windows
         .filter_map(|node| node.readiness.settles_at())
         .filter(|at| *at > now)
         .min()
 }
 
-/// The node policies that are not being deleted, by name.
-fn node_policies(view: &ClusterCache) -> impl Iterator<Item = &WindowsNodePolicy> {
-    let policies = view.node_policies.values().map(AsRef::as_ref);
-    policies.filter(|policy: &&WindowsNodePolicy| policy.metadata.deletion_timestamp.is_none())
-}
-
-/// Whether this version can read the policy.
-fn is_readable(policy: &WindowsNodePolicy) -> bool {
-    let annotations = policy.metadata.annotations.as_ref();
-    !annotations.is_some_and(|all| all.contains_key(UNREADABLE_ANNOTATION))
-}
-
-/// What the node policies write to nodes, each with the nodes that it selects: if a new node lacks such a label or taint
-/// briefly, it is not missing. A policy without a selector cannot be read and may select any node, and the leader writes
-/// nothing to new nodes for the policies after it.
-struct NodePolicyEffects<'v>(Vec<NodePolicyEffect<'v>>);
-
-struct NodePolicyEffect<'v> {
-    selector: Option<LabelSelector>,
-    policy: &'v WindowsNodePolicy,
-    /// The taints that the policy sets; none if the guard withholds them.
-    taints: Vec<Taint>,
-}
-
-impl<'v> NodePolicyEffects<'v> {
-    fn of(view: &'v ClusterCache) -> Self {
-        let mut policies: Vec<&WindowsNodePolicy> = node_policies(view).collect();
-        policies.sort_by_key(|policy| Reverse(policy.spec.priority));
-        let effects = policies.into_iter().map(|policy| {
-            let selector = node_selector(&policy.spec.node_selector).ok();
-            let sets = policy.spec.taints.mode == TaintMode::Apply && !policy.has_blocked_taints();
-            let (mut taints, _) = policy.spec.taints.usable();
-            taints.retain(|taint| sets && !taint.is_protected());
-            NodePolicyEffect {
-                selector: selector.filter(|_| is_readable(policy)),
-                policy,
-                taints,
+/// Adds the labels and taints that the leader is about to write for a policy: if a new node lacks them briefly, they are not
+/// missing.
+fn expect_writes(policy: &NodePolicy, node: &NodeView, host: &mut Host) {
+    let labels = &policy.stored.spec.labels;
+    for (label, mode) in [
+        (BUILD_LABEL, labels.kubelet),
+        (RESTRICTED_BUILD_LABEL, labels.node_restriction),
+    ] {
+        match (mode, host.build) {
+            (LabelMode::Reconcile, Some(build)) => host.promise_label(label, build.to_string()),
+            (LabelMode::Audit, Some(build)) if !host.is_labelled(label) => {
+                host.audited_labels.push((label, build.to_string()));
             }
-        });
-        NodePolicyEffects(effects.collect())
-    }
-
-    /// The policy that applies to a node with these labels: the first one that selects it.
-    fn of_node(&self, labels: &BTreeMap<String, String>) -> Option<&NodePolicyEffect<'v>> {
-        let mut effects = self.0.iter();
-        let first = effects.find(|it| {
-            it.selector
-                .as_ref()
-                .is_none_or(|selector| selector.selects(labels))
-        });
-        first.filter(|it| it.selector.is_some())
-    }
-
-    /// Whether the policy that applies to a node with these labels keeps this label on it.
-    fn keep(&self, label: &str, of_node: &BTreeMap<String, String>) -> bool {
-        let labels = self.of_node(of_node).map(|it| &it.policy.spec.labels);
-        labels.is_some_and(|labels| match label {
-            BUILD_LABEL => labels.kubelet == KubeletLabel::Correct,
-            RESTRICTED_BUILD_LABEL => labels.node_restriction == Management::Managed,
-            _ => false,
-        })
-    }
-
-    /// The taints that the leader is about to set on a node: not those that another client removed too often, and none
-    /// instead of a taint of another writer.
-    fn expected_taints(&self, node: &NodeView) -> Vec<Taint> {
-        let Some(effect) = self.of_node(&node.labels).filter(|it| !it.taints.is_empty()) else {
-            return Vec::new();
-        };
-        if node.reported_os() != ReportedOs::Windows || node.deleting {
-            return Vec::new();
+            _ => {}
         }
-        let present = node.taints();
-        let owned = NodeOwnership::parse(node.owned.as_deref()).unwrap_or_default();
-        let meta = &effect.policy.metadata;
-        let (name, generation) = (
-            meta.name.as_deref().unwrap_or_default(),
-            meta.generation.unwrap_or_default(),
-        );
-        let missing = effect.taints.iter().filter(|taint| {
-            let mut in_its_place = present
-                .iter()
-                .filter(|t| t.key == taint.key && t.effect == taint.effect);
-            in_its_place.all(|other| other != *taint && owned.taints.contains(other))
-                && !owned.is_contested(taint, name, generation)
-        });
-        missing.cloned().collect()
     }
+    let sets_taints = policy.stored.spec.taints.mode == TaintMode::Reconcile;
+    // The guard withholds blocked taints.
+    if sets_taints && !policy.stored.has_blocked_taints() {
+        host.expected_taints = expected_taints(policy, node);
+    }
+}
+
+/// The taints that the leader is about to set on a node: not those that another client removed too often, and none instead
+/// of a taint of another writer.
+fn expected_taints(policy: &NodePolicy, node: &NodeView) -> Vec<Taint> {
+    if policy.taints.is_empty() || node.reported_os() != ReportedOs::Windows || node.deleting {
+        return Vec::new();
+    }
+    let (present, owned) = (node.taints(), node.claimed());
+    let is_missing = |taint: &&Taint| {
+        let mut in_its_place = present
+            .iter()
+            .filter(|t| t.key == taint.key && t.effect == taint.effect);
+        !taint.is_protected()
+            && in_its_place.all(|other| other != *taint && owned.taints.contains(other))
+            && !owned.is_contested(taint, &policy.name, policy.generation)
+    };
+    policy.taints.iter().filter(is_missing).cloned().collect()
 }
 
 /// The namespaces of a cache, built separately so that they can be shared: there are thousands, and they seldom
 /// change.
-pub fn namespaces(view: &ClusterCache) -> HashMap<String, NamespaceFacts> {
+pub fn namespaces(cache: &ClusterCache) -> HashMap<String, NamespaceFacts> {
     let facts = |name: &String, namespace: &CachedNamespace| NamespaceFacts {
         labels: namespace.labels.clone(),
         tolerations_whitelist: namespace.tolerations_whitelist.clone(),
         stated_selectors: namespace.stated_selectors.clone(),
         shows_selector: namespace.stated_selectors.plugin.is_some()
-            && view.shown_selectors.get(name) == namespace.stated_selectors.plugin.as_ref(),
+            && cache.shown_selectors.get(name) == namespace.stated_selectors.plugin.as_ref(),
         node_selector: NodeSelector::new(),
         injections: namespace.injections.clone(),
     };
-    (view.namespaces.iter())
+    (cache.namespaces.iter())
         .map(|(name, namespace)| (name.clone(), facts(name, namespace)))
         .collect()
 }
@@ -227,6 +166,7 @@ fn toleration(toleration: &ClassToleration) -> Toleration<'static> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cache::UNREADABLE_ANNOTATION;
     use std::sync::Arc;
 
     use jiff::civil::date;
@@ -249,7 +189,7 @@ mod tests {
 
     #[test]
     fn windows_nodes_become_hosts_and_others_do_not() {
-        let view = ClusterCache {
+        let cache = ClusterCache {
             kubernetes: 34,
             nodes: [
                 node("w", "windows", "10.0.20348.1"),
@@ -261,8 +201,8 @@ mod tests {
             ..ClusterCache::default()
         };
         let facts = of(
-            &view,
-            &PoolHistory::default(),
+            &cache,
+            &NodePools::default(),
             &Facts::new(36, date(2026, 1, 1)),
             NOW,
         );
@@ -278,44 +218,45 @@ mod tests {
     #[test]
     fn the_drivers_of_windows_nodes_are_known_and_those_of_other_nodes_do_not_count() {
         let drivers = |names: &[&str]| Arc::new(names.iter().map(|name| (*name).to_owned()).collect());
-        let mut view = ClusterCache {
+        let mut cache = ClusterCache {
             nodes: [node("w", "windows", "10.0.20348.1")].into(),
             csi_nodes: [("l".to_owned(), drivers(&["nfs.csi.k8s.io"]))].into(),
             ..ClusterCache::default()
         };
-        let lacks = |view: &ClusterCache, driver: &str| {
+        let lacks = |cache: &ClusterCache, driver: &str| {
             of(
-                view,
-                &PoolHistory::default(),
+                cache,
+                &NodePools::default(),
                 &Facts::new(36, date(2026, 1, 1)),
                 NOW,
             )
             .lacks_csi_driver_on_windows(driver)
         };
         // The Windows node has no CSINode yet: nothing is known about it.
-        assert!(!lacks(&view, "nfs.csi.k8s.io"));
-        view.csi_nodes
+        assert!(!lacks(&cache, "nfs.csi.k8s.io"));
+        cache
+            .csi_nodes
             .insert("w".to_owned(), drivers(&["disk.csi.azure.com"]));
-        assert!(lacks(&view, "nfs.csi.k8s.io"));
-        assert!(!lacks(&view, "disk.csi.azure.com"));
+        assert!(lacks(&cache, "nfs.csi.k8s.io"));
+        assert!(!lacks(&cache, "disk.csi.azure.com"));
     }
 
     #[test]
     fn docker_is_believed_where_every_windows_node_says_so() {
         let (name, mut docker) = node("d", "windows", "10.0.17763.1");
         Arc::get_mut(&mut docker).unwrap().container_runtime = "docker://20.10".into();
-        let mut view = ClusterCache {
+        let mut cache = ClusterCache {
             nodes: [(name, docker)].into(),
             ..ClusterCache::default()
         };
         let base = Facts::new(36, date(2026, 1, 1));
         assert_eq!(
-            of(&view, &PoolHistory::default(), &base, NOW).runtime,
+            of(&cache, &NodePools::default(), &base, NOW).runtime,
             Runtime::Docker
         );
-        view.nodes.extend([node("c", "windows", "10.0.20348.1")]);
+        cache.nodes.extend([node("c", "windows", "10.0.20348.1")]);
         assert_eq!(
-            of(&view, &PoolHistory::default(), &base, NOW).runtime,
+            of(&cache, &NodePools::default(), &base, NOW).runtime,
             Runtime::Containerd
         );
     }
@@ -334,12 +275,18 @@ mod tests {
                     Arc::new(serde_json::from_value(policy).unwrap()),
                 )
             });
-            let view = ClusterCache {
+            let (name, mut w) = node("w", "windows", "10.0.20348.1");
+            let labels = [("kubernetes.io/os".to_owned(), "windows".to_owned())];
+            Arc::get_mut(&mut w).unwrap().labels = Arc::new(labels.into());
+            let cache = ClusterCache {
+                nodes: [(name, w)].into(),
                 node_policies: stored.collect(),
                 ..ClusterCache::default()
             };
-            NodePolicyEffects::of(&view).keep(BUILD_LABEL, &BTreeMap::new())
+            let base = Facts::new(36, date(2026, 1, 1));
+            of(&cache, &NodePools::default(), &base, NOW).hosts()[0].is_labelled(BUILD_LABEL)
         };
+        assert!(!kept(&[]));
         let all = |name| (name, json!({}), true);
         let typo = json!({"nodeSelector": {"matchLabels": {"Example.com/pool": "win"}}});
         assert!(kept(&[all("b")]));
@@ -347,6 +294,34 @@ mod tests {
         assert!(!kept(&[("a", typo.clone(), true), all("b")]));
         assert!(!kept(&[("a", json!({}), false), all("b")]));
         assert!(kept(&[all("b"), ("c", typo, true)]));
+    }
+
+    #[test]
+    fn a_label_that_a_policy_only_audits_is_not_promised_and_is_predicted() {
+        let spec = json!({"labels": {"kubelet": "Audit", "nodeRestriction": "Disabled"}});
+        let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+            "metadata": {"name": "p"}, "spec": spec});
+        let (name, mut w) = node("w", "windows", "10.0.20348.1");
+        let labels = [("kubernetes.io/os".to_owned(), "windows".to_owned())];
+        Arc::get_mut(&mut w).unwrap().labels = Arc::new(labels.into());
+        let cache = ClusterCache {
+            nodes: [(name, w)].into(),
+            node_policies: [("p".to_owned(), Arc::new(serde_json::from_value(policy).unwrap()))].into(),
+            ..ClusterCache::default()
+        };
+        let base = Facts::new(36, date(2026, 1, 1));
+        let mut facts = of(&cache, &NodePools::default(), &base, NOW);
+        let labelled = |facts: &Facts| {
+            [BUILD_LABEL, RESTRICTED_BUILD_LABEL].map(|label| facts.hosts()[0].is_labelled(label))
+        };
+        assert_eq!(labelled(&facts), [false, false]);
+        assert_eq!(
+            facts.reconciled().map(|facts| labelled(&facts)),
+            Some([true, false])
+        );
+        // What is changed afterwards must be prepared again.
+        facts.today = date(2026, 1, 2);
+        assert!(facts.reconciled().is_none() && facts.with_predictions().reconciled().is_some());
     }
 
     #[test]
@@ -362,35 +337,34 @@ mod tests {
             .unwrap()
         };
         let owned = |count: u32| {
-            Some(
-                json!({"policy": "p", "reversals": {"os=windows:NoSchedule": count}, "generation": 2})
-                    .to_string(),
-            )
+            let owned =
+                json!({"policy": "p", "reversals": {"os=windows:NoSchedule": count}, "generation": 2});
+            Some(owned.to_string().into())
         };
         let taint = |value: &str| {
             let taint = json!([{"key": "os", "value": value, "effect": "NoSchedule"}]);
             serde_json::from_value(taint).unwrap()
         };
         for (mode, blocked, owned, taints, expected) in [
-            ("Apply", "False", None, Vec::new(), true),
-            ("Report", "False", None, Vec::new(), false),
-            ("Apply", "True", None, Vec::new(), false),
-            ("Apply", "False", owned(2), Vec::new(), true),
-            ("Apply", "False", owned(3), Vec::new(), false),
-            ("Apply", "False", None, taint("windows"), false),
-            ("Apply", "False", None, taint("other"), false),
+            ("Reconcile", "False", None, Vec::new(), true),
+            ("Audit", "False", None, Vec::new(), false),
+            ("Reconcile", "True", None, Vec::new(), false),
+            ("Reconcile", "False", owned(2), Vec::new(), true),
+            ("Reconcile", "False", owned(3), Vec::new(), false),
+            ("Reconcile", "False", None, taint("windows"), false),
+            ("Reconcile", "False", None, taint("other"), false),
         ] {
             let (name, mut w) = node("w", "windows", "10.0.20348.1");
             let changed = Arc::get_mut(&mut w).unwrap();
             (changed.owned, changed.taints) = (owned, taints);
-            let view = ClusterCache {
+            let cache = ClusterCache {
                 nodes: [(name, w)].into(),
                 node_policies: [("p".to_owned(), Arc::new(policy(mode, blocked)))].into(),
                 ..ClusterCache::default()
             };
             let facts = of(
-                &view,
-                &PoolHistory::default(),
+                &cache,
+                &NodePools::default(),
                 &Facts::new(36, date(2026, 1, 1)),
                 NOW,
             );
@@ -402,7 +376,7 @@ mod tests {
             } else {
                 Vec::new()
             };
-            assert_eq!(taints, expected, "{mode} {blocked} {view:?}");
+            assert_eq!(taints, expected, "{mode} {blocked} {cache:?}");
         }
     }
 }

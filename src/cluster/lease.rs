@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::leader_election::{ElectionStep, Elector};
 use super::errors::{ApiError, answered_within};
+use crate::process::complaints::Complaints;
 
 /// How long a Lease belongs to its holder without a renewal.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -62,7 +63,7 @@ impl Leadership {
         self.until.changed().await
     }
 
-    /// Waits until this replica leads, if it did not, or no longer leads, if it did. A renewal is no change.
+    /// Waits until this replica leads, if it did not, or no longer leads, if it did. A renewal is not a change.
     ///
     /// # Errors
     /// If the task that renews the lease has ended.
@@ -74,38 +75,44 @@ impl Leadership {
     }
 }
 
-/// Takes part in the election with the Lease `namespace`/`name` until `shutdown`, then releases the lease, so that
-/// another replica takes over immediately. Errors are logged and retried: without an API server there cannot be a
-/// leader.
-///
-/// `identity` must be unique to this process: the name of the pod and something that changes at a restart.
-pub async fn run(
-    client: Client,
-    namespace: String,
-    name: String,
-    identity: String,
-    until: watch::Sender<Option<Instant>>,
-    shutdown: impl Future<Output = ()>,
-) {
-    let leases = Leases {
-        api: Api::namespaced(client, &namespace),
-        lease: format!("{namespace}/{name}"),
-    };
-    let mut elector = Elector::new(name, identity);
-    tokio::select! {
-        () = elect(&leases, &mut elector, &until) => {}
-        () = shutdown => {}
-    }
-    until.send_replace(None);
-    // A renewal may have been in progress: the state of the API server is decisive.
-    if let Ok(seen) = leases.read(elector.name()).await {
-        elector.read(Instant::now(), Ok(seen));
-    }
-    if let Some(lease) = elector.release() {
-        match leases.write(&lease).await {
-            Ok(_) => tracing::info!(lease = leases.lease, "gave up leadership"),
-            Err(error) => {
-                tracing::warn!(lease = leases.lease, %error, "cannot release leadership; another replica takes over when the lease expires");
+/// One replica in the election.
+pub struct Election {
+    /// The API client.
+    pub client: Client,
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Must be unique to this process: the name of the pod and something that changes at a restart.
+    pub identity: String,
+    /// Until when this replica certainly holds the Lease, if it does.
+    pub until: watch::Sender<Option<Instant>>,
+}
+
+impl Election {
+    /// Takes part in the election until `shutdown`, then releases the Lease, so that another replica takes over immediately.
+    /// Errors are logged and retried: without an API server there cannot be a leader.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let leases = Leases {
+            api: Api::namespaced(self.client, &self.namespace),
+            lease: format!("{}/{}", self.namespace, self.name),
+        };
+        let mut elector = Elector::new(self.name, self.identity);
+        tokio::select! {
+            () = elect(&leases, &mut elector, &self.until) => {}
+            () = shutdown => {}
+        }
+        self.until.send_replace(None);
+        // A renewal may have been in progress: the state of the API server is decisive.
+        if let Ok(seen) = leases.read(elector.name()).await {
+            elector.read(Instant::now(), Ok(seen));
+        }
+        if let Some(lease) = elector.release() {
+            match leases.write(&lease).await {
+                Ok(_) => tracing::info!(lease = leases.lease, "gave up leadership"),
+                Err(error) => {
+                    tracing::warn!(lease = leases.lease, %error, "cannot release leadership; another replica takes over when the lease expires");
+                }
             }
         }
     }
@@ -113,34 +120,11 @@ pub async fn run(
 
 /// Carries out the elector's steps, forever.
 async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Option<Instant>>) {
-    let mut complaint = String::new();
+    let mut complaints = Complaints::default();
     let mut led = false;
     loop {
-        let error = match elector.next(Instant::now(), Timestamp::now()) {
-            ElectionStep::Sleep(wake) => {
-                let lapses = until.borrow().filter(|lapses| *lapses < wake);
-                sleep_until(lapses.unwrap_or(wake)).await;
-                None
-            }
-            ElectionStep::Read => {
-                let seen = leases.read(elector.name()).await;
-                let error = seen.as_ref().err().map(ToString::to_string);
-                elector.read(Instant::now(), seen.map_err(drop));
-                error
-            }
-            ElectionStep::Write(lease) => {
-                let started = Instant::now();
-                let written = leases.write(&lease).await;
-                // Another replica was faster, which is not an error; the next read shows which one.
-                let error = written
-                    .as_ref()
-                    .err()
-                    .filter(|error| error.why != ApiError::Conflict);
-                let error = error.map(ToString::to_string);
-                elector.wrote(started, Instant::now(), written.map_err(drop));
-                error
-            }
-        };
+        let lapses = *until.borrow();
+        let failure = take_step(leases, elector, lapses).await;
         let now = Instant::now();
         let leads = elector.until().filter(|until| now < *until);
         if led != leads.is_some() {
@@ -154,14 +138,43 @@ async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Opt
             );
         }
         until.send_if_modified(|until| std::mem::replace(until, leads) != leads);
-        match error {
-            Some(error) if error != complaint => {
-                tracing::warn!(lease = leases.lease, "{error}; trying again");
-                complaint = error;
+        match failure.map(|failure| failure.to_string()) {
+            Some(failure) if complaints.is_news(&leases.lease, &failure) => {
+                tracing::warn!(lease = leases.lease, "{failure}; trying again");
             }
-            None if leads.is_some() => complaint.clear(),
+            None if led => complaints.ended(&leases.lease),
             _ => {}
         }
+    }
+}
+
+/// Carries out the elector's next step. `lapses`: when leadership that was published ends.
+async fn take_step(leases: &Leases, elector: &mut Elector, lapses: Option<Instant>) -> Option<LeaseError> {
+    match elector.next(Instant::now(), Timestamp::now()) {
+        ElectionStep::Sleep(wake) => {
+            sleep_until(lapses.filter(|lapses| *lapses < wake).unwrap_or(wake)).await;
+            None
+        }
+        ElectionStep::Read => {
+            let (seen, failure) = parts(leases.read(elector.name()).await);
+            elector.read(Instant::now(), seen);
+            failure
+        }
+        ElectionStep::Write(lease) => {
+            let started = Instant::now();
+            let (written, failure) = parts(leases.write(&lease).await);
+            elector.wrote(started, Instant::now(), written);
+            // Another replica was faster, which is not a failure; the next read shows which one.
+            failure.filter(|failure| failure.why != ApiError::Conflict)
+        }
+    }
+}
+
+/// The answer, as the elector sees it, and why there is none.
+fn parts<T>(answer: Result<T, LeaseError>) -> (Result<T, ()>, Option<LeaseError>) {
+    match answer {
+        Ok(answer) => (Ok(answer), None),
+        Err(failure) => (Err(()), Some(failure)),
     }
 }
 

@@ -147,17 +147,6 @@ impl Listing {
         pages.params.limit = Some(most);
         pages.next(client, visit).await.map(drop)
     }
-
-    /// The version from which a watch misses nothing that a list shows from now on.
-    ///
-    /// # Errors
-    /// The API server refuses, or does not answer with a list.
-    pub async fn resource_version(&self, client: &Client) -> Result<String, ApiError> {
-        let mut pages = Pages::of(self.clone());
-        pages.params.limit = Some(1);
-        let version = |_: &mut Pages, page: Page<'_>, _| page.metadata.resource_version;
-        Ok(pages.page(client, version).await?.unwrap_or_default())
-    }
 }
 
 /// The field selector that excludes finished pods from lists and watches.
@@ -309,7 +298,6 @@ struct PageMeta {
     #[serde(rename = "continue")]
     continue_token: Option<String>,
     remaining_item_count: Option<u64>,
-    resource_version: Option<String>,
 }
 
 impl<'a> Page<'a> {
@@ -367,7 +355,7 @@ impl Pages {
     /// Hands every object of the next page to `visit`. Returns whether there is another page.
     ///
     /// # Errors
-    /// The page cannot be read. A continue token that has expired is no error: the list continues, or starts again, in
+    /// The page cannot be read. A continue token that has expired is not an error: the list continues, or starts again, in
     /// what is stored now.
     pub async fn next(&mut self, client: &Client, mut visit: impl FnMut(&str)) -> Result<bool, ApiError> {
         if self.is_over {
@@ -410,7 +398,7 @@ impl Pages {
             let error = match self.request(client).await {
                 Ok(body) => match Page::read(&body, &self.listing.path) {
                     Ok(page) => return Ok(take(self, page, body.len())),
-                    // Cut short on the way, perhaps.
+                    // Perhaps cut short.
                     Err(error) => error,
                 },
                 Err(error) => error,

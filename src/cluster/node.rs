@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
@@ -10,6 +10,7 @@ use kube::Resource;
 use kube::core::ObjectMeta;
 use serde::Deserialize;
 
+use super::node_ownership::{NOTHING_OWNED, NodeOwnership, OwnerAnnotation};
 use crate::model::extended_resources::OfferedResources;
 use crate::model::json_types::Quantity;
 use crate::model::network_plugin::NetworkPlugin;
@@ -73,57 +74,19 @@ struct RuntimeHandler {
     name: String,
 }
 
-/// The resourceVersion of a node. Heartbeats and other changes without effect update it in place, so that a write
-/// based on the cached node names the newest version, and the API server does not reject it because of a heartbeat.
-#[derive(Default, Debug)]
-pub struct ResourceVersion(Mutex<String>);
-
-impl ResourceVersion {
-    /// The newest known version.
-    pub fn text(&self) -> String {
-        self.get().clone()
-    }
-
-    /// Adopts a newer version with the same cached content.
-    pub fn follow(&self, newer: &ResourceVersion) {
-        let newer = newer.text();
-        *self.get() = newer;
-    }
-
-    fn get(&self) -> MutexGuard<'_, String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Clone for ResourceVersion {
-    /// A copy of the current value: the clone belongs to another node, and is not updated.
-    fn clone(&self) -> Self {
-        ResourceVersion(Mutex::new(self.text()))
-    }
-}
-
-impl<T: Into<String>> From<T> for ResourceVersion {
-    fn from(text: T) -> Self {
-        ResourceVersion(Mutex::new(text.into()))
-    }
-}
-
 /// A Windows node, or one that might be: its labels, what its kubelet reports, and its taints.
-///
-/// Two values that differ only in their version are equal: each heartbeat creates a new version without other
-/// changes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct NodeView {
     /// Its name.
     pub name: String,
     /// Its uid, for Events about it.
     pub uid: String,
     /// The version that every write must name. If it is outdated, the API server rejects the write.
-    pub resource_version: ResourceVersion,
+    pub resource_version: String,
     /// All its labels.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// The value of [`OWNED_ANNOTATION`].
-    pub owned: Option<String>,
+    /// Its annotation [`OWNED_ANNOTATION`].
+    pub owned: Option<OwnerAnnotation>,
     /// `spec.taints`, with `timeAdded`, in order.
     pub taints: Vec<NodeTaint>,
     /// `status.nodeInfo.operatingSystem`; empty if the kubelet has not reported.
@@ -154,51 +117,22 @@ pub struct NodeView {
     pub deleting: bool,
 }
 
-impl PartialEq for NodeView {
-    fn eq(&self, other: &Self) -> bool {
-        let NodeView {
-            name,
-            uid,
-            resource_version: _,
-            labels,
-            owned,
-            taints,
-            operating_system,
-            architecture,
-            kernel_version,
-            container_runtime,
-            kubelet_version,
-            runtime_handlers,
-            readiness,
-            offered,
-            has_disk_pressure,
-            network_plugin,
-            created,
-            may_be_autoscaled,
-            deleting,
-        } = self;
-        *name == other.name
-            && *uid == other.uid
-            && *labels == other.labels
-            && *owned == other.owned
-            && *taints == other.taints
-            && *operating_system == other.operating_system
-            && *architecture == other.architecture
-            && *kernel_version == other.kernel_version
-            && *container_runtime == other.container_runtime
-            && *kubelet_version == other.kubelet_version
-            && *runtime_handlers == other.runtime_handlers
-            && *readiness == other.readiness
-            && *offered == other.offered
-            && *has_disk_pressure == other.has_disk_pressure
-            && *network_plugin == other.network_plugin
-            && *created == other.created
-            && *may_be_autoscaled == other.may_be_autoscaled
-            && *deleting == other.deleting
-    }
-}
-
 impl NodeView {
+    /// Whether a newer version of the node differs only in its version, as each heartbeat does.
+    pub fn is_heartbeat(&self, newer: &mut NodeView) -> bool {
+        // Swapped for the comparison: a copy of each node at each of its heartbeats would cost more.
+        let version = std::mem::replace(&mut newer.resource_version, self.resource_version.clone());
+        let is_same = self == newer;
+        newer.resource_version = version;
+        is_same
+    }
+
+    /// What its annotation says, trusted or not; nothing if it cannot be read.
+    pub fn claimed(&self) -> &NodeOwnership {
+        let read = self.owned.as_ref().map(|owned| owned.read.as_ref());
+        read.and_then(Result::ok).unwrap_or(&NOTHING_OWNED)
+    }
+
     /// Whether it carries anything that Transom may have to remove.
     pub fn is_marked(&self) -> bool {
         self.owned.is_some() || self.labels.contains_key(PROOF_LABEL)
@@ -235,9 +169,11 @@ impl From<WatchedNode> for NodeView {
         NodeView {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
-            resource_version: metadata.resource_version.unwrap_or_default().into(),
+            resource_version: metadata.resource_version.unwrap_or_default(),
             labels: metadata.labels.map(Arc::new).unwrap_or_default(),
-            owned: metadata.annotations.unwrap_or_default().remove(OWNED_ANNOTATION),
+            owned: (metadata.annotations.unwrap_or_default())
+                .remove(OWNED_ANNOTATION)
+                .map(OwnerAnnotation::from),
             taints: node.spec.taints.unwrap_or_default(),
             operating_system: info.operating_system,
             architecture: info.architecture,

@@ -41,21 +41,36 @@ fn is_zero(generation: &i64) -> bool {
 /// The longest annotation that is read, in bytes: far more than sixteen taints need.
 const LONGEST: usize = 64 * 1024;
 
-impl NodeOwnership {
-    /// Reads the annotation; without one, nothing is owned.
-    ///
-    /// # Errors
-    /// Why it cannot be read. Then nothing is owned: Transom never removes anything on a guess.
-    pub fn parse(annotation: Option<&str>) -> Result<Self, String> {
-        let Some(text) = annotation else {
-            return Ok(NodeOwnership::default());
-        };
-        if text.len() > LONGEST {
-            return Err(format!("it has {} bytes", text.len()));
-        }
-        serde_json::from_str(text).map_err(|error| error.to_string())
-    }
+/// No annotation: nothing is owned.
+pub static NOTHING_OWNED: NodeOwnership = NodeOwnership {
+    policy: String::new(),
+    labels: BTreeMap::new(),
+    taints: Vec::new(),
+    reversals: BTreeMap::new(),
+    generation: 0,
+};
 
+/// The owner annotation of a node, read once, when the watch delivers the node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnerAnnotation {
+    /// Its text.
+    pub text: String,
+    /// What it says, or why it cannot be read. Then nothing is owned: Transom never removes anything on a guess.
+    pub read: Result<NodeOwnership, String>,
+}
+
+impl From<String> for OwnerAnnotation {
+    fn from(text: String) -> Self {
+        let read = if text.len() > LONGEST {
+            Err(format!("it has {} bytes", text.len()))
+        } else {
+            serde_json::from_str(&text).map_err(|error| error.to_string())
+        };
+        OwnerAnnotation { text, read }
+    }
+}
+
+impl NodeOwnership {
     /// Whether another writer removed the taint so often that Transom no longer sets it for this version of a policy.
     pub fn is_contested(&self, taint: &Taint, policy: &str, generation: i64) -> bool {
         let count = self.reversals.get(&taint.to_string());

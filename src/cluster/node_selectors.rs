@@ -17,7 +17,7 @@ use crate::model::object::{Object, ReviewStage};
 use crate::model::workload::Kind;
 use crate::process::today;
 
-/// How many namespaces are looked at, in the order of their names. The policy decides for the others.
+/// How many namespaces are checked, in the order of their names. The policy decides for the others.
 const MOST_NAMESPACES: usize = 100;
 /// How many pods of each.
 const MOST_PODS: u32 = 50;

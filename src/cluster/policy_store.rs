@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::cache::equal;
 use super::revisions::{StoredRevision, of_policy};
 pub use super::revisions::{generation, text};
 use crate::api::{DecodedPolicy, PolicyError, decode_policy};
@@ -85,7 +86,7 @@ impl PodPolicies {
     /// applies changes. An unchanged policy is not parsed again.
     pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>, revisions: &PolicyRevisions) {
         // A skipped policy is tried again with every update, because its revisions may arrive later.
-        if is_same(&self.stored, stored) && !self.outcomes.values().any(PolicyState::is_skipped) {
+        if equal(&self.stored, stored) && !self.outcomes.values().any(PolicyState::is_skipped) {
             return;
         }
         let outcomes = stored.iter().map(|(name, object)| {
@@ -158,11 +159,6 @@ fn last_stored(object: &Value, revisions: &PolicyRevisions) -> Option<(DecodedPo
         let version = json!({"metadata": object.get("metadata"), "spec": spec});
         Some((decode_policy(&version).ok()?, revision.generation))
     })
-}
-
-fn is_same(one: &BTreeMap<String, Arc<Value>>, other: &BTreeMap<String, Arc<Value>>) -> bool {
-    let mut pairs = one.iter().zip(other);
-    one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && (Arc::ptr_eq(x, y) || x == y))
 }
 
 /// Whether the status of a stored policy says that a version of it applies: then the leader could read it, or uses a

@@ -45,7 +45,7 @@ impl RateLimiter {
 /// CustomResourceDefinition was deleted and created again.
 ///
 /// A complete list resets the delay, and no other event does: kube's watcher sends the event `Init` before each list, also
-/// before one that fails. A watch whose version has expired is listed again at once, because the API server works: after a
+/// before one that fails. A watch whose version has expired is listed again immediately, because the API server works: after a
 /// CustomResourceDefinition is created again, that happens twice, once with the old version, and once before its cache is
 /// filled. Such lists have delays of their own, which only a time without them resets.
 #[derive(Debug, Default)]
@@ -101,31 +101,6 @@ impl Attempts {
         let pause = pause.saturating_sub(off);
         self.until = Some(now + pause);
         pause
-    }
-}
-
-/// The delays before a follower that ended starts again: they double up to a minute.
-#[derive(Debug)]
-pub struct RestartBackoff(Duration);
-
-impl RestartBackoff {
-    /// The first delay.
-    pub const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(60);
-    /// A follower that ran for this long worked: the delays start again with the first one.
-    const STEADY: Duration = Duration::from_secs(60);
-
-    /// The delay after a follower ran for this long.
-    pub fn after(&mut self, ran: Duration) -> Duration {
-        let delay = if ran >= Self::STEADY { Self::FIRST } else { self.0 };
-        self.0 = (delay * 2).min(Self::LONGEST);
-        delay
-    }
-}
-
-impl Default for RestartBackoff {
-    fn default() -> Self {
-        RestartBackoff(Self::FIRST)
     }
 }
 
@@ -246,15 +221,6 @@ mod tests {
             backoff.after(&expired);
         }
         assert!(backoff.after(&expired) > WatchBackoff::LONGEST / 2);
-    }
-
-    #[test]
-    fn a_follower_that_fails_starts_again_ever_later_and_soon_after_it_worked() {
-        let mut backoff = RestartBackoff::default();
-        let mut after = |ran| backoff.after(Duration::from_secs(ran)).as_secs();
-        let failing: Vec<u64> = (0..9).map(|_| after(1)).collect();
-        assert_eq!(failing, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!([after(60), after(59)], [1, 2]);
     }
 
     #[test]

@@ -9,11 +9,12 @@ use tokio::sync::watch;
 
 use super::cache::{ClusterCache, same};
 use super::facts;
+use super::node_pools::NodePools;
 use super::policy_store::{PodPolicies, PolicyState, was_accepted};
-use super::pool_history::PoolHistory;
 use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::node::NodeLabel;
 use crate::model::policy::{PlacementMode, Policy};
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::process::day_of;
@@ -26,9 +27,9 @@ pub type SnapshotReceiver = watch::Receiver<Arc<Snapshot>>;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The cache of the watches.
-    pub view: Arc<ClusterCache>,
-    /// The Windows node pools that were seen before.
-    pub pools: PoolHistory,
+    pub cache: Arc<ClusterCache>,
+    /// The stored node pools.
+    pub pools: NodePools,
     /// The facts for reviews: from the cache, the pools, and the date.
     pub facts: Facts,
     /// The policies that apply.
@@ -58,8 +59,8 @@ impl Snapshot {
     /// A snapshot without a cluster, from these facts and policies.
     pub fn of_files(facts: Facts, policies: PolicySet) -> Self {
         Snapshot {
-            view: Arc::default(),
-            pools: PoolHistory::default(),
+            cache: Arc::default(),
+            pools: NodePools::default(),
             facts,
             policies: Arc::new(policies),
             outcomes: Arc::default(),
@@ -71,14 +72,14 @@ impl Snapshot {
 
     /// Whether a cache has been published: before the first one, a missing object proves nothing.
     pub fn is_known(&self) -> bool {
-        self.view.kubernetes > 0
+        self.cache.kubernetes > 0
     }
 
     /// The policies that do not apply here although their statuses say that a version does: another replica has a
     /// valid version, and this one has not.
     pub fn lacking(&self) -> Vec<&str> {
         let skipped = self.outcomes.iter().filter(|(name, outcome)| {
-            let stored = self.view.pod_policies.get(*name);
+            let stored = self.cache.pod_policies.get(*name);
             matches!(outcome, PolicyState::Skipped { .. })
                 && stored.is_some_and(|stored| was_accepted(stored))
         });
@@ -93,7 +94,7 @@ impl Snapshot {
     /// The namespaces without a policy: the webhooks are called for them, and no stored policy selects them, so the
     /// built-in policy applies there.
     pub fn namespaces_without_policy(&self) -> impl Iterator<Item = &str> {
-        let namespaces = self.view.namespaces.iter();
+        let namespaces = self.cache.namespaces.iter();
         let without = namespaces.filter(|(name, seen)| {
             self.policies.selecting(&seen.labels).is_none() && self.is_reviewed_in(name, &seen.labels)
         });
@@ -112,7 +113,7 @@ impl Snapshot {
             || !registered.is_some_and(|registered| registered.mutates_in(labels));
         let mut policy = self.policies.in_namespace(namespace, &self.facts).into_owned();
         if is_left_out {
-            policy.namespace_default_os = None;
+            policy.default_os = None;
         }
         NamespacePolicy {
             places: !is_left_out && policy.placement == PlacementMode::Apply,
@@ -171,24 +172,26 @@ impl SnapshotBuilder {
     /// Builds the snapshot of a cache, of what is registered, and of a time.
     pub fn take(
         &mut self,
-        view: &Arc<ClusterCache>,
+        cache: &Arc<ClusterCache>,
         registered: Option<Arc<Configurations>>,
         now: Timestamp,
     ) -> Snapshot {
         self.base.today = day_of(now);
-        self.base.has_scc = view.has_scc;
-        (self.base.default_node_selector).clone_from(&view.default_node_selector);
+        self.base.has_scc = cache.has_scc;
+        (self.base.default_node_selector).clone_from(&cache.default_node_selector);
         let policies = Arc::clone(self.policies.set());
-        self.policies.update(&view.pod_policies, &view.revisions);
-        if !Arc::ptr_eq(&policies, self.policies.set()) || !has_same_namespaces(&self.last, view) {
-            self.base.namespaces = Arc::new(facts::namespaces(view));
+        self.policies.update(&cache.pod_policies, &cache.revisions);
+        if !Arc::ptr_eq(&policies, self.policies.set()) || !has_same_namespaces(&self.last, cache) {
+            self.base.namespaces = Arc::new(facts::namespaces(cache));
             namespace_selector::resolve(&mut self.base, self.policies.set());
         }
-        self.last = Arc::clone(view);
-        let pools = PoolHistory::of(&view.seen);
+        self.base.node_labels = NodeLabel::well_known();
+        self.base.add_node_labels(self.policies.set().node_labels());
+        self.last = Arc::clone(cache);
+        let pools = NodePools::of(&cache.node_pools);
         Snapshot {
-            facts: facts::of(view, &pools, &self.base, now),
-            view: Arc::clone(view),
+            facts: facts::of(cache, &pools, &self.base, now),
+            cache: Arc::clone(cache),
             pools,
             policies: Arc::clone(self.policies.set()),
             outcomes: Arc::clone(self.policies.outcomes()),
@@ -259,9 +262,9 @@ mod tests {
         };
         let policy = json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "p"},
-            "spec": {"mode": "Warn", "evidence": {"namespaceDefaultOS": "Windows"}},
+            "spec": {"mode": "Warn", "evidence": {"defaultOS": "Windows"}},
         });
-        let view = Arc::new(ClusterCache {
+        let cache = Arc::new(ClusterCache {
             kubernetes: 36,
             namespaces: [
                 labelled("web", &[]),
@@ -274,8 +277,8 @@ mod tests {
         });
         let today = Timestamp::UNIX_EPOCH;
         let mut snapshots = SnapshotBuilder::new(Facts::new(36, date(2026, 1, 1)), ["own".to_owned()]);
-        let before = snapshots.take(&view, None, today);
-        let after = snapshots.take(&view, Some(Arc::new(registered())), today);
+        let before = snapshots.take(&cache, None, today);
+        let after = snapshots.take(&cache, Some(Arc::new(registered())), today);
         for (snapshot, namespace, places) in [
             (&before, "web", false),
             (&after, "web", true),
@@ -285,11 +288,7 @@ mod tests {
         ] {
             let counts = snapshot.in_namespace(namespace);
             assert_eq!(counts.places, places, "{namespace}");
-            assert_eq!(
-                counts.policy.namespace_default_os.is_some(),
-                places,
-                "{namespace}"
-            );
+            assert_eq!(counts.policy.default_os.is_some(), places, "{namespace}");
         }
         assert!(!snapshots.unknown().is_known() && after.is_known());
     }
@@ -298,10 +297,10 @@ mod tests {
     fn a_snapshot_shares_with_the_one_before_what_is_the_same() {
         let today = Timestamp::UNIX_EPOCH;
         let mut snapshots = SnapshotBuilder::new(Facts::new(36, date(2026, 1, 1)), []);
-        let view = Arc::new(ClusterCache::default());
+        let cache = Arc::new(ClusterCache::default());
         let (one, other) = (
-            snapshots.take(&view, None, today),
-            snapshots.take(&view, None, today + 24.hours()),
+            snapshots.take(&cache, None, today),
+            snapshots.take(&cache, None, today + 24.hours()),
         );
         assert!(Arc::ptr_eq(&one.policies, &other.policies));
         assert!(Arc::ptr_eq(&one.facts.namespaces, &other.facts.namespaces));

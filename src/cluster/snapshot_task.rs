@@ -32,41 +32,41 @@ pub struct SnapshotTask {
     /// Held until the first snapshot, and while this replica lacks a policy that another one has.
     pub readiness: Readiness,
     /// Records the answers of the watches.
-    pub freshness: WatchStaleness,
+    pub staleness: WatchStaleness,
 }
 
 impl SnapshotTask {
     /// Starts the watches, and follows their cache.
     pub fn start(self, tasks: &mut Tasks, client: &Client, namespace: &str) -> SnapshotReceiver {
-        let (publish, views) = watch::channel(None);
+        let (publish, caches) = watch::channel(None);
         let (client, namespace, readiness) = (client.clone(), namespace.to_owned(), self.readiness.clone());
-        let freshness = self.freshness.clone();
+        let staleness = self.staleness.clone();
         tasks.spawn_reporting("watches", async move {
-            watches::run(client, &namespace, readiness, &freshness, publish).await
+            watches::run(client, &namespace, readiness, &staleness, publish).await
         });
-        // Until the first view, reviews are evaluated with the built-in policy, which changes and denies
+        // Until the first cache, reviews are evaluated with the built-in policy, which changes and denies
         // nothing.
         self.readiness.hold(FACTS, "not known yet");
         let (show, latest) = watch::channel(Arc::new(self.snapshots.unknown()));
-        tasks.spawn("snapshots", self.run(views, show));
+        tasks.spawn("snapshots", self.run(caches, show));
         latest
     }
 
     /// Builds a snapshot when the cache or the webhook configurations change, when the date changes, and when
     /// a node becomes settled.
-    async fn run(mut self, mut views: CacheReceiver, show: watch::Sender<Arc<Snapshot>>) {
+    async fn run(mut self, mut caches: CacheReceiver, show: watch::Sender<Arc<Snapshot>>) {
         /// How often the clock is checked.
         const LOOK: Duration = Duration::from_secs(30);
         let mut starts = true;
         loop {
-            let view = views.borrow_and_update().clone();
+            let cache = caches.borrow_and_update().clone();
             let registered = self.registered.borrow_and_update().clone();
             let now = Timestamp::now();
             let mut change_at = None;
-            if let Some(view) = view {
+            if let Some(cache) = cache {
                 let began = Instant::now();
-                let snapshot = Arc::new(self.snapshots.take(&view, registered, now));
-                change_at = facts::change_at(&view, now);
+                let snapshot = Arc::new(self.snapshots.take(&cache, registered, now));
+                change_at = facts::change_at(&cache, now);
                 // Only at startup: a replica that is ready stays ready.
                 starts = starts && self.lacks_a_policy(&snapshot);
                 show.send_replace(snapshot);
@@ -75,7 +75,7 @@ impl SnapshotTask {
             }
             loop {
                 tokio::select! {
-                    changed = views.changed() => match changed {
+                    changed = caches.changed() => match changed {
                         Ok(()) => break,
                         Err(_) => return,
                     },
@@ -127,7 +127,7 @@ mod tests {
     use crate::cluster::cache::ClusterCache;
     use crate::model::facts::Facts;
 
-    /// A view with a policy that cannot be used, and with this status.
+    /// A cache with a policy that cannot be used, and with this status.
     fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterCache> {
         let policy = json!({
             "metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"validation": "Enforce"}, "status": status,
@@ -148,15 +148,15 @@ mod tests {
             snapshots: SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
             registered,
             readiness: readiness.clone(),
-            freshness: WatchStaleness::default(),
+            staleness: WatchStaleness::default(),
         };
-        let (publish, views) = watch::channel(None);
+        let (publish, caches) = watch::channel(None);
         let (show, mut latest) = watch::channel(Arc::new(task.snapshots.unknown()));
-        let running = tokio::spawn(task.run(views, show));
+        let running = tokio::spawn(task.run(caches, show));
         let mut shown = async |generation: i64, status: serde_json::Value| {
             publish.send_replace(Some(with_a_broken_policy(generation, &status)));
             let is_it = |snapshot: &Arc<Snapshot>| {
-                let policy = snapshot.view.pod_policies.get("p");
+                let policy = snapshot.cache.pod_policies.get("p");
                 policy.is_some_and(|policy| policy["metadata"]["generation"] == generation)
             };
             latest.wait_for(is_it).await.unwrap();

@@ -1,24 +1,28 @@
-//! Lists and watches of the stored objects that contain pods. Each object is raw JSON and is dropped after use.
+//! The stored objects that contain pods: a list of each kind, then its changes. Each object is raw JSON, which its reader
+//! decodes once, and is dropped after use.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::future::ready;
 
-use futures::io::{AsyncBufRead, AsyncBufReadExt as _};
-use kube::Client;
-use kube::api::WatchParams;
-use kube::core::{Request, Status};
-use serde::Deserialize;
+use futures::stream::{BoxStream, SelectAll};
+use futures::{Stream, StreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, DynamicResourceScope, GroupVersionKind};
+use kube::runtime::watcher::{Config, Event};
+use kube::{Api, Client, Resource};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use tokio::sync::oneshot;
 
-use super::errors::{ApiError, answered_within};
-use super::list::{Listing, POD_CARRIERS, Pages, finished_pods_excluded};
+use super::errors::ApiError;
+use super::list::{Listing, POD_CARRIERS, finished_pods_excluded};
+use super::watch::watch_events;
 use crate::model::json_types::Str;
 use crate::model::workload::Kind;
 
-/// How long the API server may take to begin a watch.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// The buffer of a watch shrinks to this size after a longer line.
-const MAX_KEPT_BUFFER: usize = 64 << 10;
+/// The most objects of a page. An object may have more than a megabyte, and a whole page is held in memory.
+const PAGE: u32 = 50;
 
 /// Objects of one kind in the whole cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +34,7 @@ pub struct ObjectList {
 }
 
 impl ObjectList {
-    /// Every kind that contains pods, including these custom resources.
+    /// Every kind that contains pods, including these custom resources: owners before what they own.
     pub fn all(custom: &[(Kind, String)]) -> Vec<ObjectList> {
         let of = |kind, path| ObjectList { kind, path };
         let custom = custom
@@ -41,55 +45,148 @@ impl ObjectList {
             .map(|(kind, path)| of(*kind, Cow::Borrowed(*path)));
         custom.chain(own).collect()
     }
-}
 
-impl ObjectList {
-    /// The current resourceVersion: a watch from it contains every change after a list that starts now.
-    ///
-    /// # Errors
-    /// The API server refuses, or does not answer with a list.
-    pub async fn version(&self, client: &Client) -> Result<String, ApiError> {
-        self.listing().resource_version(client).await
+    /// Its objects, or those of a namespace, and their changes.
+    fn watch(
+        &self,
+        client: Client,
+        namespace: Option<&str>,
+    ) -> impl Stream<Item = Result<Event<StoredObject>, ApiError>> + use<> {
+        let resource = self.resource();
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        let config = Config {
+            field_selector: finished_pods_excluded(self.kind).map(str::to_owned),
+            ..Config::default().page_size(PAGE)
+        };
+        watch_events(api, config)
     }
 
-    /// All objects, or those of one namespace, by pages.
-    pub fn pages(&self, namespace: Option<&str>) -> Pages {
-        let listing = self.listing();
-        Pages::of(match namespace {
-            Some(namespace) => listing.in_namespace(namespace),
-            None => listing,
-        })
-    }
-
-    fn listing(&self) -> Listing {
-        Listing::of(self.kind, &self.path)
-    }
-
-    /// A watch of the changes after a version.
-    ///
-    /// # Errors
-    /// The API server refuses, or does not answer in time.
-    pub async fn changes(
+    /// The objects of these namespaces, once. Its reader must not continue after an error.
+    fn in_namespaces(
         &self,
         client: &Client,
-        version: &str,
-    ) -> Result<ObjectWatch<impl AsyncBufRead + use<>>, ApiError> {
-        let params = WatchParams {
-            bookmarks: true,
-            field_selector: finished_pods_excluded(self.kind).map(str::to_owned),
-            ..WatchParams::default()
+        namespaces: BTreeSet<String>,
+    ) -> BoxStream<'static, Result<StoredObject, ApiError>> {
+        let (list, client) = (self.clone(), client.clone());
+        let events = stream::iter(namespaces).flat_map(move |namespace| {
+            let events = list.watch(client.clone(), Some(&namespace));
+            events
+                .take_while(|event| ready(!matches!(event, Ok(Event::InitDone))))
+                .boxed()
+        });
+        let objects = events.filter_map(|event| {
+            ready(match event {
+                Ok(Event::InitApply(object)) => Some(Ok(object)),
+                Ok(_) => None,
+                Err(error) => Some(Err(error)),
+            })
+        });
+        objects.boxed()
+    }
+
+    /// One of its objects as it is stored now; `None` if there is none with this uid.
+    ///
+    /// # Errors
+    /// The API server refuses, or does not answer.
+    pub async fn get(
+        &self,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<Option<StoredObject>, ApiError> {
+        let listing = Listing::new(&*self.path).in_namespace(namespace);
+        let json = match listing.get(client, name).await {
+            Ok(json) => json,
+            Err(ApiError::NotFound | ApiError::NamespaceNotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
         };
-        let answer = async {
-            let request = Request::new(&*self.path).watch(&params, version);
-            let request = request.map_err(kube::Error::BuildRequest)?;
-            client.request_stream(request).await
-        };
-        let lines = answered_within(TIMEOUT, answer).await?;
-        Ok(ObjectWatch {
-            lines,
-            line: Vec::new(),
-            is_read: false,
-        })
+        let object: StoredObject =
+            serde_json::from_str(&json).map_err(|error| ApiError::Other(error.to_string()))?;
+        // An object with another uid is another one of this name.
+        Ok(Some(object).filter(|object| *object.head().uid == *uid))
+    }
+
+    fn resource(&self) -> ApiResource {
+        let mut parts = self.path.rsplit('/');
+        let (plural, version) = (parts.next(), parts.next());
+        let kind = GroupVersionKind::gvk(self.kind.group(), version.unwrap_or_default(), self.kind.as_str());
+        ApiResource::from_gvk_with_plural(&kind, plural.unwrap_or_default())
+    }
+}
+
+/// A stored object: its JSON, and the metadata that kube's watcher and the readers identify it by.
+#[derive(Clone, Debug)]
+pub struct StoredObject {
+    json: Box<RawValue>,
+    meta: Box<ObjectMeta>,
+}
+
+impl StoredObject {
+    /// The object as JSON.
+    pub fn json(&self) -> &str {
+        self.json.get()
+    }
+
+    /// What identifies it.
+    pub fn head(&self) -> ObjectHeadMeta<'_> {
+        fn text(field: Option<&String>) -> Str<'_> {
+            field.map_or("", String::as_str).into()
+        }
+        ObjectHeadMeta {
+            uid: text(self.meta.uid.as_ref()),
+            namespace: text(self.meta.namespace.as_ref()),
+            name: text(self.meta.name.as_ref()),
+            resource_version: text(self.meta.resource_version.as_ref()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StoredObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let head = ObjectHeadMeta::of(json.get());
+        let text = |field: &Str<'_>| Some(field.to_string());
+        let meta = Box::new(ObjectMeta {
+            uid: text(&head.uid),
+            namespace: text(&head.namespace),
+            name: text(&head.name),
+            resource_version: text(&head.resource_version),
+            ..ObjectMeta::default()
+        });
+        Ok(StoredObject { json, meta })
+    }
+}
+
+impl Resource for StoredObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&resource.kind)
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&resource.group)
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&resource.version)
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&resource.plural)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
     }
 }
 
@@ -102,7 +199,7 @@ struct ObjectHead<'h> {
 
 /// The metadata that identifies a stored object, read without its spec.
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct ObjectHeadMeta<'h> {
     /// Its uid.
     #[serde(borrow)]
@@ -113,6 +210,9 @@ pub struct ObjectHeadMeta<'h> {
     /// Its name.
     #[serde(borrow)]
     pub name: Str<'h>,
+    /// Its resourceVersion.
+    #[serde(borrow)]
+    pub resource_version: Str<'h>,
 }
 
 impl<'h> ObjectHeadMeta<'h> {
@@ -123,172 +223,243 @@ impl<'h> ObjectHeadMeta<'h> {
     }
 }
 
-/// One change of an object.
-#[derive(PartialEq, Eq, Debug)]
-pub enum ObjectChange<'c> {
-    /// It was created or changed.
-    Seen(&'c str),
-    /// It was deleted; its last state.
-    Gone(&'c str),
+/// An event of one kind.
+pub type KindEvent = (Kind, Result<Event<StoredObject>, ApiError>);
+
+/// Lists the objects of several kinds and streams their changes. One kind is listed at a time, so that one page is in
+/// memory, and owners are known before what they own.
+pub struct StoredObjects {
+    client: Client,
+    lists: Vec<ObjectList>,
+    /// The kinds to list, or to list again.
+    waiting: VecDeque<ObjectList>,
+    listing: Option<Kind>,
+    streams: SelectAll<BoxStream<'static, KindEvent>>,
+    /// The stream of a kind ends when its sender is dropped.
+    ends: HashMap<Kind, oneshot::Sender<()>>,
+    /// The namespaces to list again.
+    namespaces: VecDeque<(ObjectList, BTreeSet<String>)>,
+    sweep: Option<(Kind, BoxStream<'static, Result<StoredObject, ApiError>>)>,
 }
 
-/// Why a watch ended.
-#[derive(PartialEq, Eq, Debug)]
-pub enum WatchEnded {
-    /// The API server closed it after the usual time: continue from the last version.
-    InTime,
-    /// The API server no longer has the changes after the last version: list again.
-    Expired,
-    /// Another error.
-    Broken(String),
-}
+impl StoredObjects {
+    /// The objects of these kinds.
+    pub fn new(client: &Client, lists: Vec<ObjectList>) -> Self {
+        StoredObjects {
+            client: client.clone(),
+            waiting: lists.iter().cloned().collect(),
+            lists,
+            listing: None,
+            streams: SelectAll::new(),
+            ends: HashMap::new(),
+            namespaces: VecDeque::new(),
+            sweep: None,
+        }
+    }
 
-/// An open watch.
-#[derive(Debug)]
-pub struct ObjectWatch<R> {
-    lines: R,
-    line: Vec<u8>,
-    /// Whether `line` is complete. If not, the next call continues it.
-    is_read: bool,
-}
+    /// What is listed.
+    pub fn lists(&self) -> &[ObjectList] {
+        &self.lists
+    }
 
-#[derive(Deserialize)]
-struct RawWatchEvent<'a> {
-    r#type: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
+    /// The list of a kind.
+    pub fn list(&self, kind: Kind) -> Option<&ObjectList> {
+        self.lists.iter().find(|list| list.kind == kind)
+    }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Versioned {
-    metadata: VersionedMeta,
-}
+    /// Lists a kind again, after those that wait already. Its changes are streamed until then, and after its list.
+    pub fn list_again(&mut self, kind: Kind) {
+        let list = self.list(kind).cloned();
+        self.waiting
+            .extend(list.filter(|list| !self.waiting.contains(list)));
+    }
 
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct VersionedMeta {
-    resource_version: Option<String>,
-}
+    /// Lists the objects of these namespaces again. Changes wait meanwhile: they are older than such a list, or come again
+    /// after it.
+    pub fn list_namespaces_again(&mut self, kind: Kind, namespaces: BTreeSet<String>) {
+        let list = self.list(kind).cloned();
+        self.namespaces.extend(list.map(|list| (list, namespaces)));
+    }
 
-impl<R: AsyncBufRead + Unpin> ObjectWatch<R> {
-    /// The next change that is not a bookmark; updates `version` with every event. Cancel safe.
-    ///
-    /// # Errors
-    /// Why the watch ended.
-    pub async fn next(&mut self, version: &mut String) -> Result<ObjectChange<'_>, WatchEnded> {
+    /// Whether namespaces are being listed again.
+    pub fn lists_namespaces(&self) -> bool {
+        self.sweep.is_some() || !self.namespaces.is_empty()
+    }
+
+    /// Whether every kind was listed to its end, or has failed.
+    pub fn is_listed(&self) -> bool {
+        self.listing.is_none() && self.waiting.is_empty()
+    }
+
+    /// The next event; the objects of namespaces that are listed again are `InitApply`. Cancel safe.
+    pub async fn next(&mut self) -> KindEvent {
+        if let Some((kind, object)) = self.next_swept().await {
+            return (kind, Ok(Event::InitApply(object)));
+        }
+        if self.listing.is_none()
+            && let Some(list) = self.waiting.pop_front()
+        {
+            self.start(&list);
+        }
+        let Some((kind, event)) = self.streams.next().await else {
+            return std::future::pending().await;
+        };
+        // A kind that cannot be listed is tried again while others are listed.
+        if self.listing == Some(kind) && matches!(event, Ok(Event::InitDone) | Err(_)) {
+            self.listing = None;
+        }
+        (kind, event)
+    }
+
+    async fn next_swept(&mut self) -> Option<(Kind, StoredObject)> {
         loop {
-            if std::mem::take(&mut self.is_read) {
-                self.line.clear();
-                self.line.shrink_to(MAX_KEPT_BUFFER);
+            if let Some((kind, objects)) = &mut self.sweep {
+                let (kind, next) = (*kind, objects.next().await);
+                match next {
+                    Some(Ok(object)) => return Some((kind, object)),
+                    Some(Err(_)) => self.list_again(kind),
+                    None => {}
+                }
             }
-            match self.lines.read_until(b'\n', &mut self.line).await {
-                Ok(0) if self.line.is_empty() => return Err(WatchEnded::InTime),
-                Ok(_) => self.is_read = true,
-                Err(error) => return Err(WatchEnded::Broken(error.to_string())),
-            }
-            if !is_bookmark(&self.line, version)? {
-                break;
-            }
+            let Some((list, namespaces)) = self.namespaces.pop_front() else {
+                self.sweep = None;
+                return None;
+            };
+            self.sweep = Some((list.kind, list.in_namespaces(&self.client, namespaces)));
         }
-        read(&self.line, version)
     }
-}
 
-/// Whether a line is a bookmark; its version is then stored in `version`.
-fn is_bookmark(line: &[u8], version: &mut String) -> Result<bool, WatchEnded> {
-    let event = event(line)?;
-    if event.r#type == "BOOKMARK" {
-        note(event.object.get(), version);
-        return Ok(true);
-    }
-    Ok(false)
-}
-
-fn read<'l>(line: &'l [u8], version: &mut String) -> Result<ObjectChange<'l>, WatchEnded> {
-    let event = event(line)?;
-    let object = event.object.get();
-    match event.r#type {
-        "ADDED" | "MODIFIED" => {
-            note(object, version);
-            Ok(ObjectChange::Seen(object))
-        }
-        "DELETED" => {
-            note(object, version);
-            Ok(ObjectChange::Gone(object))
-        }
-        _ => Err(refused(object)),
-    }
-}
-
-fn event(line: &[u8]) -> Result<RawWatchEvent<'_>, WatchEnded> {
-    let text = std::str::from_utf8(line).map_err(|error| WatchEnded::Broken(error.to_string()))?;
-    serde_json::from_str(text)
-        .map_err(|error| WatchEnded::Broken(format!("cannot read a watch event: {error}")))
-}
-
-fn note(object: &str, version: &mut String) {
-    let versioned: Versioned = serde_json::from_str(object).unwrap_or_default();
-    if let Some(seen) = versioned.metadata.resource_version {
-        *version = seen;
-    }
-}
-
-fn refused(status: &str) -> WatchEnded {
-    match serde_json::from_str::<Status>(status) {
-        Ok(status) => match ApiError::from(status) {
-            ApiError::Expired(_) => WatchEnded::Expired,
-            error => WatchEnded::Broken(error.to_string()),
-        },
-        Err(error) => WatchEnded::Broken(format!("cannot read a watch event: {error}")),
+    fn start(&mut self, list: &ObjectList) {
+        let kind = list.kind;
+        let (end, ended) = oneshot::channel();
+        self.ends.insert(kind, end);
+        self.listing = Some(kind);
+        let events = list.watch(self.client.clone(), None);
+        let events = events.map(move |event| (kind, event));
+        self.streams.push(events.take_until(ended).boxed());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::{Value, json};
 
-    async fn read_all(text: &str) -> (Vec<String>, WatchEnded, String) {
-        let mut changes = ObjectWatch {
-            lines: futures::io::Cursor::new(text.as_bytes()),
-            line: Vec::new(),
-            is_read: false,
-        };
-        let (mut version, mut seen) = ("1".to_owned(), Vec::new());
-        loop {
-            match changes.next(&mut version).await {
-                Ok(change) => seen.push(format!("{change:?}")),
-                Err(ended) => return (seen, ended, version),
+    use super::*;
+    use crate::cluster::test_client::{Reply, serving};
+
+    fn pod(name: &str, version: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}"), "resourceVersion": version},
+               "spec": {"nodeName": "n1"}})
+    }
+
+    /// An API server with a Job and two pods on two pages, of which one changes.
+    fn server() -> Client {
+        serving(|_, uri, _, _| {
+            let query = uri.query().unwrap_or_default();
+            let page = |items: &[Value], more: &str| {
+                let metadata = json!({"resourceVersion": "5", "continue": more});
+                Reply::Json(
+                    200,
+                    json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}),
+                )
+            };
+            match uri.path() {
+                "/apis/batch/v1/jobs" if !query.contains("watch") => page(&[pod("job", "1")], ""),
+                "/api/v1/pods" if query.contains("watch") && query.contains("resourceVersion=5") => {
+                    let event = json!({"type": "MODIFIED", "object": pod("a", "6")});
+                    Reply::Text(200, format!("{event}\n"))
+                }
+                "/api/v1/pods" if query.contains("continue") => page(&[pod("b", "2")], ""),
+                "/api/v1/pods" if !query.contains("watch") => page(&[pod("a", "1")], "more"),
+                "/api/v1/namespaces/shop/pods" if query.contains("status.phase") => {
+                    page(&[pod("a", "1")], "")
+                }
+                "/api/v1/namespaces/shop/pods/a" => Reply::Json(200, pod("a", "6")),
+                path if path.starts_with("/api/v1/namespaces/bank") => Reply::Json(
+                    503,
+                    json!({"kind": "Status", "code": 503, "message": "not today", "reason": ""}),
+                ),
+                path if path.starts_with("/api/v1/namespaces/") => Reply::Json(
+                    404,
+                    json!({"kind": "Status", "code": 404, "message": "not found", "reason": "NotFound"}),
+                ),
+                _ => Reply::Stream(stream::pending().boxed()),
             }
+        })
+    }
+
+    fn lists() -> Vec<ObjectList> {
+        let mut lists = ObjectList::all(&[]);
+        lists.retain(|list| matches!(list.kind, Kind::Job | Kind::Pod));
+        lists
+    }
+
+    async fn next(objects: &mut StoredObjects) -> String {
+        let (kind, event) = objects.next().await;
+        let named = |event: &str, object: &StoredObject| {
+            let json: Value = serde_json::from_str(object.json()).unwrap();
+            assert_eq!(json["spec"]["nodeName"], "n1");
+            format!("{kind} {event} {}", object.head().name)
+        };
+        match event.unwrap() {
+            Event::Init => format!("{kind} begins"),
+            Event::InitApply(object) => named("listed", &object),
+            Event::InitDone => format!("{kind} ends"),
+            Event::Apply(object) => named("changed", &object),
+            Event::Delete(object) => named("deleted", &object),
         }
     }
 
-    #[tokio::test]
-    async fn a_watch_reports_changes_and_keeps_the_last_version() {
-        let text = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVersion\":\"2\"}}}\n\
-                    {\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\"}}}\n\
-                    {\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"9\"}}}\n";
-        let (seen, ended, version) = read_all(text).await;
-        assert_eq!(seen.len(), 2, "{seen:?}");
-        assert!(
-            seen[0].starts_with("Seen") && seen[1].starts_with("Gone"),
-            "{seen:?}"
-        );
-        assert_eq!((ended, version.as_str()), (WatchEnded::InTime, "9"));
+    #[tokio::test(start_paused = true)]
+    async fn kinds_are_listed_one_after_the_other_page_by_page_and_then_their_changes_come() {
+        let mut objects = StoredObjects::new(&server(), lists());
+        let mut seen = Vec::new();
+        for _ in 0..8 {
+            seen.push(next(&mut objects).await);
+        }
+        let expected = [
+            "Job begins",
+            "Job listed job",
+            "Job ends",
+            "Pod begins",
+            "Pod listed a",
+            "Pod listed b",
+            "Pod ends",
+            "Pod changed a",
+        ];
+        assert_eq!(seen, expected);
+        assert!(objects.is_listed());
+        objects.list_again(Kind::Job);
+        objects.list_again(Kind::Job);
+        assert_eq!(next(&mut objects).await, "Job begins");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_are_listed_again_and_if_that_fails_the_whole_kind() {
+        let mut pods = lists();
+        pods.retain(|list| list.kind == Kind::Pod);
+        let mut objects = StoredObjects::new(&server(), pods);
+        while !objects.is_listed() {
+            next(&mut objects).await;
+        }
+        objects.list_namespaces_again(Kind::Pod, ["shop".to_owned()].into());
+        assert!(objects.lists_namespaces());
+        assert_eq!(next(&mut objects).await, "Pod listed a");
+        assert_eq!(next(&mut objects).await, "Pod changed a");
+        assert!(!objects.lists_namespaces());
+        objects.list_namespaces_again(Kind::Pod, ["bank".to_owned(), "shop".to_owned()].into());
+        assert_eq!(next(&mut objects).await, "Pod begins");
     }
 
     #[tokio::test]
-    async fn a_watch_window_that_has_expired_is_known_from_other_ends() {
-        let error = |code: u16| {
-            format!(
-                "{{\"type\":\"ERROR\",\"object\":{{\"kind\":\"Status\",\"message\":\"m\",\"code\":{code}}}}}\n"
-            )
+    async fn an_object_is_read_by_name_and_another_one_of_that_name_is_not_it() {
+        let (client, pods) = (server(), lists().remove(1));
+        let get = async |name: &str, uid: &str| {
+            let found = pods.get(&client, "shop", name, uid).await.unwrap();
+            found.map(|object| object.head().resource_version.to_string())
         };
-        assert_eq!(read_all(&error(410)).await.1, WatchEnded::Expired);
-        assert_eq!(read_all(&error(500)).await.1, WatchEnded::Broken("m".to_owned()));
-        assert!(matches!(
-            read_all("{\"type\":\"AD").await.1,
-            WatchEnded::Broken(_)
-        ));
+        assert_eq!(get("a", "uid-a").await.as_deref(), Some("6"));
+        assert_eq!(get("a", "other").await, None);
+        assert_eq!(get("gone", "uid-gone").await, None);
     }
 }

@@ -3,7 +3,8 @@
 
 use kube::Client;
 
-use super::list::{ListError, Listing, POD_CARRIERS, Pages, UnreadPart};
+use super::list::{ListError, Listing, Pages, UnreadPart};
+use super::stored::ObjectList;
 use crate::model::workload::Kind;
 
 /// What the walk finds.
@@ -25,20 +26,18 @@ pub async fn walk(
     mut meet: impl FnMut(ListItem<'_>) + Send,
 ) -> Vec<UnreadPart> {
     let mut failures = Vec::new();
-    let custom = custom.iter().map(|(kind, path)| (*kind, path.as_str()));
-    for (kind, path) in custom.chain(POD_CARRIERS) {
-        let listing = Listing::of(kind, path);
-        if namespaces.is_empty() {
-            let failed = one(client, kind, listing.clone(), &mut meet).await;
-            failures.extend(failed.err().map(|error| failure(kind, &listing, None, &error)));
-        }
-        for namespace in namespaces {
-            let failed = one(client, kind, listing.clone().in_namespace(namespace), &mut meet).await;
-            failures.extend(
-                failed
-                    .err()
-                    .map(|error| failure(kind, &listing, Some(namespace), &error)),
-            );
+    let all = namespaces.is_empty().then_some(None);
+    let scopes: Vec<Option<&String>> = all.into_iter().chain(namespaces.iter().map(Some)).collect();
+    for ObjectList { kind, path } in ObjectList::all(custom) {
+        for namespace in &scopes {
+            let listing = Listing::of(kind, &path);
+            let listing = match namespace {
+                Some(namespace) => listing.in_namespace(namespace),
+                None => listing,
+            };
+            if let Err(error) = one(client, kind, listing.clone(), &mut meet).await {
+                failures.push(failure(kind, &listing, *namespace, &error));
+            }
         }
     }
     failures

@@ -31,7 +31,7 @@ pub struct WatchStaleness {
 #[derive(Clone, Copy, Debug)]
 struct WatchContact {
     /// The last byte of a successful answer; before the first one, the start.
-    record_contact: Instant,
+    last_contact: Instant,
     /// Whether its staleness was logged.
     is_logged: bool,
 }
@@ -39,10 +39,10 @@ struct WatchContact {
 impl WatchStaleness {
     /// Nothing is watched yet. Exported as `transom_watch_last_contact_timestamp_seconds`.
     pub fn new(metrics: &Metrics) -> Self {
-        let freshness = WatchStaleness::default();
-        let contacts = LastContactCollector(freshness.clone());
+        let staleness = WatchStaleness::default();
+        let contacts = LastContactCollector(staleness.clone());
         metrics.register(|registry| registry.register_collector(Box::new(contacts)));
-        freshness
+        staleness
     }
 
     /// The clock of the API server, as its answers to the watches show it.
@@ -54,20 +54,20 @@ impl WatchStaleness {
     /// including bookmarks, which are not delivered as events.
     pub fn client(&self, client: &Client, resource: &'static str) -> Client {
         self.record_contact(resource);
-        let (freshness, client) = (self.clone(), client.clone());
+        let (staleness, client) = (self.clone(), client.clone());
         let service = tower::service_fn(move |request| {
-            let (freshness, client) = (freshness.clone(), client.clone());
+            let (staleness, client) = (staleness.clone(), client.clone());
             async move {
                 let response = client.send(request).await?;
                 let is_good = response.status().is_success();
                 if is_good {
-                    freshness.server_clock.observe(response.headers());
-                    freshness.record_contact(resource);
+                    staleness.server_clock.observe(response.headers());
+                    staleness.record_contact(resource);
                 }
                 Ok::<_, kube::Error>(response.map(|body| {
                     body.map_frame(move |frame| {
                         if is_good {
-                            freshness.record_contact(resource);
+                            staleness.record_contact(resource);
                         }
                         frame
                     })
@@ -82,7 +82,7 @@ impl WatchStaleness {
         loop {
             tokio::time::sleep(LOOK).await;
             for (resource, watch) in self.watches().iter_mut() {
-                let age = watch.record_contact.elapsed();
+                let age = watch.last_contact.elapsed();
                 if std::mem::replace(&mut watch.is_logged, age >= STALE) == watch.is_logged {
                     continue;
                 }
@@ -101,13 +101,13 @@ impl WatchStaleness {
     }
 
     fn record_contact(&self, resource: &'static str) {
-        let record_contact = Instant::now();
+        let last_contact = Instant::now();
         let mut watches = self.watches();
         let watch = watches.entry(resource).or_insert(WatchContact {
-            record_contact,
+            last_contact,
             is_logged: false,
         });
-        watch.record_contact = record_contact;
+        watch.last_contact = last_contact;
     }
 
     fn watches(&self) -> MutexGuard<'_, BTreeMap<&'static str, WatchContact>> {
@@ -135,7 +135,7 @@ impl Collector for LastContactCollector {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         for (resource, watch) in watches {
             // Elapsed time is monotonic, so setting the clock does not change it.
-            let at = now.saturating_sub(watch.record_contact.elapsed());
+            let at = now.saturating_sub(watch.last_contact.elapsed());
             ConstGauge::new(at.as_secs_f64()).encode(family.encode_family(&[("resource", resource)])?)?;
         }
         Ok(())

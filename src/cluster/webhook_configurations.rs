@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 
 use super::watch_staleness::WatchStaleness;
-use super::watches::object::{ObjectReceiver, object_channel, watch_object};
+use super::watches::object::{ObservedObject, watch_object};
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::registration::configurations::{Configuration, Configurations};
@@ -25,7 +25,7 @@ pub struct WebhookConfigurations {
     /// The content of both, once both were listed; it changes only if an entry does.
     pub registered: watch::Receiver<Option<Arc<Configurations>>>,
     /// Each one as it is stored, the mutating one first.
-    pub stored: [ObjectReceiver<DynamicObject>; 2],
+    pub stored: [watch::Receiver<ObservedObject<DynamicObject>>; 2],
 }
 
 impl WebhookConfigurations {
@@ -33,22 +33,22 @@ impl WebhookConfigurations {
     pub fn start(
         tasks: &mut Tasks,
         client: &Client,
-        freshness: &WatchStaleness,
+        staleness: &WatchStaleness,
         name: &str,
         metrics: &Metrics,
     ) -> Self {
         let (publish, registered) = watch::channel(None);
         let presence = Arc::new(Mutex::new(ConfigurationPresence::new(metrics, publish)));
         let mut start = |which, task, resource: &ApiResource, watched: &'static str| {
-            let (send, stored) = object_channel();
-            let api = Api::all_with(freshness.client(client, watched), resource);
+            let (send, stored) = watch::channel(None);
+            let api = Api::all_with(staleness.client(client, watched), resource);
             let title = format!("{} {name}", resource.kind);
             let (name, presence) = (name.to_owned(), Arc::clone(&presence));
             tasks.spawn(task, async move {
                 let seen = |object: Option<Arc<DynamicObject>>| {
                     let mut presence = presence.lock().unwrap_or_else(PoisonError::into_inner);
                     presence.see(which, &title, object.as_deref());
-                    send.send(object);
+                    send.send_replace(Some(object));
                 };
                 watch_object(api, &name, watched, seen).await;
             });

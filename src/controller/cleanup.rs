@@ -3,6 +3,7 @@
 
 mod chart;
 mod helm_hooks;
+mod node_pools;
 mod other_installations;
 mod preview;
 mod reports;
@@ -16,7 +17,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
 use kube::{Api, Client, Resource};
@@ -29,13 +30,19 @@ use self::stop_leader::LeaderState;
 use super::node_policies::revert::{RevertOptions, RevertReport, revert_everything};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, collect};
-use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
 use crate::cluster::revisions::POLICY_UID_LABEL;
 use crate::model::text::list;
 use crate::registration::configuration_name;
 
 /// The label of everything that belongs to Transom's installation.
 const OURS: &str = "app.kubernetes.io/name=transom";
+
+/// The CustomResourceDefinitions.
+const DEFINITIONS: [&str; 3] = [
+    "windowspodpolicies.transom.dev",
+    "windowsnodepolicies.transom.dev",
+    "windowsnodepools.transom.dev",
+];
 
 /// How many nodes are named.
 const NAMED: usize = 10;
@@ -130,9 +137,10 @@ impl Cleanup<'_> {
                 "removes Transom's labels and taints from nodes, and its RuntimeClasses".to_owned(),
             );
             self.revert().await;
+            self.delete_node_pools().await;
             reports::remove_reports(self.client, &mut self.report).await;
         } else {
-            let what = "the labels and taints of nodes, RuntimeClasses, and reports";
+            let what = "the labels and taints of nodes, RuntimeClasses, node pools, and reports";
             self.report.kept.push(other_installations::kept(&others, what));
         }
         self.delete_in_namespace(&others).await;
@@ -146,8 +154,9 @@ impl Cleanup<'_> {
             return self.report.kept.push(other_installations::kept(&others, what));
         }
         let api = self.cluster::<CustomResourceDefinition>();
-        self.delete(&api, "windowspodpolicies.transom.dev").await;
-        self.delete(&api, "windowsnodepolicies.transom.dev").await;
+        for name in DEFINITIONS {
+            self.delete(&api, name).await;
+        }
     }
 
     /// The problem if this installation is registered for a Service in another namespace: its leader would not be
@@ -208,9 +217,8 @@ impl Cleanup<'_> {
         if by_default != options.certificate_secret {
             self.delete_labelled(&secrets, &by_default, MADE_BY_LEADER).await;
         }
-        // Every installation in the namespace shares this object.
+        // Every installation in the namespace shares these objects.
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
-            self.delete(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP).await;
             self.delete_revisions().await;
         }
         self.delete(&self.own::<Lease>(), &options.lease).await;

@@ -13,6 +13,19 @@ pub const REPORTER: &str = "transom.dev/controller";
 /// The longest note of an Event, in bytes. The API server rejects 1024 or more.
 pub const LONGEST_NOTE: usize = 1000;
 
+/// Whether Transom can use the stored version of a policy, completely (`Accepted`) or without some parts
+/// (`PartiallyInvalid`).
+pub const ACCEPTED: &str = "Accepted";
+/// Whether what the policy needs is written: in the webhook configurations, or to nodes and RuntimeClasses. A policy for
+/// which nothing is written has no such condition.
+pub const PROGRAMMED: &str = "Programmed";
+/// Whether the policy is in effect as its author wants: it is accepted, and programmed.
+pub const READY: &str = "Ready";
+/// Whether another policy of the same priority selects some of the same namespaces or nodes, so that the names decide.
+pub const OVERLAPPING: &str = "Overlapping";
+/// The condition [`ACCEPTED`] of a policy that applies as it is stored.
+pub const AS_STORED: (&str, &str) = (ACCEPTED, "the policy applies as it is stored");
+
 /// A condition before it has a transition time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConditionUpdate {
@@ -78,6 +91,34 @@ impl ConditionUpdate {
             holds: update.is_bad,
             ..update
         }
+    }
+
+    /// The condition [`READY`]. `met`: its reason and message if the other two hold.
+    pub fn ready(accepted: &Self, programmed: Option<&Self>, met: (&'static str, &str)) -> Self {
+        let mut needed = [Some(accepted), programmed].into_iter().flatten();
+        let unmet = needed.find(|update| !update.holds).map(|update| {
+            let message = format!("the condition {} is False: {}", update.kind, update.message);
+            (update.reason, message)
+        });
+        ConditionUpdate::expect_true(READY, unmet, met)
+    }
+
+    /// The condition [`ACCEPTED`] of a policy of which some parts are ignored.
+    pub fn partially_invalid(message: String) -> Self {
+        ConditionUpdate {
+            holds: true,
+            ..ConditionUpdate::expect_true(ACCEPTED, Some(("PartiallyInvalid", message)), AS_STORED)
+        }
+    }
+
+    /// The condition [`OVERLAPPING`]. `message`: what decides, if policies overlap.
+    pub fn overlapping(message: Option<String>) -> Self {
+        let unmet = message.map(|message| (OVERLAPPING, message));
+        let met = (
+            "NotOverlapping",
+            "no other policy of the same priority selects the same namespaces or nodes",
+        );
+        ConditionUpdate::expect_false(OVERLAPPING, unmet, met)
     }
 
     /// The same condition with another Event policy.

@@ -1,35 +1,36 @@
-//! The loop of the controllers that write what a snapshot requires, while this replica leads.
+//! The loop of every controller: it runs while this replica leads, compares each snapshot with what is stored, and writes the
+//! difference.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::cluster::errors::ApiError;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
+use crate::process::complaints::Complaints;
 use crate::process::metrics::Reconcile;
 
 /// The longest time until the next pass if a write failed.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// A controller that compares each snapshot with what is stored, and writes the difference.
-pub trait SnapshotController {
+/// A controller. What a pass writes is planned by a pure function of the snapshot and of what is stored.
+pub trait Controller {
     /// How often a pass runs if nothing changes. After a failed write, the next one runs after [`RETRY`] at most.
     const EVERY: Duration;
 
     /// Writes what the snapshot requires.
-    fn pass(
-        &mut self,
-        snapshot: &Snapshot,
-        leadership: &Leadership,
-    ) -> impl Future<Output = PassResult> + Send;
+    fn pass(&mut self, snapshot: &Snapshot) -> impl Future<Output = PassResult> + Send;
 
     /// Waits for a change that snapshots do not show.
     fn changed(&mut self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
+
+    /// This replica no longer leads: another one may change whatever this controller remembers.
+    fn lost(&mut self) {}
 }
 
 /// What one pass did.
@@ -38,13 +39,13 @@ pub struct PassResult {
     /// What could not be done, as in `write the status of WindowsPodPolicy web`, and why.
     failed: BTreeMap<String, String>,
     /// The pause before the next pass.
-    pub pause: Duration,
-    /// Whether more is due: the next pass waits for no change.
-    pub has_more: bool,
+    pause: Duration,
+    /// When the next pass is due if nothing changes until then.
+    next: Option<Instant>,
 }
 
 impl PassResult {
-    /// A result without failures.
+    /// A result without failures. The next pass starts after this pause at the earliest.
     pub fn with_pause(pause: Duration) -> Self {
         PassResult {
             pause,
@@ -63,8 +64,24 @@ impl PassResult {
     }
 
     /// Records a failure.
-    pub fn fail(&mut self, task: String, error: &ApiError) {
-        self.failed.insert(task, error.to_string());
+    pub fn fail(&mut self, task: String, why: &impl ToString) {
+        self.failed.insert(task, why.to_string());
+    }
+
+    /// Requests the next pass at this time, or at an earlier one that was requested before.
+    pub fn wake_at(&mut self, at: impl Into<Option<Instant>>) {
+        self.next = self.next.into_iter().chain(at.into()).min();
+    }
+
+    /// When the next pass is due.
+    fn due(&self, every: Duration) -> Instant {
+        let every = if self.failed.is_empty() {
+            every
+        } else {
+            every.min(RETRY)
+        };
+        let regular = Instant::now() + every;
+        self.next.map_or(regular, |next| next.min(regular))
     }
 }
 
@@ -79,44 +96,54 @@ pub struct LeaderLoop {
 }
 
 impl LeaderLoop {
-    /// Runs a pass for each new snapshot, each other change, and periodically, while this replica leads, and when it
+    /// Runs a pass for each new snapshot, each other change, and when one is due, while this replica leads, and when it
     /// begins to lead. A failure is logged once, until its reason changes. Returns when the snapshot channel ends.
-    pub async fn run<C: SnapshotController>(mut self, mut controller: C) {
-        let mut failed = BTreeMap::new();
+    pub async fn run<C: Controller>(mut self, mut controller: C) {
+        let mut complaints = Complaints::default();
+        let mut led = false;
         loop {
             let snapshot = Arc::clone(&self.latest.borrow_and_update());
-            let mut result = PassResult::default();
-            let mut every = C::EVERY;
             let leads = self.leadership.holds();
+            let mut result = PassResult::default();
             if leads {
-                let began = Instant::now();
-                result = controller.pass(&snapshot, &self.leadership).await;
-                self.reconcile.took(began.elapsed());
-                for (task, why) in &result.failed {
-                    self.reconcile.failed();
-                    if failed.get(task) != Some(why) {
-                        tracing::warn!("cannot {task}: {why}");
-                    }
-                }
-                if !result.failed.is_empty() {
-                    every = every.min(RETRY);
-                }
-                failed = std::mem::take(&mut result.failed);
+                result = self.pass(&mut controller, &snapshot, &mut complaints).await;
+            } else if led {
+                controller.lost();
             }
+            led = leads;
             // Frees the snapshot before the wait for the next one.
             drop(snapshot);
             sleep(result.pause).await;
-            if result.has_more {
-                continue;
-            }
             tokio::select! {
                 changed = self.latest.changed() => if changed.is_err() { return },
                 () = controller.changed() => (),
                 // If the election has ended, its own task reports that.
                 Ok(()) = self.leadership.switched(leads) => (),
-                () = sleep(every) => (),
+                () = sleep_until(result.due(C::EVERY)) => (),
             }
         }
+    }
+
+    async fn pass<C: Controller>(
+        &self,
+        controller: &mut C,
+        snapshot: &Snapshot,
+        complaints: &mut Complaints,
+    ) -> PassResult {
+        let began = Instant::now();
+        let result = controller.pass(snapshot).await;
+        self.reconcile.took(began.elapsed());
+        // Writes fail when leadership is lost, and that is logged where it is lost.
+        if self.leadership.holds() {
+            for (task, why) in &result.failed {
+                self.reconcile.failed();
+                if complaints.is_news(task, why) {
+                    tracing::warn!("cannot {task}: {why}");
+                }
+            }
+            complaints.retain(|task| result.failed.contains_key(task));
+        }
+        result
     }
 }
 
@@ -140,10 +167,10 @@ mod tests {
         more: usize,
     }
 
-    impl SnapshotController for FailingController {
+    impl Controller for FailingController {
         const EVERY: Duration = Duration::from_secs(60);
 
-        async fn pass(&mut self, _: &Snapshot, _: &Leadership) -> PassResult {
+        async fn pass(&mut self, _: &Snapshot) -> PassResult {
             *self.passes.lock().unwrap() += 1;
             let mut result = PassResult::with_pause(Duration::from_secs(1));
             let why = (*self.why.lock().unwrap()).to_owned();
@@ -152,7 +179,9 @@ mod tests {
             }
             result.record(|| "write y".to_owned(), Err::<(), _>(ApiError::Conflict));
             assert_eq!(result.record(String::new, Ok(1)), Some(1));
-            result.has_more = self.more > 0;
+            if self.more > 0 {
+                result.wake_at(Instant::now());
+            }
             self.more = self.more.saturating_sub(1);
             result
         }

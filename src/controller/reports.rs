@@ -4,17 +4,18 @@
 mod controller;
 mod evaluator;
 mod events;
+mod finding_counts;
 mod garbage_collection;
 mod health;
 mod invalidation;
 mod metrics;
-mod object_feed;
 mod owner_index;
 mod report;
 mod report_api;
 mod report_watch;
-mod report_writer;
-mod reread_queue;
+mod representatives;
+mod requests;
+mod state;
 mod stored_images;
 #[cfg(test)]
 mod stream_tests;
@@ -43,7 +44,7 @@ use crate::registry::service::ImageService;
 /// How often the task checks whether this replica still leads.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Rates and intervals of the report tasks.
+/// Rates and intervals of reports.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportSettings {
     /// How often the API server is asked which kind of report it serves. A write that finds no such kind triggers the
@@ -51,11 +52,9 @@ pub struct ReportSettings {
     pub ask: Duration,
     /// Report writes per second.
     pub writes_per_second: u32,
-    /// The pause after each page of a list.
-    pub rest: Duration,
-    /// How long changes of policies and facts are collected, and the pause after a rescan of all objects.
+    /// How long changes are collected that affect other objects, for example those of policies.
     pub gather: Duration,
-    /// How long after a failed write all objects are read again.
+    /// How long after a failed write it is tried again; longer after each further failure.
     pub retry: Duration,
 }
 
@@ -64,14 +63,13 @@ impl Default for ReportSettings {
         ReportSettings {
             ask: Duration::from_secs(10),
             writes_per_second: 10,
-            rest: Duration::from_millis(20),
             gather: Duration::from_secs(2),
             retry: Duration::from_secs(10),
         }
     }
 }
 
-/// What the report tasks need to evaluate stored objects.
+/// What is needed to evaluate stored objects.
 #[derive(Clone)]
 pub struct ReportContext {
     /// The API client.
@@ -92,13 +90,27 @@ pub struct ReportContext {
     pub reconcile: Reconcile,
 }
 
+impl ReportContext {
+    /// Publishes the state of reporting, if it has changed.
+    fn publish(&self, state: ReportingState) {
+        self.reporting.send_if_modified(|before| {
+            let differs = *before != state;
+            *before = state;
+            differs
+        });
+    }
+}
+
 /// Evaluates stored objects while this replica leads. Returns when the snapshot channel or the leader election ends.
 pub async fn run(context: ReportContext) {
     loop {
         if !leads(&context).await {
             return;
         }
-        Box::pin(ReportsController::run(&context)).await;
+        tokio::select! {
+            () = Box::pin(ReportsController::run(&context)) => (),
+            () = lost(&context) => (),
+        }
         context.gauges.show(None);
         context.reporting.send_replace(ReportingState::Unknown);
     }

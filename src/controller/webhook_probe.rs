@@ -10,12 +10,13 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::leader_loop::{Controller, PassResult};
 use crate::cluster::errors::words;
-use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
-use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, parse_rejection};
+use crate::cluster::snapshot::Snapshot;
+use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, marked_by, parse_rejection};
+use crate::registration::configurations::{Configurations, CoverageGap};
 use crate::registration::names;
 
 /// The probe interval.
@@ -34,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub enum ProbeResult {
     /// The calls of both webhooks arrive.
     Arrives,
+    /// They arrive, and at these other installations too.
+    Shared(String),
     /// Some do not.
     Lost {
         /// Whether calls of `/mutate` arrive.
@@ -71,37 +74,68 @@ impl ProbeResult {
         }
     }
 
-    /// What to do if calls do not arrive.
-    pub fn trouble(&self) -> Option<String> {
-        let ProbeResult::Lost {
-            mutating,
-            validating,
-            why,
-        } = self
-        else {
-            return None;
+    /// What to do if calls do not arrive, or arrive elsewhere too.
+    pub fn problem(&self) -> Option<CoverageGap> {
+        let (reason, message) = match self {
+            ProbeResult::Arrives | ProbeResult::Unknown(_) => return None,
+            ProbeResult::Lost {
+                mutating,
+                validating,
+                why,
+            } => ("WebhookProbeFailed", lost(*mutating, *validating, why)),
+            ProbeResult::Shared(others) => (
+                "InstalledTwice",
+                format!(
+                    "another installation of Transom reviews the same pods ({others}), so two leaders write the same \
+                     statuses and nodes; uninstall one of them"
+                ),
+            ),
         };
-        let which = match (mutating, validating) {
-            (false, false) => "/mutate and /validate",
-            (false, true) => "/mutate",
-            _ => "/validate",
-        };
-        Some(format!(
-            "calls of the API server to {which} do not arrive, so failurePolicy decides about Windows pods ({why}); check the \
-             firewall between the API server and the nodes, the endpoints of the Service, and the messages \"failed calling \
-             webhook\" in the API server's log"
-        ))
+        Some(CoverageGap { reason, message })
     }
 }
 
-/// Reads the answer to a probe that carries this token.
-fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
+fn lost(mutating: bool, validating: bool, why: &str) -> String {
+    let which = match (mutating, validating) {
+        (false, false) => "/mutate and /validate",
+        (false, true) => "/mutate",
+        _ => "/validate",
+    };
+    format!(
+        "calls of the API server to {which} do not arrive, so failurePolicy decides about Windows pods ({why}); check the \
+         firewall between the API server and the nodes, the endpoints of the Service, and the messages \"failed calling \
+         webhook\" in the API server's log"
+    )
+}
+
+/// The result if these installations have answered. `own`: `None` if any one is right.
+fn answered_by(installations: &[&str], own: Option<&str>) -> ProbeResult {
+    let mut others = installations.to_vec();
+    let Some(own) = own
+        .or(installations.first().copied())
+        .filter(|own| installations.contains(own))
+    else {
+        return ProbeResult::Lost {
+            mutating: false,
+            validating: true,
+            why: "/validate received a probe that /mutate did not".to_owned(),
+        };
+    };
+    others.retain(|other| *other != own);
+    match others.as_slice() {
+        [] => ProbeResult::Arrives,
+        others => ProbeResult::Shared(others.join(", ")),
+    }
+}
+
+/// Reads the answer to a probe that carries this token. `own`: this installation, as `NAMESPACE/NAME`.
+fn read(word: &str, own: Option<&str>, answer: &Result<Pod, kube::Error>) -> ProbeResult {
     let error = match answer {
         Ok(pod) => {
             let annotations = pod.metadata.annotations.as_ref();
             let marked = annotations.and_then(|all| all.get(PROBED_ANNOTATION));
             return ProbeResult::Lost {
-                mutating: marked.is_some_and(|marked| marked == word),
+                mutating: !marked_by(word, marked.map(String::as_str)).is_empty(),
                 validating: false,
                 why: "a probe passed without an answer".to_owned(),
             };
@@ -110,12 +144,7 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
     };
     let message = words(error);
     match parse_rejection(&message, word) {
-        Some(true) => ProbeResult::Arrives,
-        Some(false) => ProbeResult::Lost {
-            mutating: false,
-            validating: true,
-            why: "/validate received a probe that /mutate did not".to_owned(),
-        },
+        Some(installations) => answered_by(&installations, own),
         // Another vendor's webhook may fail as well, which proves nothing about Transom's webhooks.
         None if message.contains("failed calling webhook")
             && names::ALL.iter().any(|name| message.contains(name)) =>
@@ -132,47 +161,78 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
     }
 }
 
-/// Probes while this replica leads, and publishes the result; publishes nothing while another replica leads. Returns
-/// when the snapshot channel ends.
-pub async fn run(
-    client: Client,
+/// Probes every minute, and after a change of the registration, and publishes the result; publishes nothing while another
+/// replica leads.
+pub struct ProbeController {
+    pods: Api<Pod>,
     namespace: String,
-    mut latest: SnapshotReceiver,
-    leadership: Leadership,
+    /// This installation, as `NAMESPACE/NAME`.
+    installation: Arc<str>,
     publish: watch::Sender<Option<Arc<ProbeResult>>>,
-) {
-    let pods: Api<Pod> = Api::namespaced(client, &namespace);
-    let mut registered = None;
-    loop {
-        let snapshot = Arc::clone(&latest.borrow_and_update());
-        registered.clone_from(&snapshot.registered);
-        let known = if leadership.holds() {
-            let known = match unprovable(&namespace, &snapshot) {
-                Some(why) => ProbeResult::Unknown(why),
-                None => probe_again(&pods).await,
-            };
-            let before = publish.borrow().clone();
-            Some(Arc::new(known.after(before.as_deref())))
-        } else {
-            None
-        };
-        drop(snapshot);
-        let before = publish.send_replace(known.clone());
-        log_change(&namespace, before.as_deref(), known.as_deref());
-        let wait = if known.is_some() { EVERY } else { SETTLE };
-        let changed = async { latest.wait_for(|now| now.registered != registered).await.is_ok() };
-        match timeout(wait, changed).await {
-            Ok(false) => return,
-            // Gives every API server of the cluster time to follow the change.
-            Ok(true) => sleep(SETTLE).await,
-            Err(_) => {}
+    /// What was registered at the last probe.
+    registered: Option<Arc<Configurations>>,
+    due: Instant,
+}
+
+impl ProbeController {
+    /// A controller that creates its probes in this namespace. `installation`: as `NAMESPACE/NAME`.
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        installation: Arc<str>,
+        publish: watch::Sender<Option<Arc<ProbeResult>>>,
+    ) -> Self {
+        ProbeController {
+            pods: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            installation,
+            publish,
+            registered: None,
+            due: Instant::now(),
         }
+    }
+
+    fn publish(&self, known: Option<ProbeResult>) {
+        let before = self.publish.borrow().clone();
+        let known = known.map(|known| Arc::new(known.after(before.as_deref())));
+        log_change(&self.namespace, before.as_deref(), known.as_deref());
+        self.publish.send_replace(known);
+    }
+}
+
+impl Controller for ProbeController {
+    const EVERY: Duration = EVERY;
+
+    async fn pass(&mut self, snapshot: &Snapshot) -> PassResult {
+        let now = Instant::now();
+        if self.registered != snapshot.registered {
+            self.registered.clone_from(&snapshot.registered);
+            let is_first = self.publish.borrow().is_none();
+            // Gives every API server of the cluster time to follow the change.
+            self.due = self.due.min(now + if is_first { Duration::ZERO } else { SETTLE });
+        }
+        if now >= self.due {
+            let known = match unprovable(&self.namespace, snapshot) {
+                Some(why) => ProbeResult::Unknown(why),
+                None => probe_again(&self.pods, Some(&self.installation)).await,
+            };
+            self.publish(Some(known));
+            self.due = Instant::now() + EVERY;
+        }
+        let mut result = PassResult::default();
+        result.wake_at(self.due);
+        result
+    }
+
+    fn lost(&mut self) {
+        self.publish(None);
+        self.due = Instant::now();
     }
 }
 
 /// Probes without knowing what is registered, for a single check.
 pub async fn once(client: Client, namespace: &str) -> ProbeResult {
-    probe_again(&Api::namespaced(client, namespace)).await
+    probe_again(&Api::namespaced(client, namespace), None).await
 }
 
 /// Why a probe would prove nothing.
@@ -192,19 +252,19 @@ fn unprovable(namespace: &str, snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-async fn probe_again(pods: &Api<Pod>) -> ProbeResult {
-    let mut known = probe(pods).await;
+async fn probe_again(pods: &Api<Pod>, own: Option<&str>) -> ProbeResult {
+    let mut known = probe(pods, own).await;
     for _ in 1..TIMES {
         if !matches!(known, ProbeResult::Lost { .. }) {
             break;
         }
         sleep(AGAIN).await;
-        known = probe(pods).await;
+        known = probe(pods, own).await;
     }
     known
 }
 
-async fn probe(pods: &Api<Pod>) -> ProbeResult {
+async fn probe(pods: &Api<Pod>, own: Option<&str>) -> ProbeResult {
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let word = format!("{:x}", since.as_nanos());
     let pod = serde_json::from_value(json!({
@@ -226,7 +286,7 @@ async fn probe(pods: &Api<Pod>) -> ProbeResult {
         ..PostParams::default()
     };
     match timeout(PATIENCE, pods.create(&params, &pod)).await {
-        Ok(answer) => read(&word, &answer),
+        Ok(answer) => read(&word, own, &answer),
         Err(_) => ProbeResult::Unknown(format!("no answer from the API server within {PATIENCE:?}")),
     }
 }
@@ -237,11 +297,15 @@ fn log_change(namespace: &str, before: Option<&ProbeResult>, now: Option<&ProbeR
         return;
     }
     match now {
-        Some(ProbeResult::Lost { .. }) => {
-            let trouble = now.and_then(ProbeResult::trouble).unwrap_or_default();
+        Some(ProbeResult::Lost { .. } | ProbeResult::Shared(_)) => {
+            let problem = now.and_then(ProbeResult::problem);
             // The same failure with another text is not logged again.
-            if !matches!(before, Some(ProbeResult::Lost { .. })) {
-                tracing::error!(namespace, "{trouble}");
+            if before
+                .and_then(ProbeResult::problem)
+                .map(|problem| problem.reason)
+                != problem.as_ref().map(|it| it.reason)
+            {
+                tracing::error!(namespace, "{}", problem.map_or_else(String::new, |it| it.message));
             }
         }
         Some(ProbeResult::Arrives) if matches!(before, Some(ProbeResult::Lost { .. })) => {
@@ -262,7 +326,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::model::webhook_probe::rejection_message;
+    use crate::model::webhook_probe::{mark, rejection_message};
 
     #[test]
     fn the_same_trouble_keeps_its_first_words() {
@@ -293,10 +357,12 @@ mod tests {
             let pod = json!({"metadata": {"annotations": annotations}});
             Box::new(Ok(serde_json::from_value(pod).unwrap()))
         };
-        let denied = |mutated| {
+        let denied = |mutated_by: &[&str]| {
+            let all = mutated_by.iter();
+            let marked = all.fold(None, |before, one| Some(mark("w", before.as_deref(), one)));
             refused(&format!(
                 "admission webhook denied the request: {}",
-                rejection_message("w", mutated)
+                rejection_message("w", marked.as_deref())
             ))
         };
         let failing = |entry: &str| {
@@ -306,12 +372,13 @@ mod tests {
         };
         // Whether calls of /mutate and of /validate arrive; `None` if unknown.
         for (answer, expected) in [
-            (denied(true), Some((true, true))),
-            (denied(false), Some((false, true))),
+            (denied(&["s/a"]), Some((true, true))),
+            (denied(&["s/b"]), Some((false, true))),
+            (denied(&[]), Some((false, true))),
             (passed(json!({})), Some((false, false))),
-            (passed(json!({PROBED_ANNOTATION: "w"})), Some((true, false))),
+            (passed(json!({PROBED_ANNOTATION: "w s/a"})), Some((true, false))),
             (
-                passed(json!({PROBED_ANNOTATION: "another"})),
+                passed(json!({PROBED_ANNOTATION: "another s/a"})),
                 Some((false, false)),
             ),
             (failing("validate.transom.dev"), Some((true, false))),
@@ -319,21 +386,27 @@ mod tests {
             (failing("mutate.transom.dev"), Some((false, true))),
             (failing("validate.kyverno.svc-fail"), None),
             (refused("pods is forbidden: User cannot create resource"), None),
-            (refused(&rejection_message("another", true)), None),
+            (refused(&rejection_message("another", Some("another s/a"))), None),
         ] {
-            let known = read("w", &answer);
+            let known = read("w", Some("s/a"), &answer);
             let found = match &known {
                 ProbeResult::Arrives => Some((true, true)),
                 ProbeResult::Lost {
                     mutating, validating, ..
                 } => Some((*mutating, *validating)),
-                ProbeResult::Unknown(_) => None,
+                ProbeResult::Unknown(_) | ProbeResult::Shared(_) => None,
             };
             assert_eq!(found, expected, "{answer:?}");
             assert_eq!(
-                known.trouble().is_some(),
+                known.problem().is_some(),
                 matches!(known, ProbeResult::Lost { .. })
             );
         }
+        let shared = ProbeResult::Shared("t/b".to_owned());
+        for own in [Some("s/a"), None] {
+            assert_eq!(read("w", own, &denied(&["s/a", "t/b"])), shared);
+        }
+        assert_eq!(shared.problem().map(|it| it.reason), Some("InstalledTwice"));
+        assert_eq!(read("w", None, &denied(&["s/a"])), ProbeResult::Arrives);
     }
 }

@@ -25,9 +25,9 @@ pub fn action_reason(
     } else if by_rule == finding.enforced_action {
         let by = file.map_or_else(|| format!("the policy {name}"), str::to_owned);
         format!("{by} sets {rule} to {}", by_rule.as_str())
-    } else if subject.is_mirror {
+    } else if subject.context.is_mirror {
         "a mirror pod runs regardless of admission".to_owned()
-    } else if subject.origin == Origin::Controller && !finding.class.cannot_run() {
+    } else if subject.context.origin == Origin::Controller && !finding.class.cannot_run() {
         "its owner's controller is assumed to have created it, and the owner was evaluated".to_owned()
     } else if subject.is_written_by_kubectl(&finding.path) {
         "a profile of kubectl debug sets the field".to_owned()
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::engine::evaluate;
     use crate::model::facts::Facts;
-    use crate::model::object::ReviewStage;
+    use crate::model::object::{ReviewContext, ReviewStage};
     use crate::model::workload::Kind;
 
     #[test]
@@ -78,8 +78,12 @@ mod tests {
             (Kind::Pod, debugger, "a profile of kubectl debug sets the field"),
         ] {
             let json = object.to_string();
-            let mut subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
-            subject.find_debugger(|_| true);
+            let read = Object::parse(kind, &json, ReviewStage::Written).unwrap();
+            let context = ReviewContext {
+                debugger: read.debugger(None),
+                ..read.context
+            };
+            let subject = Object { context, ..read };
             let evaluation = evaluate(
                 &subject,
                 &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),

@@ -15,7 +15,7 @@ use crate::model::object::Object;
 use crate::model::os::{Inference, Os, Verdict};
 use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
-use crate::model::policy::{Action, Policy};
+use crate::model::policy::{Action, PlacementMode, Policy};
 use crate::model::requester::Origin;
 use crate::model::severity::{Class, Severity};
 use crate::model::string_enum::string_enum;
@@ -56,7 +56,7 @@ pub struct Evaluation {
     /// The fields that prevented placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,
     /// The exempt findings, by the note of the exemption.
-    pub exempted: Vec<(String, Vec<Finding>)>,
+    pub exempted: ExemptedFindings,
 }
 
 impl Evaluation {
@@ -89,8 +89,8 @@ impl Evaluation {
         }
     }
 
-    /// Corrects every path.
-    fn place(&mut self, place: impl Fn(&Path) -> Path) {
+    /// Replaces every path.
+    fn map_paths(&mut self, map: impl Fn(&Path) -> Path) {
         let Evaluation {
             inference,
             findings,
@@ -102,17 +102,17 @@ impl Evaluation {
         } = self;
         let exempted = exempted.iter_mut().flat_map(|(_, findings)| findings);
         for finding in findings.iter_mut().chain(exempted) {
-            finding.path = place(&finding.path);
+            finding.path = map(&finding.path);
             if let Some(edit) = &mut finding.edit {
-                edit.relocate(&place);
+                edit.relocate(&map);
             }
         }
         for edit in edits.iter_mut().chain(would_edit) {
-            edit.relocate(&place);
+            edit.relocate(&map);
         }
         let evidence = inference.evidence.iter_mut().map(|evidence| &mut evidence.path);
         for path in evidence.chain(removed).chain(withheld) {
-            *path = place(path);
+            *path = map(path);
         }
     }
 
@@ -177,9 +177,9 @@ pub fn evaluate_each(
     inference_of: impl Fn(&Object<'_>) -> Inference,
 ) -> Evaluation {
     let mut pods = subject.custom_pods.iter().map(|pod| {
-        let subject = subject.with_custom_pod(pod);
+        let subject = subject.of_custom_pod(pod);
         let mut evaluation = evaluate_as(&subject, inference_of(&subject), facts, policy);
-        evaluation.place(|path| pod.place(path));
+        evaluation.map_paths(|path| pod.path_in_object(path));
         evaluation
     });
     let Some(mut evaluation) = pods.next() else {
@@ -191,23 +191,17 @@ pub fn evaluate_each(
 }
 
 /// Evaluates an object with one pod, given what its operating system is: its own, or that of a later version of it.
+///
+/// If placement only audits, this predicts what it would do, and node policies would then write the labels that they only
+/// audit.
 pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, policy: &Policy) -> Evaluation {
+    let is_prediction = policy.placement == PlacementMode::Audit;
+    let predicted = if is_prediction { facts.reconciled() } else { None };
+    let facts = predicted.as_ref().unwrap_or(facts);
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
-    let mut findings = Vec::new();
-    // If a rule has more findings than are kept, the most important one is kept; exempt findings are not.
-    let exemptions = Exemptions::new(policy, subject.pod());
-    let weigh =
-        |finding: &Finding| (!exemptions.covers(finding)).then(|| enforced_action(finding, subject, policy));
-    for rule in rules::applicable(&as_written) {
-        rule.run_weighed(&as_written, &mut findings, &weigh);
-    }
-    let is_cut = findings.iter().any(|finding| !finding.beyond.is_empty());
-    let exempted = exemptions.lift(&mut findings);
-    for finding in &mut findings {
-        finding.enforced_action = enforced_action(finding, subject, policy);
-        finding.action = finding.enforced_action.min(policy.validation);
-    }
+    let (mut findings, exempted) = run_rules(&as_written);
+    let is_cut = findings.iter().any(|finding| !finding.over_limit.is_empty());
     let is_complete = policy.actions.is_empty() && exempted.is_empty() && !is_cut;
     // Admission does not know what the author states.
     let mutation = if inference.is_stated() {
@@ -220,8 +214,7 @@ pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, po
         // A pod that has what Pod Security requires runs.
         let is_kept = finding.required != Required::Never && mutation.kept.contains(&finding.path);
         if is_kept && is_tolerated(finding, subject, policy) {
-            finding.enforced_action = finding.enforced_action.min(Action::Warn);
-            finding.action = finding.action.min(Action::Warn);
+            finding.limit_action(Action::Warn);
         }
     }
     findings.sort_by_cached_key(order);
@@ -239,6 +232,28 @@ pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, po
     }
 }
 
+/// The exempt findings, by the note of the exemption.
+type ExemptedFindings = Vec<(String, Vec<Finding>)>;
+
+/// The findings of an object with their actions, and the exempt ones.
+fn run_rules(as_written: &Cx<'_>) -> (Vec<Finding>, ExemptedFindings) {
+    let Cx { subject, policy, .. } = *as_written;
+    let mut findings = Vec::new();
+    // If a rule has more findings than are kept, the most important one is kept; exempt findings are not.
+    let exemptions = Exemptions::new(policy, subject.pod());
+    let weigh =
+        |finding: &Finding| (!exemptions.covers(finding)).then(|| enforced_action(finding, subject, policy));
+    for rule in rules::applicable(as_written) {
+        rule.run_weighed(as_written, &mut findings, &weigh);
+    }
+    let exempted = exemptions.lift(&mut findings);
+    for finding in &mut findings {
+        finding.enforced_action = enforced_action(finding, subject, policy);
+        finding.action = finding.enforced_action.min(policy.validation);
+    }
+    (findings, exempted)
+}
+
 /// What a finding does to this object if `validation` is Deny.
 ///
 /// A denial must reach a person. If the controller of the object's owner created it, only a finding that prevents it
@@ -251,10 +266,10 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
     } else {
         action
     };
-    if !subject.kind.has_pod() || subject.is_mirror {
+    if !subject.kind.has_pod() || subject.context.is_mirror {
         return action.min(Action::Audit);
     }
-    if subject.origin == Origin::Controller && !finding.class.cannot_run() {
+    if subject.context.origin == Origin::Controller && !finding.class.cannot_run() {
         return action.min(Action::Audit);
     }
     // kubectl sets these fields and has no option to omit them; Windows ignores them.

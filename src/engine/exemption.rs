@@ -17,17 +17,22 @@ const LONGEST_IMAGE: usize = 512;
 /// pod with 60 different images and 10 findings in each container still stays below the maximum.
 const MOST_STEPS: usize = 4 << 20;
 
+/// The ID of a rule, and the image of a container; `None` outside containers.
+type RuleAndImage<'p> = (&'static str, Option<&'p str>);
+
 /// The exemptions of a policy, for the findings of one object.
 ///
-/// A pod of 3 MiB can have 200,000 findings. So each distinct image is compared once, only with the patterns of exemptions
-/// that exempt a rule with a finding, and the steps are bounded.
+/// A pod of 3 MiB can have 200,000 findings. So each rule is decided once for each distinct image, an image is compared once
+/// with the patterns of an exemption, and the steps are bounded.
 pub struct Exemptions<'p> {
     all: &'p [Exemption],
     pod: Option<&'p PodSpec<'p>>,
-    /// The exemptions of a rule that has a finding, in their order.
-    of_rule: RefCell<HashMap<&'static str, Vec<usize>>>,
-    /// The exemptions that were compared with an image, and whether they match.
-    matched: RefCell<HashMap<&'p str, HashMap<usize, bool>>>,
+    /// The first exemption of a rule's findings in a container with this image, or outside containers.
+    decided: RefCell<HashMap<RuleAndImage<'p>, Option<usize>>>,
+    /// The last decision: most findings of a rule follow each other.
+    last: Cell<Option<(RuleAndImage<'p>, Option<usize>)>>,
+    /// Whether an exemption's patterns match an image.
+    matched: RefCell<HashMap<(&'p str, usize), bool>>,
     steps: Cell<usize>,
 }
 
@@ -37,7 +42,8 @@ impl<'p> Exemptions<'p> {
         Exemptions {
             all: &policy.exemptions,
             pod,
-            of_rule: RefCell::default(),
+            decided: RefCell::default(),
+            last: Cell::default(),
             matched: RefCell::default(),
             steps: Cell::new(0),
         }
@@ -52,10 +58,9 @@ impl<'p> Exemptions<'p> {
     pub fn lift(&self, findings: &mut Vec<Finding>) -> Vec<(String, Vec<Finding>)> {
         let mut lifted: BTreeMap<usize, Vec<Finding>> = BTreeMap::new();
         if !self.all.is_empty() {
-            for finding in std::mem::take(findings) {
-                match self.covering(&finding) {
-                    Some(index) => lifted.entry(index).or_default().push(finding),
-                    None => findings.push(finding),
+            for finding in findings.extract_if(.., |finding| self.covers(finding)) {
+                if let Some(index) = self.covering(&finding) {
+                    lifted.entry(index).or_default().push(finding);
                 }
             }
         }
@@ -70,27 +75,44 @@ impl<'p> Exemptions<'p> {
         if self.all.is_empty() {
             return None;
         }
-        let mut of_rule = self.of_rule.borrow_mut();
-        let of_rule = of_rule.entry(finding.rule.id).or_insert_with(|| {
-            let numbered = self.all.iter().enumerate();
-            let of_rule = |it: &Exemption| it.rules.is_empty() || it.rules.contains(&finding.rule.id);
-            numbered
-                .filter_map(|(index, it)| of_rule(it).then_some(index))
-                .collect()
-        });
         let image = self.pod.and_then(|pod| image_at(pod, finding.path.segments()));
         let image = image.filter(|image| image.len() <= LONGEST_IMAGE);
+        let asked = (finding.rule.id, image);
+        if let Some((_, decision)) = self.last.get().filter(|(last, _)| *last == asked) {
+            return decision;
+        }
+        let known = self.decided.borrow().get(&asked).copied();
+        let decision = known.unwrap_or_else(|| self.decide(asked));
+        self.last.set(Some((asked, decision)));
+        decision
+    }
+
+    /// Decides a rule for an image, and remembers it unless the steps are used up.
+    fn decide(&self, (rule, image): RuleAndImage<'p>) -> Option<usize> {
+        if self.steps.get() > MOST_STEPS {
+            return None;
+        }
+        let found = self.first_of(rule, image);
+        self.decided.borrow_mut().insert((rule, image), found);
+        found
+    }
+
+    /// The first exemption of a rule for an image.
+    fn first_of(&self, rule: &'static str, image: Option<&'p str>) -> Option<usize> {
+        let mut examined = self.all.iter().enumerate().take_while(|_| self.spend(1));
+        let found = examined.find(|(index, exemption)| {
+            (exemption.rules.is_empty() || exemption.rules.contains(&rule))
+                && (exemption.images.is_empty()
+                    || image.is_some_and(|image| self.is_of_image(*index, exemption, image)))
+        });
+        found.map(|(index, _)| index)
+    }
+
+    /// Whether a pattern of an exemption matches an image.
+    fn is_of_image(&self, index: usize, exemption: &Exemption, image: &'p str) -> bool {
         let mut matched = self.matched.borrow_mut();
-        let mut matched = image.map(|image| (image, matched.entry(image).or_default()));
-        let mut examined = of_rule.iter().copied().take_while(|_| self.spend(1));
-        examined.find(|index| {
-            let patterns = self.all.get(*index).map_or(&[][..], |it| &it.images);
-            patterns.is_empty()
-                || matched.as_mut().is_some_and(|(image, matched)| {
-                    let is_matched = || patterns.iter().any(|pattern| self.compare(pattern, image));
-                    *matched.entry(*index).or_insert_with(is_matched)
-                })
-        })
+        let is_matched = || (exemption.images.iter()).any(|pattern| self.compare(pattern, image));
+        *matched.entry((image, index)).or_insert_with(is_matched)
     }
 
     fn compare(&self, pattern: &str, image: &str) -> bool {
@@ -185,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_distinct_image_is_compared_once_and_only_for_rules_with_findings() {
+    fn each_rule_is_decided_once_for_each_distinct_image() {
         let rule = |id| rules::find(id).unwrap();
         let fired: Vec<&'static Rule> = ["TSM204", "TSM214"].map(rule).to_vec();
         let policy = largest_policy(&["TSM204"]);
@@ -193,12 +215,9 @@ mod tests {
         let same = |count: usize| (0..count).map(|_| "registry.example.com/team/app:1".to_owned());
         let examined = policy.exemptions.len();
         let compared = text + examined * "registry.example.com/team/app:1".len();
-        assert_eq!(steps(&policy, same(1), &fired), (0, compared + examined));
-        assert_eq!(
-            steps(&policy, same(1_000), &fired),
-            (0, compared + 1_000 * examined)
-        );
-        assert_eq!(steps(&policy, same(1_000), &fired[1..]), (0, 0));
+        assert_eq!(steps(&policy, same(1), &fired), (0, compared + 2 * examined));
+        assert_eq!(steps(&policy, same(1_000), &fired), (0, compared + 2 * examined));
+        assert_eq!(steps(&policy, same(1_000), &fired[1..]), (0, examined));
         let matching = (0..1_000).map(|_| "registry.example.com/team/app:0255".to_owned());
         assert_eq!(steps(&policy, matching, &fired).0, 1_000);
     }

@@ -74,11 +74,12 @@ pub fn placement_edits(
     let Some(template) = as_written.template else {
         return Default::default();
     };
-    if !template.has_spec || template.spec.is_bound() || subject.is_mirror {
+    if !template.has_spec || template.spec.is_bound() || subject.context.is_mirror {
         return Default::default();
     }
     let placement = Placement {
         as_written,
+        os_is_added: false,
         forbidden: ForbiddenFields::Unknown,
     };
     let mut patch = PodPatch::new(template, subject.spec_path());

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::admission_additions::AdmissionAdditions;
 use super::field_removal::{StoredPod, plan_removals};
 use super::placement::{ForbiddenFields, Placement};
 use super::pod_patch::PodPatch;
@@ -35,6 +36,7 @@ impl<'p> Mutation<'p> {
     /// `findings` are those of the object as written. `is_complete` means that no rule was disabled, and no finding was
     /// exempt or dropped.
     pub fn plan(as_written: &Cx<'p>, findings: &[Finding], is_complete: bool) -> Self {
+        let additions = AdmissionAdditions::of(as_written, findings);
         let Some(template) = as_written.template else {
             return Mutation::default();
         };
@@ -42,8 +44,10 @@ impl<'p> Mutation<'p> {
         let builder = MutationBuilder {
             template,
             findings,
+            added_fields: &additions.fields,
             placement: Placement {
                 as_written: *as_written,
+                os_is_added: additions.os,
                 forbidden: if is_complete {
                     ForbiddenFields::Among(findings)
                 } else {
@@ -61,7 +65,7 @@ impl<'p> Mutation<'p> {
             kept: on.kept,
             changed,
         };
-        if policy.placement == PlacementMode::DryRun {
+        if policy.placement == PlacementMode::Audit {
             let both = builder.draft(true, removes);
             let edits = both.patch.into_parts().0;
             changes.would_edit = edits.into_iter().map(|(edit, _)| edit).collect();
@@ -91,7 +95,7 @@ impl<'p> Mutation<'p> {
         };
         let is_still_there = |finding: &Finding| {
             // It represents findings that were not kept, and the changed pod may still have some of them.
-            if !finding.beyond.is_empty() {
+            if !finding.over_limit.is_empty() {
                 return after.iter().any(|other| other.rule == finding.rule);
             }
             if after.len() > FEW {
@@ -119,7 +123,7 @@ impl<'p> Mutation<'p> {
 
     /// The part that admission applies or reports: nothing for an object that admission does not edit.
     pub fn of_admission(self, subject: &Object<'_>) -> Self {
-        if subject.editable == Editable::Nothing {
+        if subject.context.editable == Editable::Nothing {
             return Mutation::default();
         }
         self
@@ -130,6 +134,8 @@ impl<'p> Mutation<'p> {
 struct MutationBuilder<'p, 'f> {
     template: &'p Template<'p>,
     findings: &'f [Finding],
+    /// Fields to remove because admission added them.
+    added_fields: &'f [Path],
     placement: Placement<'p, 'f>,
 }
 
@@ -172,7 +178,7 @@ impl<'p> MutationBuilder<'p, '_> {
         match inference.verdict {
             Verdict::Windows if self.is_drafted_whole() => {
                 let removal = removal && self.removes_ignored_fields();
-                let added: &[Path] = if placement { &subject.added_fields } else { &[] };
+                let added: &[Path] = if placement { self.added_fields } else { &[] };
                 let removes = |is_for_windows| {
                     if removal {
                         Removal::Fields { is_for_windows }
@@ -196,7 +202,7 @@ impl<'p> MutationBuilder<'p, '_> {
             }
             // kubectl's own debug profiles add what the API server then rejects: always removed while placement is
             // active.
-            Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
+            Verdict::Windows if subject.context.editable == Editable::EphemeralContainers && placement => {
                 self.remove(&mut draft, &spec.field("ephemeralContainers"), is_for_windows);
             }
             Verdict::Linux | Verdict::Unknown
@@ -270,10 +276,10 @@ impl<'p> MutationBuilder<'p, '_> {
     /// pods will resolve. A DaemonSet's template is not: its controller uses the template as written.
     fn is_drafted_whole(&self) -> bool {
         let subject = self.placement.as_written.subject;
-        let is_placed = || self.template.spec.is_bound() || subject.is_mirror;
+        let is_placed = || self.template.spec.is_bound() || subject.context.is_mirror;
         self.template.has_spec
             && match subject.kind {
-                Kind::Pod => subject.editable == Editable::Pod && !is_placed(),
+                Kind::Pod => subject.context.editable == Editable::Pod && !is_placed(),
                 kind => !kind.is_daemon_set(),
             }
     }

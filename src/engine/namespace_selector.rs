@@ -8,7 +8,7 @@ use super::policy_set::PolicySet;
 use crate::model::facts::{Facts, NamespaceFacts};
 use crate::model::managed_fields::ManagedFields;
 use crate::model::namespace_selector::{NodeSelector, is_only_placed, is_placed, parse};
-use crate::model::object::{Body, Object};
+use crate::model::object::{Body, FieldOwners as _, Object};
 use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
 use crate::model::policy::{ImageEvidence, LinuxPods, PodNodeSelector, Policy};
@@ -60,7 +60,7 @@ fn of_plugin(namespace: &NamespaceFacts, policy: &Policy) -> Option<NodeSelector
 fn may_be_placed(selector: &NodeSelector, policy: &Policy) -> bool {
     is_only_placed(selector)
         && (policy.image_evidence == ImageEvidence::Registry
-            || policy.namespace_default_os == Some(Os::Windows)
+            || policy.default_os == Some(Os::Windows)
             || policy.linux_pods == LinuxPods::Apply)
 }
 
@@ -77,7 +77,7 @@ fn of_openshift(namespace: &NamespaceFacts, default: &str) -> Option<NodeSelecto
 }
 
 /// Whether a stored pod shows that admission adds a selector: it has all of it, and no field manager owns it, because
-/// what admission adds belongs to nobody.
+/// what admission adds has no author.
 ///
 /// The scheduling of a RuntimeClass is added in the same way, and so are the labels of placement: the first proves nothing,
 /// the second only if nothing else in the pod is evidence of an operating system.

@@ -10,7 +10,7 @@ use crate::model::object::Object;
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
 use crate::model::os_selectors::{os_of_label, os_of_terms};
 use crate::model::path::Path;
-use crate::model::pod::{PodSpec, REQUIRED_TERMS};
+use crate::model::pod::{Container, PodSpec, REQUIRED_TERMS};
 use crate::model::policy::{ImageEvidence, Policy};
 use crate::model::text::cut;
 
@@ -32,40 +32,12 @@ pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inferen
     signs.of_os_name(pod);
     signs.of_os_labels(pod);
     signs.of_namespace_selector(subject, facts);
-    signs.of_pool_labels(pod, facts);
+    signs.of_node_labels(pod, facts);
     signs.of_affinity(pod, facts);
     signs.of_runtime_class(pod, facts);
     signs.of_host_process(pod);
     if signs.evidence.is_empty() {
-        let by_images = match policy.image_evidence {
-            // They are no evidence, but a default does not apply against a Linux image.
-            ImageEvidence::Disabled => ImageSigns {
-                has_linux: policy.namespace_default_os == Some(Os::Windows)
-                    && OsEvidence::of(subject).of_images(subject, pod, facts).has_linux,
-                disagree: false,
-            },
-            ImageEvidence::Names | ImageEvidence::Registry => signs.of_images(subject, pod, facts),
-        };
-        if let Some(os) = subject.stated_os.filter(|_| signs.evidence.is_empty()) {
-            let value = format!("{} (--os)", os.label());
-            signs.add(EvidenceKind::Stated, signs.spec.clone(), value, os);
-        }
-        let applies = |os: &Os| {
-            !by_images.disagree
-                && (*os == Os::Linux
-                    || (!by_images.has_linux
-                        && !linux_signs::is_of_kubevirt(subject, pod)
-                        && may_run_on_windows(subject, facts)))
-        };
-        if let Some(os) = policy.namespace_default_os.filter(applies) {
-            let value = format!("{} (the policy's default)", os.label());
-            signs.add(
-                EvidenceKind::Namespace,
-                Path::of(&["metadata", "namespace"]),
-                value,
-                os,
-            );
-        }
+        signs.of_weak_evidence(subject, pod, facts, policy);
     }
     let evidence = signs.evidence;
     Inference {
@@ -146,6 +118,35 @@ impl OsEvidence {
         });
     }
 
+    /// What applies only without strong evidence: images, the statement of a file's author, the namespace's default.
+    fn of_weak_evidence(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts, policy: &Policy) {
+        let by_images = match policy.image_evidence {
+            // They are not evidence, but a default does not apply against a Linux image.
+            ImageEvidence::Disabled => ImageSigns {
+                has_linux: policy.default_os == Some(Os::Windows)
+                    && OsEvidence::of(subject).of_images(subject, pod, facts).has_linux,
+                disagree: false,
+            },
+            ImageEvidence::Names | ImageEvidence::Registry => self.of_images(subject, pod, facts),
+        };
+        if let Some(os) = subject.context.stated_os.filter(|_| self.evidence.is_empty()) {
+            let value = format!("{} (--os)", os.label());
+            self.add(EvidenceKind::Stated, self.spec.clone(), value, os);
+        }
+        let applies = |os: &Os| {
+            !by_images.disagree
+                && (*os == Os::Linux
+                    || (!by_images.has_linux
+                        && !linux_signs::is_of_kubevirt(subject, pod)
+                        && may_run_on_windows(subject, facts)))
+        };
+        if let Some(os) = policy.default_os.filter(applies) {
+            let value = format!("{} (the policy's default)", os.label());
+            let path = Path::of(&["metadata", "namespace"]);
+            self.add(EvidenceKind::Namespace, path, value, os);
+        }
+    }
+
     fn of_os_name(&mut self, pod: &PodSpec<'_>) {
         if let Some((name, os)) = pod
             .os_name()
@@ -168,7 +169,7 @@ impl OsEvidence {
     /// The default node selector of the namespace, which the API server adds to the pods of a template.
     fn of_namespace_selector(&mut self, subject: &Object<'_>, facts: &Facts) {
         for (key, value) in facts.node_selector_for(subject).into_iter().flatten() {
-            if let Some(os) = os_of_label(key, value, &facts.pool_labels) {
+            if let Some(os) = os_of_label(key, value, &facts.node_labels) {
                 let path = Path::of(&["metadata", "namespace"]);
                 let value = format!("{} (default node selector {key}={value})", subject.namespace);
                 self.add(EvidenceKind::NamespaceNodeSelector, path, value, os);
@@ -176,13 +177,13 @@ impl OsEvidence {
         }
     }
 
-    fn of_pool_labels(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
+    fn of_node_labels(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
         for (key, value) in &pod.node_selector {
             if **key != *OS_LABEL
                 && **key != *BETA_OS_LABEL
-                && let Some(os) = os_of_label(key, value, &facts.pool_labels)
+                && let Some(os) = os_of_label(key, value, &facts.node_labels)
             {
-                self.add(EvidenceKind::PoolLabel, self.selector_path(key), &**value, os);
+                self.add(EvidenceKind::NodeLabel, self.selector_path(key), &**value, os);
             }
         }
     }
@@ -193,7 +194,7 @@ impl OsEvidence {
 
     fn of_affinity(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
         let terms = pod.required_terms();
-        let Some((os, t, e)) = os_of_terms(terms, &pod.node_selector, &facts.pool_labels) else {
+        let Some((os, t, e)) = os_of_terms(terms, &pod.node_selector, &facts.node_labels) else {
             return;
         };
         let Some(expression) = terms.get(t).and_then(|term| term.match_expressions.get(e)) else {
@@ -231,7 +232,7 @@ impl OsEvidence {
             class
                 .node_selector
                 .iter()
-                .find_map(|(key, value)| os_of_label(key, value, &facts.pool_labels))
+                .find_map(|(key, value)| os_of_label(key, value, &facts.node_labels))
         };
         // Only Windows nodes have such a handler, even if the class does not select them.
         let by_handler = || class.is_for_windows_by_handler(name).then_some(Os::Windows);
@@ -242,7 +243,7 @@ impl OsEvidence {
         self.add(EvidenceKind::RuntimeClass, path.clone(), &**name, os);
         // No node matches both: the pods of a contradictory class would stay Pending.
         let other = class.node_selector.iter().find_map(|(key, value)| {
-            let other = os_of_label(key, value, &facts.pool_labels).filter(|other| *other != os)?;
+            let other = os_of_label(key, value, &facts.node_labels).filter(|other| *other != os)?;
             Some((format!("{name}: {key}={value}"), other))
         });
         if let Some((value, other)) = other {
@@ -284,24 +285,15 @@ impl OsEvidence {
         for (list, index, container) in pod.visit_containers() {
             let Some(image) = &container.image else { continue };
             let found = (list, index, container, image);
-            if let Some(contents) = facts.image_of(container).and_then(ImageFacts::contents) {
-                match contents.only_os() {
-                    Some(Os::Windows) => _ = certain.get_or_insert(found),
-                    Some(Os::Linux) => {
-                        linux.get_or_insert(found);
-                        has_linux_image = true;
-                    }
-                    None => {}
-                }
-                continue;
-            }
-            match ImageRef::parse(image).map_or(OsHint::None, |image| os_hint(&image)) {
-                OsHint::WindowsOnlyRepository => _ = certain.get_or_insert(found),
-                OsHint::WindowsTagToken(_) => _ = by_tag.get_or_insert(found),
-                OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => {
+            match image_sign(container, image, facts) {
+                ImageSign::Windows => _ = certain.get_or_insert(found),
+                ImageSign::WindowsTag => _ = by_tag.get_or_insert(found),
+                ImageSign::Linux => {
+                    linux.get_or_insert(found);
                     has_linux_image = true;
                 }
-                OsHint::None => {}
+                ImageSign::LinuxName => has_linux_image = true,
+                ImageSign::None => {}
             }
         }
         let contradicted = has_linux_image || linux_signs::is_of_kubevirt(subject, pod);
@@ -319,16 +311,45 @@ impl OsEvidence {
         if let Some(((list, index, container, image), os)) = decides {
             let item = self.spec.clone().field(list.field());
             let path = item.named_item(index, &container.name).field("image");
-            let value = match facts.image_of(container) {
-                Some(known) if known.contents().is_some() => of_registry(image, known),
-                _ => image.to_string(),
-            };
+            let known = facts
+                .image_of(container)
+                .filter(|known| known.contents().is_some());
+            let value = known.map_or_else(|| image.to_string(), |known| of_registry(image, known));
             self.add(EvidenceKind::Image, path, value, os);
         }
         ImageSigns {
             disagree: false,
             has_linux: has_linux_image,
         }
+    }
+}
+
+/// What one image shows.
+enum ImageSign {
+    /// It is for Windows only, by its registry or its repository.
+    Windows,
+    /// Its tag says Windows.
+    WindowsTag,
+    /// It is for Linux only, by its registry.
+    Linux,
+    /// It is for Linux only, by its name.
+    LinuxName,
+    None,
+}
+
+fn image_sign(container: &Container<'_>, image: &str, facts: &Facts) -> ImageSign {
+    if let Some(contents) = facts.image_of(container).and_then(ImageFacts::contents) {
+        return match contents.only_os() {
+            Some(Os::Windows) => ImageSign::Windows,
+            Some(Os::Linux) => ImageSign::Linux,
+            None => ImageSign::None,
+        };
+    }
+    match ImageRef::parse(image).map_or(OsHint::None, |image| os_hint(&image)) {
+        OsHint::WindowsOnlyRepository => ImageSign::Windows,
+        OsHint::WindowsTagToken(_) => ImageSign::WindowsTag,
+        OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => ImageSign::LinuxName,
+        OsHint::None => ImageSign::None,
     }
 }
 
@@ -442,7 +463,7 @@ mod tests {
             assert_eq!(got, expected, "{images:?}");
             // A default applies if images give no evidence, but not if they disagree or one is for Linux only.
             let policy = Policy {
-                namespace_default_os: Some(Os::Windows),
+                default_os: Some(Os::Windows),
                 ..Policy::standalone()
             };
             let by_default = match (expected, images) {
@@ -514,7 +535,7 @@ mod tests {
         assert_eq!(verdict_of(&[disk], &fields, &facts, &policy), Verdict::Unknown);
         // A default of the namespace applies if fields silence a tag; KubeVirt's pods are Linux pods regardless.
         let policy = Policy {
-            namespace_default_os: Some(Os::Windows),
+            default_os: Some(Os::Windows),
             ..Policy::standalone()
         };
         assert_eq!(verdict_of(&[disk], &hugepages, &facts, &policy), Verdict::Windows);
@@ -644,12 +665,12 @@ mod tests {
             (json!({}), "nginx:1.29", no, no),
         ] {
             let policy = Policy {
-                namespace_default_os: Some(Os::Windows),
+                default_os: Some(Os::Windows),
                 ..Policy::standalone()
             };
             let verdict = |facts: &Facts| verdict_of(&[image], &json!({ "spec": spec }), facts, &policy);
             assert_eq!(verdict(&nodes), on_nodes, "{spec} {image}");
-            // That an image is for Linux keeps the default away even if images are no evidence.
+            // That an image is for Linux keeps the default away even if images are not evidence.
             let no_evidence = Policy {
                 image_evidence: ImageEvidence::Disabled,
                 ..policy.clone()

@@ -15,13 +15,15 @@ use crate::rules::placement::reach::{
     BuildNeed, build_need, class_keeps_reach, lets_in_wrong, needed_tolerations, needs_private_ipv4,
 };
 use crate::rules::placement::{may_be_held_to_linux, stray_target};
-use crate::rules::scheduling::Givable;
+use crate::rules::scheduling::AddableTolerations;
 use crate::rules::{self, Cx, KnownVersions, OsSelection, PodCx};
 
 /// Placement of one pod: its input from the pod and the cluster.
 pub struct Placement<'p, 'f> {
     /// The pod as written, with its evidence, the facts and the policy. No edit changes its images.
     pub as_written: Cx<'p>,
+    /// Whether admission, not the author, added `spec.os`: placement may remove it.
+    pub os_is_added: bool,
     /// Every field that the API server would reject with `spec.os.name: windows`, as written, even if the policy
     /// disables the rule.
     pub forbidden: ForbiddenFields<'f>,
@@ -210,9 +212,9 @@ impl<'p> Placement<'p, '_> {
             policy,
             ..
         } = self.as_written;
-        let givable = Givable::of(&subject.namespace, facts, policy);
+        let addable = AddableTolerations::of(&subject.namespace, facts, policy);
         let needed: Vec<Taint> = self.with(patch, |cx| needed_tolerations(cx).into_iter().cloned().collect());
-        for taint in needed.iter().filter(|taint| givable.tolerates(taint)) {
+        for taint in needed.iter().filter(|taint| addable.tolerates(taint)) {
             patch.tolerate(taint);
         }
     }
@@ -281,7 +283,7 @@ impl<'p> Placement<'p, '_> {
     /// removes an os name that no author wrote: without it the API server accepts the pod, as it would without Transom.
     fn os_name(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
         let is_set = patch.pod().os.is_some();
-        let may_take_back = self.as_written.subject.os_is_added
+        let may_take_back = self.os_is_added
             && patch.pod().os.as_ref().and_then(|os| os.name.as_deref()) == Some(Os::Windows.label())
             && self.with(patch, |cx| rules::selects_windows(cx, true) == OsSelection::ByOs);
         if (is_set && !may_take_back) || self.as_written.facts.kubernetes < 24 {

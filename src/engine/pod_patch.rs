@@ -13,8 +13,8 @@ use crate::model::object::Template;
 use crate::model::os_selectors::is_build_label;
 use crate::model::path::{Path, Segment};
 use crate::model::pod::{
-    Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,
-    REQUIRED_TERMS, Resources, Toleration,
+    Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs,
+    PodSecurityContext, PodSpec, REQUIRED_TERMS, Resources, SecurityContext, Toleration,
 };
 use crate::rules::Resolver;
 
@@ -62,7 +62,8 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         (self.edits, template)
     }
 
-    fn place(&mut self, edit: Edit) -> &mut PodSpec<'a> {
+    /// Adds an edit. The caller makes the same change to the pod.
+    fn record(&mut self, edit: Edit) -> &mut PodSpec<'a> {
         self.edits.push((edit, Resolver::Placement));
         &mut self.template.to_mut().spec
     }
@@ -74,7 +75,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
     /// Sets `spec.os.name: windows`.
     pub fn set_os_name(&mut self) {
         let edit = Edit::Set(self.at(&["os"]), json!({"name": "windows"}));
-        self.place(edit).os = Some(PodOs {
+        self.record(edit).os = Some(PodOs {
             name: Some("windows".into()),
         });
     }
@@ -82,7 +83,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
     /// Removes `spec.os`.
     pub fn unset_os_name(&mut self) {
         let edit = Edit::Remove(self.at(&["os"]));
-        self.place(edit).os = None;
+        self.record(edit).os = None;
     }
 
     /// Adds an entry to the nodeSelector.
@@ -93,7 +94,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         } else {
             Edit::Set(selector.key(key), Value::from(value))
         };
-        self.place(edit)
+        self.record(edit)
             .node_selector
             .set(key.to_owned().into(), value.to_owned().into());
     }
@@ -101,7 +102,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
     /// Removes an entry from the nodeSelector.
     pub fn unselect(&mut self, key: &str) {
         let edit = Edit::Remove(self.at(&["nodeSelector"]).key(key));
-        self.place(edit).node_selector.remove(key);
+        self.record(edit).node_selector.remove(key);
     }
 
     /// Appends a toleration of exactly this taint.
@@ -114,7 +115,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         } else {
             Edit::Append(path, value)
         };
-        self.place(edit).tolerations.0.push(Toleration {
+        self.record(edit).tolerations.0.push(Toleration {
             key: Some(taint.key.clone().into()),
             operator: Some("Equal".into()),
             value: Some(taint.value.clone().into()),
@@ -126,7 +127,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
     /// Sets `spec.runtimeClassName`.
     pub fn set_runtime_class(&mut self, name: &str) {
         let edit = Edit::Set(self.at(&["runtimeClassName"]), Value::from(name));
-        self.place(edit).runtime_class_name = Some(name.to_owned().into());
+        self.record(edit).runtime_class_name = Some(name.to_owned().into());
     }
 
     /// Requests one unit of a resource in the first container, as limit and as request.
@@ -154,7 +155,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
             vec![Edit::Set(own, both)]
         };
         for edit in edits {
-            if let Some(first) = self.place(edit).containers.make_mut().first_mut() {
+            if let Some(first) = self.record(edit).containers.make_mut().first_mut() {
                 let resources = first.resources.get_or_insert_with(Resources::default);
                 resources.limits.set(resource.into(), Quantity("1".into()));
                 resources.requests.set(resource.into(), Quantity("1".into()));
@@ -193,7 +194,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
                 let mut term = term.clone();
                 term.match_expressions.0.extend(not_yet(label, template));
                 let edit = Edit::Append(self.at(REQUIRED_TERMS), json_of_term(&term));
-                if let Some(terms) = required_terms_mut(self.place(edit)) {
+                if let Some(terms) = required_terms_mut(self.record(edit)) {
                     terms.push(term);
                 }
             }
@@ -236,7 +237,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
             } else {
                 Edit::Append(path, json_of(requirement))
             };
-            let pod = self.place(edit);
+            let pod = self.record(edit);
             if let Some(term) = required_terms_mut(pod).and_then(|terms| terms.get_mut(*index)) {
                 term.match_expressions.0.push(requirement.clone());
             }
@@ -265,7 +266,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
                 required,
             ),
         };
-        let pod = self.place(edit);
+        let pod = self.record(edit);
         let affinity = pod.affinity.get_or_insert_with(Affinity::default);
         let node_affinity = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
         node_affinity.required = Some(NodeSelector {
@@ -369,23 +370,8 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
         [Segment::Field("hostUsers")] => pod.host_users = None,
         [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = IsPresent(false),
         [Segment::Field("securityContext"), Segment::Field(field)] => {
-            let Some(context) = &mut pod.security_context else {
-                return false;
-            };
-            match *field {
-                "appArmorProfile" => context.app_armor_profile = IsPresent(false),
-                "seLinuxOptions" => context.se_linux_options = IsPresent(false),
-                "seccompProfile" => context.seccomp_profile = IsPresent(false),
-                "fsGroup" => context.fs_group = IsPresent(false),
-                "fsGroupChangePolicy" => context.fs_group_change_policy = IsPresent(false),
-                "runAsUser" => context.run_as_user = IsPresent(false),
-                "runAsGroup" => context.run_as_group = IsPresent(false),
-                "supplementalGroups" => context.supplemental_groups = IsPresent(false),
-                "supplementalGroupsPolicy" => context.supplemental_groups_policy = None,
-                "seLinuxChangePolicy" => context.se_linux_change_policy = IsPresent(false),
-                "runAsNonRoot" => context.run_as_non_root = None,
-                _ => return false,
-            }
+            let context = pod.security_context.as_mut();
+            return context.is_some_and(|context| clear_of_pod(context, field));
         }
         [
             Segment::Field(list),
@@ -393,29 +379,47 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
             Segment::Field("securityContext"),
             Segment::Field(field),
         ] => {
-            let Some(list) = ContainerList::ALL.into_iter().find(|l| l.field() == *list) else {
-                return false;
-            };
-            let context = pod
-                .list_mut(list)
-                .get_mut(*index)
-                .and_then(|c| c.security_context.as_mut());
-            let Some(context) = context else { return false };
-            match *field {
-                "appArmorProfile" => context.app_armor_profile = IsPresent(false),
-                "seLinuxOptions" => context.se_linux_options = IsPresent(false),
-                "seccompProfile" => context.seccomp_profile = IsPresent(false),
-                "capabilities" => context.capabilities = IsPresent(false),
-                "readOnlyRootFilesystem" => context.read_only_root_filesystem = IsPresent(false),
-                "privileged" => context.privileged = IsPresent(false),
-                "allowPrivilegeEscalation" => context.allow_privilege_escalation = IsPresent(false),
-                "procMount" => context.proc_mount = IsPresent(false),
-                "runAsUser" => context.run_as_user = IsPresent(false),
-                "runAsGroup" => context.run_as_group = IsPresent(false),
-                "runAsNonRoot" => context.run_as_non_root = None,
-                _ => return false,
-            }
+            let list = ContainerList::ALL.into_iter().find(|l| l.field() == *list);
+            let container = list.and_then(|list| pod.list_mut(list).get_mut(*index));
+            let context = container.and_then(|container| container.security_context.as_mut());
+            return context.is_some_and(|context| clear_of_container(context, field));
         }
+        _ => return false,
+    }
+    true
+}
+
+fn clear_of_pod(context: &mut PodSecurityContext<'_>, field: &str) -> bool {
+    match field {
+        "appArmorProfile" => context.app_armor_profile = IsPresent(false),
+        "seLinuxOptions" => context.se_linux_options = IsPresent(false),
+        "seccompProfile" => context.seccomp_profile = IsPresent(false),
+        "fsGroup" => context.fs_group = IsPresent(false),
+        "fsGroupChangePolicy" => context.fs_group_change_policy = IsPresent(false),
+        "runAsUser" => context.run_as_user = IsPresent(false),
+        "runAsGroup" => context.run_as_group = IsPresent(false),
+        "supplementalGroups" => context.supplemental_groups = IsPresent(false),
+        "supplementalGroupsPolicy" => context.supplemental_groups_policy = None,
+        "seLinuxChangePolicy" => context.se_linux_change_policy = IsPresent(false),
+        "runAsNonRoot" => context.run_as_non_root = None,
+        _ => return false,
+    }
+    true
+}
+
+fn clear_of_container(context: &mut SecurityContext<'_>, field: &str) -> bool {
+    match field {
+        "appArmorProfile" => context.app_armor_profile = IsPresent(false),
+        "seLinuxOptions" => context.se_linux_options = IsPresent(false),
+        "seccompProfile" => context.seccomp_profile = IsPresent(false),
+        "capabilities" => context.capabilities = IsPresent(false),
+        "readOnlyRootFilesystem" => context.read_only_root_filesystem = IsPresent(false),
+        "privileged" => context.privileged = IsPresent(false),
+        "allowPrivilegeEscalation" => context.allow_privilege_escalation = IsPresent(false),
+        "procMount" => context.proc_mount = IsPresent(false),
+        "runAsUser" => context.run_as_user = IsPresent(false),
+        "runAsGroup" => context.run_as_group = IsPresent(false),
+        "runAsNonRoot" => context.run_as_non_root = None,
         _ => return false,
     }
     true

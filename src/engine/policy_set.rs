@@ -13,6 +13,7 @@ use super::namespace_labels::{self, EffectivePolicy, IgnoredLabel, NamespaceOver
 use crate::model::facts::Facts;
 use crate::model::json_types::Str;
 use crate::model::label_selector::LabelSelector;
+use crate::model::node::NodeLabel;
 use crate::model::policy::{Exemption, ImageEvidence, Policy};
 use crate::model::string_enum::string_enum;
 use crate::model::workload::configured::ConfiguredKind;
@@ -153,6 +154,11 @@ impl PolicySet {
         policies
             .flat_map(|stored| stored.policy.pod_templates.iter().copied())
             .collect()
+    }
+
+    /// The node labels that mean Windows for any stored policy.
+    pub fn node_labels(&self) -> impl Iterator<Item = &NodeLabel> {
+        self.stored.iter().flat_map(|stored| &stored.policy.node_labels)
     }
 
     /// The names of the stored policies that use what registries report of images.
@@ -298,7 +304,7 @@ mod tests {
         stored.overrides = NamespaceOverrides::Any;
         let any = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
         assert_eq!(any.effective(&query(&audit, "")).validation, Action::Audit);
-        assert_eq!(any.effective(&query(&audit, "")).placement, PlacementMode::DryRun);
+        assert_eq!(any.effective(&query(&audit, "")).placement, PlacementMode::Audit);
         stored.overrides = NamespaceOverrides::None;
         let fixed = PolicySet::new(vec![stored], Policy::cluster_default());
         assert_eq!(fixed.effective(&query(&enforce, "")).validation, Action::Warn);

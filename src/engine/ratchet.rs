@@ -6,76 +6,74 @@ use super::evaluate::Evaluation;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
 use crate::model::workload::Kind;
+use crate::rules::Finding;
 
-/// The severity of a finding, and its action if `validation` is Deny.
-type FindingWeight = (Severity, Action);
+/// The most that a finding does if the old object had it already: a warning, or nothing visible if the object is a pod,
+/// which can no longer be fixed.
+fn most_of_known(kind: Kind) -> Action {
+    if kind == Kind::Pod {
+        Action::Audit
+    } else {
+        Action::Warn
+    }
+}
 
-/// Downgrades findings that the old object had already: to a warning at most, or to nothing visible if the object is a
-/// pod, which can no longer be fixed.
+/// Whether the evaluation of the old object matters: whether an open finding would do less if it were known.
+pub fn needs_old(kind: Kind, new: &Evaluation) -> bool {
+    let most = most_of_known(kind);
+    new.open()
+        .any(|finding| finding.action.max(finding.enforced_action) > most)
+}
+
+/// Limits the actions of findings that the old object had already.
 ///
 /// A finding is identified by its rule and its path with container, volume and port names, so reordering a list
 /// introduces nothing. It is known only if it had at least the same severity and action before: if a tag was advice and
 /// becomes an error, the update introduces the error.
 pub fn downgrade_existing(kind: Kind, new: &mut Evaluation, old: &Evaluation) {
-    let most = if kind == Kind::Pod {
-        Action::Audit
-    } else {
-        Action::Warn
-    };
+    let most = most_of_known(kind);
     let known = KnownFindings::of(old);
     for finding in &mut new.findings {
-        let beyond = finding.beyond.iter();
-        let is_known = if finding.beyond.is_empty() {
-            known.has(
-                finding.identity_hash(),
-                (finding.severity, finding.enforced_action),
-            )
-        } else {
-            beyond
-                .copied()
-                .all(|(identity, severity, enforced_action)| known.has(identity, (severity, enforced_action)))
-        };
-        if is_known {
-            finding.action = finding.action.min(most);
-            finding.enforced_action = finding.enforced_action.min(most);
+        if represented(finding).all(|it| known.has(it)) {
+            finding.limit_action(most);
         }
     }
 }
 
-/// Downgrades every finding to a warning at most.
+/// Limits every finding to a warning.
 pub fn downgrade_all(evaluation: &mut Evaluation) {
     for finding in &mut evaluation.findings {
-        finding.action = finding.action.min(Action::Warn);
-        finding.enforced_action = finding.enforced_action.min(Action::Warn);
+        finding.limit_action(Action::Warn);
     }
 }
 
-/// The findings of the old object, including those beyond the limit.
-struct KnownFindings(HashMap<u64, FindingWeight>);
+/// The identity of a finding, its severity, and its action if `validation` is Deny.
+type WeighedFinding = (u64, Severity, Action);
+
+/// The findings that a finding represents: itself, or those beyond the limit.
+fn represented(finding: &Finding) -> impl Iterator<Item = WeighedFinding> {
+    let own = (finding.over_limit.is_empty())
+        .then(|| (finding.identity_hash(), finding.severity, finding.enforced_action));
+    own.into_iter().chain(finding.over_limit.iter().copied())
+}
+
+/// The highest severity and action of each finding of the old object, by its identity.
+struct KnownFindings(HashMap<u64, (Severity, Action)>);
 
 impl KnownFindings {
     fn of(old: &Evaluation) -> Self {
-        let mut known: HashMap<u64, FindingWeight> = HashMap::new();
-        let mut add = |identity, (severity, enforced_action): FindingWeight| {
-            let weight = known.entry(identity).or_insert((severity, enforced_action));
-            *weight = (weight.0.max(severity), weight.1.max(enforced_action));
-        };
-        for finding in &old.findings {
-            add(
-                finding.identity_hash(),
-                (finding.severity, finding.enforced_action),
-            );
-            for (identity, severity, enforced_action) in &finding.beyond {
-                add(*identity, (*severity, *enforced_action));
-            }
+        let mut known = HashMap::new();
+        for (identity, severity, action) in old.findings.iter().flat_map(represented) {
+            let highest = known.entry(identity).or_insert((severity, action));
+            *highest = (highest.0.max(severity), highest.1.max(action));
         }
         KnownFindings(known)
     }
 
     /// Whether the old object had this finding with at least the same severity and action.
-    fn has(&self, identity: u64, (severity, enforced_action): FindingWeight) -> bool {
+    fn has(&self, (identity, severity, action): WeighedFinding) -> bool {
         let old = self.0.get(&identity);
-        old.is_some_and(|old| old.0 >= severity && old.1 >= enforced_action)
+        old.is_some_and(|old| old.0 >= severity && old.1 >= action)
     }
 }
 
@@ -109,6 +107,29 @@ mod tests {
         let mut new = evaluation(Kind::Deployment, new, policy);
         downgrade_existing(Kind::Deployment, &mut new, &old);
         new.decision()
+    }
+
+    #[test]
+    fn the_old_object_matters_only_if_a_finding_would_do_less() {
+        let image = |image: &str| json!({"containers": [{"name": "web", "image": image}]});
+        let policy = Policy::standalone();
+        for (kind, spec, expected) in [
+            (
+                Kind::Deployment,
+                image("mcr.microsoft.com/windows/servercore:latest"),
+                true,
+            ),
+            (
+                Kind::Pod,
+                image("mcr.microsoft.com/windows/servercore:latest"),
+                true,
+            ),
+            (Kind::Deployment, image("registry.example.com/app"), false),
+        ] {
+            let evaluation = evaluation(kind, &spec, &policy);
+            assert!(evaluation.open().next().is_some(), "{kind} {spec}");
+            assert_eq!(needs_old(kind, &evaluation), expected, "{kind} {spec}");
+        }
     }
 
     #[test]

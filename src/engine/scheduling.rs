@@ -61,51 +61,59 @@ pub fn constraints<'c>(
     Some(Constraints::new(pod, class).with_selector(facts.node_selector_for(subject)))
 }
 
-/// Visits the pods of an object as the scheduler sees them: with `Placed`, placement runs on the cluster of `facts`.
-/// `None` if the object has no pod.
-pub fn as_scheduled<T>(
-    subject: &Object<'_>,
-    inference: &Inference,
-    facts: &Facts,
-    policy: &Policy,
-    admission: AdmissionStage,
-    visit: impl FnOnce(&PodCx<'_>) -> T,
-) -> Option<T> {
-    let template = subject.template()?;
-    let images = images(subject, inference.verdict, facts);
-    let as_written = Cx::new(subject, inference, facts, policy, &images);
-    let is_placed = admission == AdmissionStage::Placed
-        && policy.placement == PlacementMode::Apply
-        && inference.verdict == Verdict::Windows;
-    if !is_placed {
-        return as_written.pod().map(|cx| visit(&cx));
-    }
-    let placement = Placement {
-        as_written,
-        forbidden: ForbiddenFields::Unknown,
-    };
-    let mut patch = PodPatch::new(template, subject.spec_path());
-    placement.constraints(&mut patch);
-    Some(placement.with(&patch, visit))
+/// The pods of an object before they are scheduled.
+#[derive(Clone, Copy)]
+pub struct PodsToSchedule<'s> {
+    /// The object.
+    pub subject: &'s Object<'s>,
+    /// What their operating system is.
+    pub inference: &'s Inference,
+    /// The policy that applies.
+    pub policy: &'s Policy,
+    /// What happens to them before.
+    pub admission: AdmissionStage,
 }
 
-/// The taints that would keep the Windows pods of an object off a node, or evict them, once the node has the taints.
-/// With `Placed`, placement runs on the cluster of `facts` first.
-pub fn untolerated<'t>(
-    subject: &Object<'_>,
-    inference: &Inference,
-    taints: &'t [Taint],
-    facts: &Facts,
-    policy: &Policy,
-    admission: AdmissionStage,
-) -> Vec<&'t Taint> {
-    if admission == AdmissionStage::Placed {
-        let untolerated = |cx: &PodCx<'_>| {
-            let constraints = FeasibleNodes::of(cx).constraints().clone();
-            constraints.untolerated(taints).collect()
+impl PodsToSchedule<'_> {
+    /// Visits the pods as the scheduler sees them: with `Placed`, placement runs on the cluster of `facts`. `None` if the
+    /// object has no pod.
+    pub fn visit<T>(&self, facts: &Facts, visit: impl FnOnce(&PodCx<'_>) -> T) -> Option<T> {
+        let PodsToSchedule {
+            subject,
+            inference,
+            policy,
+            admission,
+        } = *self;
+        let template = subject.template()?;
+        let images = images(subject, inference.verdict, facts);
+        let as_written = Cx::new(subject, inference, facts, policy, &images);
+        let is_placed = admission == AdmissionStage::Placed
+            && policy.placement == PlacementMode::Apply
+            && inference.verdict == Verdict::Windows;
+        if !is_placed {
+            return as_written.pod().map(|cx| visit(&cx));
+        }
+        let placement = Placement {
+            as_written,
+            os_is_added: false,
+            forbidden: ForbiddenFields::Unknown,
         };
-        return as_scheduled(subject, inference, facts, policy, admission, untolerated).unwrap_or_default();
+        let mut patch = PodPatch::new(template, subject.spec_path());
+        placement.constraints(&mut patch);
+        Some(placement.with(&patch, visit))
     }
-    let constraints = constraints(subject, facts, admission);
-    constraints.map_or_else(Vec::new, |constraints| constraints.untolerated(taints).collect())
+
+    /// The taints that would keep the pods off a node, or evict them, once the node has the taints. With `Placed`,
+    /// placement runs on the cluster of `facts` first.
+    pub fn untolerated<'t>(&self, taints: &'t [Taint], facts: &Facts) -> Vec<&'t Taint> {
+        if self.admission == AdmissionStage::Placed {
+            let untolerated = |cx: &PodCx<'_>| {
+                let constraints = FeasibleNodes::of(cx).constraints().clone();
+                constraints.untolerated(taints).collect()
+            };
+            return self.visit(facts, untolerated).unwrap_or_default();
+        }
+        let constraints = constraints(self.subject, facts, self.admission);
+        constraints.map_or_else(Vec::new, |constraints| constraints.untolerated(taints).collect())
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::scheduling::{AdmissionStage, FeasibleNodes, as_scheduled};
+use super::scheduling::{AdmissionStage, FeasibleNodes, PodsToSchedule};
 use crate::model::facts::{Facts, hash_of};
 use crate::model::node::{Host, OWN_LABELS, Taint};
 use crate::model::object::Object;
@@ -18,6 +18,23 @@ pub struct TaintChange {
     representatives: Vec<usize>,
     /// The taints that any node gains.
     gained: Vec<Taint>,
+}
+
+/// The cluster with these taints on its nodes.
+fn with_taints(facts: &Facts, taints: impl Fn(&Host) -> Vec<Taint>) -> Facts {
+    let mut changed = facts.clone();
+    let with_taints = |host: &Host| Host {
+        taints: if host.may_be_at_zero {
+            host.taints.clone()
+        } else {
+            taints(host)
+        },
+        expected_taints: Vec::new(),
+        ..host.clone()
+    };
+    let hosts: Vec<Host> = facts.hosts().iter().map(with_taints).collect();
+    changed.replace_hosts(hosts);
+    changed
 }
 
 /// A node that the pods of an object lose.
@@ -38,23 +55,7 @@ impl TaintChange {
         after: impl Fn(&Host) -> Vec<Taint>,
         group: impl Fn(&Host) -> usize,
     ) -> Self {
-        let with = |taints: &dyn Fn(&Host) -> Vec<Taint>| {
-            let mut changed = facts.clone();
-            let hosts: Vec<Host> = (facts.hosts().iter())
-                .map(|host| Host {
-                    taints: if host.may_be_at_zero {
-                        host.taints.clone()
-                    } else {
-                        taints(host)
-                    },
-                    expected_taints: Vec::new(),
-                    ..host.clone()
-                })
-                .collect();
-            changed.replace_hosts(hosts);
-            changed
-        };
-        let (before, after) = (with(&before), with(&after));
+        let (before, after) = (with_taints(facts, before), with_taints(facts, after));
         let mut representatives: Vec<usize> = Vec::new();
         let mut by_hash: HashMap<(u64, u64, usize), Vec<usize>> = HashMap::new();
         let mut gained: Vec<Taint> = Vec::new();
@@ -107,7 +108,13 @@ impl TaintChange {
         policy: &Policy,
         admission: AdmissionStage,
     ) -> Vec<LostNode> {
-        let had = as_scheduled(subject, inference, &self.before, policy, admission, |cx| {
+        let pods = PodsToSchedule {
+            subject,
+            inference,
+            policy,
+            admission,
+        };
+        let had = pods.visit(&self.before, |cx| {
             let feasible = FeasibleNodes::of(cx);
             let names_nodes = feasible.constraints().name_any(&OWN_LABELS);
             let is_feasible =
@@ -118,7 +125,7 @@ impl TaintChange {
         if had.is_empty() {
             return Vec::new();
         }
-        let lost = as_scheduled(subject, inference, &self.after, policy, admission, |cx| {
+        let lost = pods.visit(&self.after, |cx| {
             let feasible = FeasibleNodes::of(cx);
             let hosts = had.iter().filter_map(|at| self.after.hosts().get(*at));
             let lost = hosts.filter(|host| !feasible.contain(host));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
-use super::text_edit::Replacement;
+use super::replacement::Replacement;
 
 /// The unchanged lines around a change.
 const CONTEXT: usize = 3;
@@ -187,7 +187,7 @@ mod tests {
             ],
             vec![replaced(0..text.len(), "")],
         ] {
-            let after = super::super::text_edit::apply(&text, &edits).unwrap();
+            let after = super::super::replacement::apply(&text, &edits).unwrap();
             let whole = similar::TextDiff::from_lines(text.as_str(), &after);
             let whole = whole
                 .unified_diff()

@@ -8,17 +8,19 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::rewrite::rewrite;
-use super::text_edit::{RefusedField, Replacement};
-use crate::check::{CheckNote, CheckOutcome, UnreadableInput};
-use crate::check::{Checked, FixRules, FixScope, FixTarget, Manifests, PlannedEdit, PlannedFix};
+use super::refusal::RefusedField;
+use super::replacement::Replacement;
+use super::rewrite::{EditableText, Rewritten};
+
+use crate::check::{
+    CheckNote, CheckOutcome, Checked, FixRules, FixScope, Manifests, PlannedEdit, PlannedFix,
+    SuppressedFinding, UnreadableInput,
+};
 use crate::engine::policy_set::PolicySet;
-use crate::manifest::Position;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
 use crate::model::path::Path;
 use crate::model::report_schema::json_patch;
-use crate::model::resources::MetaOnly;
 use crate::model::severity::Severity;
 use crate::rules::{Finding, Required};
 
@@ -122,6 +124,19 @@ pub struct RemainingFinding {
     pub reason: String,
 }
 
+impl RemainingFinding {
+    fn of(finding: &Finding, line: usize, reason: String) -> Self {
+        RemainingFinding {
+            id: finding.rule.id,
+            rule: finding.rule.name,
+            severity: finding.severity,
+            path: finding.path.named(),
+            line,
+            reason,
+        }
+    }
+}
+
 impl FixedObject {
     /// The display name: `Deployment shop/web`.
     pub fn title(&self) -> String {
@@ -178,64 +193,48 @@ fn selects(object: &FixedObject, other: &FixedObject) -> bool {
 }
 
 /// Records the objects that a Kustomize patch cannot select.
-fn find_unpatchable(objects: &mut [Before]) {
-    let mut same: HashMap<[String; 3], Vec<usize>> = HashMap::new();
-    for (index, Before { object, .. }) in objects.iter().enumerate() {
-        let key = [&object.api_version, &object.kind, &object.name].map(String::clone);
-        same.entry(key).or_default().push(index);
+fn find_unpatchable(objects: &mut [Before<'_>]) {
+    let mut same: HashMap<[&str; 3], Vec<&FixedObject>> = HashMap::new();
+    for Before { object, .. } in objects.iter() {
+        let key = [&*object.api_version, &*object.kind, &*object.name];
+        same.entry(key).or_default().push(object);
     }
-    let unnamed = objects.iter().enumerate().filter(|(_, before)| !before.is_named);
-    let mut reasons: Vec<(usize, &'static str)> = unnamed
-        .map(|(index, _)| {
-            (
-                index,
-                "it has no name (generateName), and Kustomize selects objects by name",
-            )
-        })
-        .collect();
-    for indexes in same.values().filter(|indexes| indexes.len() > 1) {
-        for index in indexes {
-            let mut others = indexes.iter().filter(|other| *other != index);
-            let is_ambiguous = others.any(|other| match (objects.get(*index), objects.get(*other)) {
-                (Some(one), Some(other)) => selects(&one.object, &other.object),
-                _ => false,
-            });
-            if is_ambiguous {
-                reasons.push((
-                    *index,
-                    "another object has the same kind and name, and the patch would select both",
-                ));
-            }
+    let reason = |Before { object, checked, .. }: &Before<'_>| {
+        let key = [&*object.api_version, &*object.kind, &*object.name];
+        let mut others = same.get(&key).into_iter().flatten();
+        if checked.meta.name.is_empty() {
+            Some("it has no name (generateName), and Kustomize selects objects by name")
+        } else if others.any(|other| !std::ptr::eq(*other, object) && selects(object, other)) {
+            Some("another object has the same kind and name, and the patch would select both")
+        } else {
+            None
         }
-    }
-    for (index, reason) in reasons {
-        if let Some(before) = objects.get_mut(index) {
-            before.object.unpatchable.get_or_insert(reason);
-        }
+    };
+    let reasons: Vec<Option<&'static str>> = objects.iter().map(reason).collect();
+    for (before, reason) in objects.iter_mut().zip(reasons) {
+        before.object.unpatchable = reason;
     }
 }
 
 /// An object before its fix.
-struct Before {
+struct Before<'d> {
+    checked: Checked<'d>,
     object: FixedObject,
-    position: Position,
-    findings: Vec<(Finding, usize)>,
-    /// Findings that the author accepts, each with the place of the suppression.
-    suppressed: Vec<(Finding, usize, String)>,
-    /// What is fixed, if anything may be.
-    target: Option<FixTarget>,
+    /// Whether it may be fixed.
+    is_meant: bool,
     plan: Option<PlannedFix>,
     /// The fields whose text cannot be changed.
     blocked: Vec<RefusedField>,
-    is_named: bool,
 }
 
-impl Before {
+impl Before<'_> {
     /// Plans the changes, without those of fields that cannot be changed.
     fn plan(&mut self, manifests: &Manifests, rules: FixRules<'_>) {
-        let Some(target) = &self.target else { return };
+        if !self.is_meant {
+            return;
+        }
         let is_blocked = |pointer: &str| self.blocked.iter().any(|field| field.is_touched_by(pointer));
-        (self.plan, self.object.error) = match manifests.plan_fix(target, rules, &is_blocked) {
+        (self.plan, self.object.error) = match manifests.plan_fix(&self.checked, rules, &is_blocked) {
             Ok(plan) => (Some(plan), None),
             Err(error) => (None, Some(format!("the fixed object cannot be read: {error}"))),
         };
@@ -245,6 +244,45 @@ impl Before {
     fn after(&self) -> Option<&Value> {
         let plan = self.plan.as_ref().filter(|_| self.object.error.is_none())?;
         (plan.before != plan.after).then_some(&plan.after)
+    }
+
+    /// Why a finding is left.
+    fn reason_left(&self, finding: &Finding, scope: &FixScope) -> String {
+        let edited = finding.edit.as_ref().map_or(&finding.path, |edit| edit.path());
+        let pointer = edited.pointer();
+        let mut blocked = self.blocked.iter();
+        let blocked = blocked.find(|field| field.is_touched_by(pointer.as_str()));
+        let refused = self.object.error.as_ref().or_else(|| Some(&blocked?.reason));
+        if let Some(reason) = refused {
+            return reason.clone();
+        }
+        let withheld = self.plan.as_ref().map_or(&[][..], |plan| &plan.withheld);
+        let remedy = &finding.remedy;
+        let is_of_placement = FixScope::is_of_placement(finding.rule);
+        if is_of_placement && !scope.placement {
+            "--placement adds it".to_owned()
+        } else if finding.rule.name == "os-name-missing" && !withheld.is_empty() {
+            let fields: Vec<String> = withheld.iter().map(Path::named).collect();
+            let fields = fields.join(", ");
+            format!("the API server would then reject {fields}; remove that first")
+        } else if is_of_placement {
+            format!("no value is certain; {remedy}")
+        } else if finding.required == (Required::UnlessWindows { is_windows: false }) {
+            let placement = if scope.placement {
+                ""
+            } else {
+                ", which --placement adds"
+            };
+            format!("Pod Security may require it without spec.os.name: windows{placement}")
+        } else if finding.required == Required::ByOthers {
+            "Pod Security may require it of a pod without runAsNonRoot: true; set that first, and remove runAsUser \
+             and procMount"
+                .to_owned()
+        } else if finding.edit.is_some() {
+            format!("it may be intended; {remedy}")
+        } else {
+            format!("it needs a decision; {remedy}")
+        }
     }
 }
 
@@ -256,21 +294,21 @@ pub fn fix(
     scope: &FixScope,
     selects: impl Fn(&Checked<'_>) -> bool,
 ) -> FixedInputs {
+    let written = manifests.objects(ReviewStage::Written);
     let mut known = facts.clone();
-    manifests.learn(&mut known, policies);
+    written.learn(&mut known, policies);
     let rules = FixRules {
         facts: &known,
         policies,
         scope,
     };
-    let mut objects: Vec<Before> = Vec::new();
-    let check = |checked: Checked<'_>| {
+    let mut objects: Vec<Before<'_>> = Vec::new();
+    let CheckOutcome { errors, notes } = written.run(&known, policies, |checked| {
         let is_selected = selects(&checked);
-        let mut object = before(&checked, is_selected);
+        let mut object = before(checked, is_selected);
         object.plan(manifests, rules);
         objects.push(object);
-    };
-    let CheckOutcome { errors, notes } = manifests.run(&known, policies, ReviewStage::Written, check);
+    });
     find_unpatchable(&mut objects);
     let texts = rewrite_texts(manifests, &mut objects, rules);
     let after = findings_after(manifests, &texts, facts, policies);
@@ -278,7 +316,7 @@ pub fn fix(
     let mut fixed = Vec::new();
     for before in objects {
         let after = after.next();
-        if let Some(object) = compare(before, after.as_deref(), scope) {
+        if let Some(object) = compare(&before, after.as_deref(), scope) {
             fixed.push(object);
         }
     }
@@ -290,66 +328,66 @@ pub fn fix(
     }
 }
 
-/// Writes the planned changes into the texts. If a field of an object cannot be changed, the object is planned again without
-/// it.
+/// Writes the planned changes into the texts.
 fn rewrite_texts(
     manifests: &Manifests,
-    objects: &mut [Before],
+    objects: &mut [Before<'_>],
     rules: FixRules<'_>,
 ) -> BTreeMap<String, FixedText> {
-    /// How often a text is written. A merge key can show one field after the other.
-    const ROUNDS: usize = 8;
     let written = manifests.texts();
-    let mut of_sources: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (index, before) in objects
-        .iter()
-        .enumerate()
-        .filter(|(_, before)| before.after().is_some())
-    {
-        of_sources
-            .entry(before.object.source.clone())
-            .or_default()
-            .push(index);
+    let mut of_sources: BTreeMap<String, Vec<&mut Before<'_>>> = BTreeMap::new();
+    for before in objects.iter_mut().filter(|before| before.after().is_some()) {
+        let source = before.object.source.clone();
+        of_sources.entry(source).or_default().push(before);
     }
     let mut texts = BTreeMap::new();
-    for (source, indexes) in of_sources {
+    for (source, mut objects) in of_sources {
         let bytes = written.get(source.as_str()).copied().unwrap_or_default();
-        for round in 1..=ROUNDS {
-            let of_source = indexes.iter().filter_map(|index| objects.get(*index));
-            let changes: BTreeMap<Position, Value> = of_source
-                .filter_map(|before| Some((before.position, before.after()?.clone())))
-                .collect();
-            let mut rewritten = rewrite(bytes, &changes);
-            let mut is_planned_again = false;
-            for index in &indexes {
-                let Some(before) = objects.get_mut(*index) else {
-                    continue;
-                };
-                let Some(refusal) = rewritten.refused.remove(&before.position) else {
-                    continue;
-                };
-                if refusal.fields.is_empty() || round == ROUNDS {
-                    before.object.error = Some(refusal.reason);
-                } else {
-                    before.blocked.extend(refusal.fields);
-                    before.plan(manifests, rules);
-                    is_planned_again = true;
-                }
-            }
-            if is_planned_again {
-                continue;
-            }
-            if rewritten.bytes != bytes {
-                let text = FixedText {
-                    bytes: rewritten.bytes,
-                    replaced: rewritten.replaced,
-                };
-                texts.insert(source, text);
-            }
-            break;
+        let plan = |before: &mut Before<'_>| before.plan(manifests, rules);
+        if let Some(text) = rewrite_text(bytes, &mut objects, plan) {
+            texts.insert(source, text);
         }
     }
     texts
+}
+
+/// Writes the planned changes of objects into their text. If a field of an object cannot be changed, `plan` plans the object
+/// again without it. `None` if nothing changes.
+fn rewrite_text(
+    bytes: &[u8],
+    objects: &mut [&mut Before<'_>],
+    plan: impl Fn(&mut Before<'_>),
+) -> Option<FixedText> {
+    /// How often a text is written. A merge key can show one field after the other.
+    const ROUNDS: usize = 8;
+    let text = EditableText::read(bytes);
+    for round in 1..=ROUNDS {
+        let changes = objects.iter();
+        let changes =
+            changes.filter_map(|before| Some((before.checked.document.start(), before.after()?.clone())));
+        let mut rewritten = text.rewrite(&changes.collect());
+        let mut is_planned_again = false;
+        for before in objects.iter_mut() {
+            match rewritten.refused.remove(&before.checked.document.start()) {
+                Some(refusal) if refusal.fields.is_empty() || round == ROUNDS => {
+                    before.object.error = Some(refusal.reason);
+                }
+                Some(refusal) => {
+                    before.blocked.extend(refusal.fields);
+                    plan(before);
+                    is_planned_again = true;
+                }
+                None => {}
+            }
+        }
+        if !is_planned_again {
+            let Rewritten {
+                bytes: new, replaced, ..
+            } = rewritten;
+            return (new != bytes).then_some(FixedText { bytes: new, replaced });
+        }
+    }
+    None
 }
 
 /// The findings of every object after the fix; empty if nothing changed.
@@ -367,121 +405,67 @@ fn findings_after(
         .iter()
         .map(|(name, text)| (name.as_str(), text.bytes.as_slice()));
     let manifests = manifests.with_texts(&texts.collect());
+    let edited = manifests.objects(ReviewStage::Written);
     let mut known = facts.clone();
-    manifests.learn(&mut known, policies);
-    let _ = manifests.check(&known, policies, ReviewStage::Written, |checked| {
+    edited.learn(&mut known, policies);
+    let _ = edited.check(&known, policies, |checked| {
         after.push(checked.evaluation.findings);
     });
     after
 }
 
-fn before(checked: &Checked<'_>, is_selected: bool) -> Before {
-    let evaluation = &checked.evaluation;
-    let is_meant = is_selected
-        && FixScope::covers(
-            evaluation.inference.verdict,
-            checked.kind.has_pod(),
-            checked.stated_os,
-        );
-    let mut places = checked.places();
-    let findings = evaluation.findings.iter();
-    let metadata = serde_json::from_str::<MetaOnly<'_>>(checked.document.json()).unwrap_or_default();
-    let metadata = metadata.metadata;
+fn before(checked: Checked<'_>, is_selected: bool) -> Before<'_> {
+    let object = FixedObject {
+        source: checked.source.to_owned(),
+        line: checked.document.start().line,
+        api_version: checked.api_version.to_owned(),
+        kind: checked.kind.to_string(),
+        namespace: checked.namespace.clone(),
+        name: checked.name.clone(),
+        names_namespace: !checked.meta.namespace.is_empty(),
+        unpatchable: None,
+        patch: Patch::default(),
+        error: None,
+        fixed: Vec::new(),
+        changes: Vec::new(),
+        remaining: Vec::new(),
+    };
     Before {
-        object: FixedObject {
-            source: checked.source.to_owned(),
-            line: checked.document.start().line,
-            api_version: checked.api_version.clone(),
-            kind: checked.kind.to_string(),
-            namespace: checked.namespace.clone(),
-            name: checked.name.clone(),
-            names_namespace: !metadata.namespace.is_empty(),
-            unpatchable: None,
-            patch: Patch::default(),
-            error: None,
-            fixed: Vec::new(),
-            changes: Vec::new(),
-            remaining: Vec::new(),
-        },
-        position: checked.document.start(),
-        suppressed: (checked.suppressed.iter().filter(|_| is_meant))
-            .map(|it| {
-                let line = places.of(&it.finding.path).line;
-                (it.finding.clone(), line, it.place.clone())
-            })
-            .collect(),
-        findings: if is_meant {
-            findings
-                .map(|finding| (finding.clone(), places.of(&finding.path).line))
-                .collect()
-        } else {
-            Vec::new()
-        },
-        target: is_meant.then(|| FixTarget::of(checked)),
+        is_meant: is_selected && FixScope::covers(&checked.evaluation, &checked),
+        checked,
+        object,
         plan: None,
         blocked: Vec::new(),
-        is_named: !metadata.name.is_empty(),
     }
 }
 
 /// The result for one object; `None` if nothing was found in it.
-fn compare(before: Before, after: Option<&[Finding]>, scope: &FixScope) -> Option<FixedObject> {
-    let Before {
-        mut object,
-        findings,
-        suppressed,
-        target,
-        plan,
-        blocked,
-        ..
-    } = before;
-    target?;
-    let withheld = plan
-        .as_ref()
-        .map(|plan| plan.withheld.clone())
-        .unwrap_or_default();
+fn compare(before: &Before<'_>, after: Option<&[Finding]>, scope: &FixScope) -> Option<FixedObject> {
+    if !before.is_meant {
+        return None;
+    }
+    let mut object = before.object.clone();
     let mut edits = Vec::new();
-    if let (Some(plan), None) = (plan, &object.error) {
+    if let (Some(plan), None) = (&before.plan, &object.error) {
         object.patch = json_patch::diff(&plan.before, &plan.after);
-        edits = plan.edits;
+        edits.clone_from(&plan.edits);
     }
     let remaining: Option<HashSet<_>> = after.map(|after| after.iter().map(Finding::identity).collect());
-    for (finding, line) in findings {
-        let (id, rule) = (finding.rule.id, finding.rule.name);
-        let path = finding.path.named();
-        let is_fixed = remaining
-            .as_ref()
-            .is_some_and(|left| !left.contains(&finding.identity()));
-        if is_fixed {
-            let severity = finding.severity;
-            edits.retain(|edit| !explains(&finding, edit));
+    for (finding, detail) in before.checked.findings() {
+        let line = detail.position.line;
+        let is_left = |left: &HashSet<_>| left.contains(&finding.identity());
+        if remaining.as_ref().is_some_and(|left| !is_left(left)) {
+            edits.retain(|edit| !explains(finding, edit));
             object.fixed.push(FixedFinding {
-                id,
-                rule,
-                severity,
-                path,
+                id: finding.rule.id,
+                rule: finding.rule.name,
+                severity: finding.severity,
+                path: finding.path.named(),
                 line,
             });
         } else if scope.selects(finding.rule) {
-            let refused = object.error.as_deref().or_else(|| {
-                let pointer = finding
-                    .edit
-                    .as_ref()
-                    .map_or(&finding.path, |edit| edit.path())
-                    .pointer();
-                let field = blocked.iter().find(|field| field.is_touched_by(pointer.as_str()));
-                field.map(|field| field.reason.as_str())
-            });
-            let reason = reason(&finding, refused, &withheld, scope);
-            let severity = finding.severity;
-            object.remaining.push(RemainingFinding {
-                id,
-                rule,
-                severity,
-                path,
-                line,
-                reason,
-            });
+            let reason = before.reason_left(finding, scope);
+            object.remaining.push(RemainingFinding::of(finding, line, reason));
         }
     }
     let others = edits.into_iter().map(|edit| FixedChange {
@@ -489,15 +473,16 @@ fn compare(before: Before, after: Option<&[Finding]>, scope: &FixScope) -> Optio
         reason: edit.reason,
     });
     object.changes = others.collect();
-    for (finding, line, place) in suppressed {
-        object.remaining.push(RemainingFinding {
-            id: finding.rule.id,
-            rule: finding.rule.name,
-            severity: finding.severity,
-            path: finding.path.named(),
-            line,
-            reason: format!("suppressed by {place}"),
-        });
+    for SuppressedFinding {
+        finding,
+        position,
+        place,
+        ..
+    } in &before.checked.suppressed
+    {
+        let reason = format!("suppressed by {place}");
+        let left = RemainingFinding::of(finding, position.line, reason);
+        object.remaining.push(left);
     }
     let is_empty = object.fixed.is_empty() && object.remaining.is_empty() && object.patch.is_empty();
     (!is_empty || object.error.is_some()).then_some(object)
@@ -513,34 +498,5 @@ fn explains(finding: &Finding, edit: &PlannedEdit) -> bool {
             let is_related = finding.path.starts_with(&edit.path) || edit.path.starts_with(&finding.path);
             FixScope::is_of_placement(finding.rule) && is_related
         }
-    }
-}
-
-/// Why a finding is left.
-fn reason(finding: &Finding, refused: Option<&str>, withheld: &[Path], scope: &FixScope) -> String {
-    let remedy = &finding.remedy;
-    let is_of_placement = FixScope::is_of_placement(finding.rule);
-    match refused {
-        Some(reason) => reason.to_owned(),
-        None if is_of_placement && !scope.placement => "--placement adds it".to_owned(),
-        None if finding.rule.name == "os-name-missing" && !withheld.is_empty() => {
-            let fields: Vec<String> = withheld.iter().map(Path::named).collect();
-            format!(
-                "the API server would then reject {}; remove that first",
-                fields.join(", ")
-            )
-        }
-        None if is_of_placement => format!("no value is certain; {remedy}"),
-        None if finding.required == (Required::UnlessWindows { is_windows: false }) => {
-            let placement = if scope.placement { "" } else { ", which --placement adds" };
-            format!("Pod Security may require it without spec.os.name: windows{placement}")
-        }
-        None if finding.required == Required::ByOthers => {
-            "Pod Security may require it of a pod without runAsNonRoot: true; set that first, and remove runAsUser \
-             and procMount"
-                .to_owned()
-        }
-        None if finding.edit.is_some() => format!("it may be intended; {remedy}"),
-        None => format!("it needs a decision; {remedy}"),
     }
 }

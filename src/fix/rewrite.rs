@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use super::text_edit::{Refusal, RefusedField, Replacement, apply, replacements};
+use super::refusal::{Refusal, RefusedField};
+use super::replacement::{Replacement, apply, sort};
+use super::text_edit::replacements;
 use crate::manifest::{Document, Position, Syntax, parse};
 
 /// A text with the edits that could be made.
@@ -22,130 +24,85 @@ pub struct Rewritten {
 /// The byte order mark of UTF-8.
 const MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Changes objects of a text, each from its position to its value afterwards. Everything else stays as it is, byte by
-/// byte. An object that cannot be changed safely stays as it is too.
-pub fn rewrite(bytes: &[u8], changes: &BTreeMap<Position, Value>) -> Rewritten {
-    let mut rewritten = Rewritten {
-        bytes: bytes.to_vec(),
-        replaced: Vec::new(),
-        refused: BTreeMap::new(),
-    };
-    let text = match ParsedText::read(bytes) {
-        Ok(text) => text,
-        Err(reason) => {
-            let refusal = Refusal::of_object(reason);
-            let all = changes.keys().map(|position| (*position, refusal.clone()));
-            rewritten.refused = all.collect();
-            return rewritten;
-        }
-    };
-    let mut edits = BTreeMap::new();
-    for (position, planned) in text.plan(changes) {
-        match planned {
-            Ok(replacements) => drop(edits.insert(position, replacements)),
-            Err(refusal) => drop(rewritten.refused.insert(position, refusal)),
-        }
-    }
-    if edits.is_empty() {
-        return rewritten;
-    }
-    let mut search = Search {
-        text: &text,
-        changes,
-        edits: &edits,
-        left: ATTEMPTS,
-        refused: BTreeMap::new(),
-        found: None,
-    };
-    let all: Vec<Position> = edits.keys().copied().collect();
-    let mut kept = search.accepted(all.clone());
-    let found = search.found.take().filter(|found| found.objects == kept.len());
-    let result = match found {
-        Some(found) => found.text,
-        // Edits that are right alone can be wrong together.
-        None => search.attempt(&kept).unwrap_or_else(|_| {
-            kept.clear();
-            text.text.to_owned()
-        }),
-    };
-    let kept: HashSet<Position> = kept.into_iter().collect();
-    for position in all.iter().filter(|position| !kept.contains(position)) {
-        let known = search.refused.remove(position);
-        let refusal = known.unwrap_or_else(|| Refusal::of_object(NOT_AS_PLANNED));
-        rewritten.refused.insert(*position, refusal);
-    }
-    let edits = edits.iter().filter(|(position, _)| kept.contains(position));
-    rewritten.replaced = edits
-        .flat_map(|(_, replaced)| replaced.iter().cloned())
-        .map(|Replacement { range, text: new }| Replacement {
-            range: range.start + text.mark..range.end + text.mark,
-            text: new,
-        })
-        .collect();
-    sort(&mut rewritten.replaced);
-    rewritten.bytes.truncate(text.mark);
-    rewritten.bytes.extend(result.into_bytes());
-    rewritten
-}
-
-fn sort(replaced: &mut [Replacement]) {
-    replaced.sort_by_key(|replacement| (replacement.range.start, replacement.range.end));
-}
-
 /// Why a change is not made whose text would not be right.
 const NOT_AS_PLANNED: &str =
     "the edited text would not have exactly the planned value (an alias, a merge key or an unusual notation)";
 
-/// The verified replacements for one change of one object; `None` if it cannot be made. Offsets are those after a byte
-/// order mark.
-pub fn replacements_of(bytes: &[u8], position: Position, after: &Value) -> Option<Vec<Replacement>> {
-    let text = ParsedText::read(bytes).ok()?;
-    let changes = BTreeMap::from([(position, after.clone())]);
-    let planned = text.plan(&changes).pop()?.1.ok()?;
-    let edits = BTreeMap::from([(position, planned)]);
-    Search {
-        text: &text,
-        changes: &changes,
-        edits: &edits,
-        left: 1,
-        refused: BTreeMap::new(),
-        found: None,
-    }
-    .attempt(&[position])
-    .ok()?;
-    edits.into_values().next()
-}
-
-/// The line and the column (from 1, in characters) of an offset after a byte order mark.
-pub fn line_and_column(bytes: &[u8], offset: usize) -> (usize, usize) {
-    let text = bytes.strip_prefix(MARK).unwrap_or(bytes);
-    let before = String::from_utf8_lossy(text.get(..offset).unwrap_or(text));
-    let start = before.rfind('\n').map_or(0, |end| end + 1);
-    let column = before.get(start..).map_or(0, |line| line.chars().count()) + 1;
-    (before.matches('\n').count() + 1, column)
-}
-
-/// A text, and what could be read of it.
-struct ParsedText<'t> {
-    text: &'t str,
-    /// The length of the byte order mark.
-    mark: usize,
+/// A text that is read once, and edited any number of times.
+pub struct EditableText<'t> {
+    bytes: &'t [u8],
+    /// The text after a byte order mark; `None` if it is not UTF-8.
+    text: Option<&'t str>,
     documents: Vec<Document>,
     /// The number of documents that could not be read; they stay as they are.
     unreadable: usize,
 }
 
-impl<'t> ParsedText<'t> {
-    fn read(bytes: &'t [u8]) -> Result<Self, String> {
-        let rest = bytes.strip_prefix(MARK).unwrap_or(bytes);
+impl<'t> EditableText<'t> {
+    /// Reads a text.
+    pub fn read(bytes: &'t [u8]) -> Self {
         let parsed = parse(bytes.to_vec());
-        let text = std::str::from_utf8(rest).map_err(|_| "the file is not UTF-8".to_owned())?;
-        Ok(ParsedText {
-            text,
-            mark: bytes.len() - rest.len(),
-            unreadable: parsed.errors.len(),
+        EditableText {
+            bytes,
+            text: std::str::from_utf8(bytes.strip_prefix(MARK).unwrap_or(bytes)).ok(),
             documents: parsed.documents,
-        })
+            unreadable: parsed.errors.len(),
+        }
+    }
+
+    fn text(&self) -> &'t str {
+        self.text.unwrap_or_default()
+    }
+
+    /// Changes objects of the text, each from its position to its value afterwards. Everything else stays as it is, byte by
+    /// byte. An object that cannot be changed safely stays as it is too.
+    pub fn rewrite(&self, changes: &BTreeMap<Position, Value>) -> Rewritten {
+        let mut rewritten = Rewritten {
+            bytes: self.bytes.to_vec(),
+            replaced: Vec::new(),
+            refused: BTreeMap::new(),
+        };
+        let mut edits = BTreeMap::new();
+        for (position, planned) in self.plan(changes) {
+            match planned {
+                Ok(replacements) => drop(edits.insert(position, replacements)),
+                Err(refusal) => drop(rewritten.refused.insert(position, refusal)),
+            }
+        }
+        if edits.is_empty() {
+            return rewritten;
+        }
+        let mut search = Search::new(self, changes, &edits);
+        let (kept, result) = search.run();
+        for position in edits.keys().filter(|position| !kept.contains(position)) {
+            let known = search.refused.remove(position);
+            let refusal = known.unwrap_or_else(|| Refusal::of_object(NOT_AS_PLANNED));
+            rewritten.refused.insert(*position, refusal);
+        }
+        let mark = self.bytes.len() - self.text().len();
+        let edits = edits.iter().filter(|(position, _)| kept.contains(position));
+        rewritten.replaced = edits
+            .flat_map(|(_, replaced)| replaced.iter().cloned())
+            .map(|Replacement { range, text }| Replacement {
+                range: range.start + mark..range.end + mark,
+                text,
+            })
+            .collect();
+        sort(&mut rewritten.replaced);
+        rewritten.bytes.truncate(mark);
+        rewritten.bytes.extend(result.into_bytes());
+        rewritten
+    }
+
+    /// The verified replacements for one change of one object; `None` if it cannot be made. Offsets are those after a byte
+    /// order mark.
+    pub fn replacements_of(&self, position: Position, after: Value) -> Option<Vec<Replacement>> {
+        let changes = BTreeMap::from([(position, after)]);
+        let planned = self.plan(&changes).pop()?.1.ok()?;
+        let edits = BTreeMap::from([(position, planned)]);
+        let verified = Search::new(self, &changes, &edits).attempt(&[position]);
+        verified.ok()?;
+        edits.into_values().next()
     }
 
     /// The replacements for each change.
@@ -154,7 +111,7 @@ impl<'t> ParsedText<'t> {
         changes: &BTreeMap<Position, Value>,
     ) -> Vec<(Position, Result<Vec<Replacement>, Refusal>)> {
         let positions: Vec<Position> = changes.keys().copied().collect();
-        let syntax = Syntax::of(self.text, &positions);
+        let syntax = Syntax::of(self.text(), &positions);
         let objects = syntax.objects();
         let mut planned = Vec::with_capacity(changes.len());
         let mut known = BTreeMap::new();
@@ -165,7 +122,8 @@ impl<'t> ParsedText<'t> {
                 *times += 1;
                 let before: Value = serde_json::from_str(document.json()).unwrap_or_default();
                 let replaced = match objects.get(&position) {
-                    Some(object) if *times == 1 => replacements(self.text, *object, &before, after),
+                    _ if self.text.is_none() => Err(Refusal::of_object("the file is not UTF-8")),
+                    Some(object) if *times == 1 => replacements(self.text(), *object, &before, after),
                     Some(_) => Err(Refusal::of_object(
                         "an alias repeats the whole object: write it out",
                     )),
@@ -188,7 +146,7 @@ const ATTEMPTS: usize = 64;
 
 /// The search for the edits that can be made together.
 struct Search<'s> {
-    text: &'s ParsedText<'s>,
+    text: &'s EditableText<'s>,
     changes: &'s BTreeMap<Position, Value>,
     edits: &'s BTreeMap<Position, Vec<Replacement>>,
     left: usize,
@@ -213,7 +171,37 @@ enum Wrong {
     Objects(BTreeMap<Position, Refusal>),
 }
 
-impl Search<'_> {
+impl<'s> Search<'s> {
+    fn new(
+        text: &'s EditableText<'s>,
+        changes: &'s BTreeMap<Position, Value>,
+        edits: &'s BTreeMap<Position, Vec<Replacement>>,
+    ) -> Self {
+        Search {
+            text,
+            changes,
+            edits,
+            left: ATTEMPTS,
+            refused: BTreeMap::new(),
+            found: None,
+        }
+    }
+
+    /// The objects whose edits can be made together, and the text with these.
+    fn run(&mut self) -> (HashSet<Position>, String) {
+        let kept = self.accepted(self.edits.keys().copied().collect());
+        let found = self.found.take().filter(|found| found.objects == kept.len());
+        let text = match found {
+            Some(found) => Ok(found.text),
+            // Edits that are right alone can be wrong together.
+            None => self.attempt(&kept),
+        };
+        match text {
+            Ok(text) => (kept.into_iter().collect(), text),
+            Err(_) => (HashSet::new(), self.text.text().to_owned()),
+        }
+    }
+
     /// Those of these objects whose edits can be made.
     fn accepted(&mut self, mut objects: Vec<Position>) -> Vec<Position> {
         while !objects.is_empty() && self.left > 0 {
@@ -252,7 +240,7 @@ impl Search<'_> {
             .cloned()
             .collect();
         sort(&mut replacements);
-        let edited = apply(self.text.text, &replacements).ok_or(Wrong::Text)?;
+        let edited = apply(self.text.text(), &replacements).ok_or(Wrong::Text)?;
         let parsed = parse(edited.clone().into_bytes());
         let before = &self.text.documents;
         if parsed.errors.len() != self.text.unreadable || parsed.documents.len() != before.len() {

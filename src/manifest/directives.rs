@@ -1,4 +1,4 @@
-//! Finds the comments that are addressed to Transom (`# transom:ignore …`), and the lines that they apply to. Does not
+//! Finds the comments that are addressed to Transom (`# transom:suppress …`), and the lines that they apply to. Does not
 //! interpret them.
 
 use std::ops::Range;
@@ -93,21 +93,7 @@ impl DirectiveFinder {
             }
         }
         if let Some(text) = comment.and_then(directive) {
-            let index = self.found.len();
-            let scope = if has_code {
-                DirectiveScope::Line(number)
-            } else if self.has_content {
-                self.above.push(index);
-                DirectiveScope::Above(0)
-            } else {
-                self.at_top.push(index);
-                DirectiveScope::Document(number..number)
-            };
-            self.found.push(Directive {
-                line: number,
-                scope,
-                text: text.to_owned(),
-            });
+            self.add(number, has_code, text);
         }
         if has_code {
             self.has_content = true;
@@ -115,6 +101,25 @@ impl DirectiveFinder {
         } else if comment.is_none() {
             self.above.clear();
         }
+    }
+
+    /// Adds a directive of a line with or without a field.
+    fn add(&mut self, line: usize, has_code: bool, text: &str) {
+        let index = self.found.len();
+        let scope = if has_code {
+            DirectiveScope::Line(line)
+        } else if self.has_content {
+            self.above.push(index);
+            DirectiveScope::Above(0)
+        } else {
+            self.at_top.push(index);
+            DirectiveScope::Document(line..line)
+        };
+        self.found.push(Directive {
+            line,
+            scope,
+            text: text.to_owned(),
+        });
     }
 
     /// Ends the current document before a line.
@@ -195,16 +200,16 @@ mod tests {
 
     #[test]
     fn a_directive_applies_to_its_line_the_line_below_or_the_document() {
-        let text = "# licence\n\n# transom:ignore a\napiVersion: v1 # transom:ignore b\nspec:\n  # transom:ignore c\n  \
-                    # why\n  x: 1\n  # transom:ignore d\n\n  y: 'it''s # transom:ignore no'\n---\n# Source: a.yaml\n#transom:ignore e\n\
-                    kind: Pod\n---\n---# transom:ignore f\nkind: Pod\n";
+        let text = "# licence\n\n# transom:suppress a\napiVersion: v1 # transom:suppress b\nspec:\n  # transom:suppress c\n  \
+                    # why\n  x: 1\n  # transom:suppress d\n\n  y: 'it''s # transom:suppress no'\n---\n# Source: a.yaml\n#transom:suppress e\n\
+                    kind: Pod\n---\n---# transom:suppress f\nkind: Pod\n";
         let expected = [
-            (3, Document(3..12), "ignore a"),
-            (4, Line(4), "ignore b"),
-            (6, Above(8), "ignore c"),
-            (9, Above(0), "ignore d"),
-            (14, Document(14..16), "ignore e"),
-            (17, Document(17..19), "ignore f"),
+            (3, Document(3..12), "suppress a"),
+            (4, Line(4), "suppress b"),
+            (6, Above(8), "suppress c"),
+            (9, Above(0), "suppress d"),
+            (14, Document(14..16), "suppress e"),
+            (17, Document(17..19), "suppress f"),
         ];
         let expected = expected.map(|(line, scope, text)| (line, scope, text.to_owned()));
         for text in [
@@ -219,19 +224,19 @@ mod tests {
     #[test]
     fn text_in_scalars_and_prose_is_no_directive() {
         for text in [
-            "a: |\n  # transom:ignore x\n\n  # transom:ignore y\n",
-            "- >-\n # transom:ignore x\n",
-            "- a: &s |2+ # the script\n    # transom:ignore x\n",
-            "a: \"b \\\" # transom:ignore x\"\n",
-            "a: b# transom:ignore x\n",
+            "a: |\n  # transom:suppress x\n\n  # transom:suppress y\n",
+            "- >-\n # transom:suppress x\n",
+            "- a: &s |2+ # the script\n    # transom:suppress x\n",
+            "a: \"b \\\" # transom:suppress x\"\n",
+            "a: b# transom:suppress x\n",
             "# transom: see the wiki\n",
-            "# See transom:ignore x\n",
+            "# See transom:suppress x\n",
         ] {
             assert_eq!(scopes(text), [], "{text}");
         }
         // A comment that is not indented further ends the scalar.
-        let text = "- a: |\n    b\n  # transom:ignore x\n  c: it's # transom:ignore y\n";
-        let expected = [(3, Above(4), "ignore x"), (4, Line(4), "ignore y")];
+        let text = "- a: |\n    b\n  # transom:suppress x\n  c: it's # transom:suppress y\n";
+        let expected = [(3, Above(4), "suppress x"), (4, Line(4), "suppress y")];
         assert_eq!(
             scopes(text),
             expected.map(|(line, scope, text)| (line, scope, text.to_owned()))

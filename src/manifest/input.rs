@@ -22,22 +22,10 @@ pub(super) fn decode(mut bytes: Vec<u8>) -> Result<String, ParseError> {
             "the input is larger than 1 GiB: split it, for example by namespace".to_owned(),
         );
     }
-    let units = |of: fn([u8; 2]) -> u16| {
-        let pairs = bytes.get(2..).unwrap_or_default().chunks_exact(2);
-        let units = pairs.map(|pair| {
-            of([
-                pair.first().copied().unwrap_or(0),
-                pair.get(1).copied().unwrap_or(0),
-            ])
-        });
-        char::decode_utf16(units)
-            .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
-            .collect::<String>()
-    };
-    // Like kubectl, reads UTF-16 that says so, which is what `>` writes in Windows PowerShell.
+    // Like kubectl, reads UTF-16 with a byte order mark, which is what `>` writes in Windows PowerShell.
     match bytes.as_slice() {
-        [0xFF, 0xFE, ..] => return Ok(units(u16::from_le_bytes)),
-        [0xFE, 0xFF, ..] => return Ok(units(u16::from_be_bytes)),
+        [0xFF, 0xFE, rest @ ..] => return Ok(utf16(rest, u16::from_le_bytes)),
+        [0xFE, 0xFF, rest @ ..] => return Ok(utf16(rest, u16::from_be_bytes)),
         [a, 0, b, 0, ..] | [0, a, 0, b, ..] if *a != 0 && *b != 0 => {
             return fail(
                 1,
@@ -65,6 +53,13 @@ pub(super) fn decode(mut bytes: Vec<u8>) -> Result<String, ParseError> {
             format!("the byte at offset {offset} is not UTF-8: save the file as UTF-8 (editors call other encodings ANSI or Windows-1252)"),
         )
     })
+}
+
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
+    let (pairs, _) = bytes.as_chunks();
+    char::decode_utf16(pairs.iter().map(|pair| unit(*pair)))
+        .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect()
 }
 
 /// The text between two separators.

@@ -48,12 +48,13 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 /// Known positions of a text, so that finding one costs a search and a short count: every line start, and a
 /// checkpoint every few thousand bytes of a long line (JSON is often one line of megabytes).
 #[derive(Debug)]
-pub(super) struct TextIndex(Vec<TextMark>);
+pub struct TextIndex(Vec<TextMark>);
 
 impl TextIndex {
     const STRIDE: usize = 4096;
 
-    pub(super) fn new(text: &str) -> Self {
+    /// The index of a text.
+    pub fn new(text: &str) -> Self {
         let mut marks = Vec::new();
         let (mut offset, mut number) = (0, 1);
         for line in lines(text) {
@@ -78,7 +79,20 @@ impl TextIndex {
         Self(marks)
     }
 
-    pub(super) fn position(&self, text: &str, offset: usize) -> Position {
+    /// The last known position at or before a position, in its line, and its offset; `None` if there is no such line.
+    pub fn offset_before(&self, position: Position) -> Option<(usize, Position)> {
+        let known = |mark: &TextMark| Position {
+            line: mark.line as usize,
+            column: mark.column as usize,
+        };
+        let after = self.0.partition_point(|mark| known(mark) <= position);
+        let mark = self.0.get(after.checked_sub(1)?)?;
+        let found = known(mark);
+        (found.line == position.line).then_some((mark.offset as usize, found))
+    }
+
+    /// The position of an offset of the text.
+    pub fn position(&self, text: &str, offset: usize) -> Position {
         let after = self.0.partition_point(|mark| mark.offset as usize <= offset);
         let Some(mark) = after.checked_sub(1).and_then(|index| self.0.get(index)) else {
             return Position { line: 1, column: 1 };

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use super::input::{Chunk, split};
+use super::json::JsonValue;
 use super::locate::TextIndex;
 use super::syntax::{Syntax, SyntaxRoot};
 use super::{MAX_ERRORS, Position, json, yaml};
@@ -31,10 +32,10 @@ impl Syntax {
         if let Some(start) = json::begins(part) {
             let scan = json::read(text, chunk.range.start + start..chunk.range.end, MAX_ERRORS);
             if scan.errors.is_empty() {
-                let index = index.get_or_init(|| TextIndex::new(text));
-                let roots = scan.values.into_iter();
-                self.roots
-                    .extend(roots.map(|value| SyntaxRoot::of_json(text, value.range, index, true)));
+                let index = || index.get_or_init(|| TextIndex::new(text));
+                let position = |at| index().position(text, at);
+                let root = |value: JsonValue| SyntaxRoot::of_json(text, value.range, &position, true);
+                self.roots.extend(scan.values.into_iter().map(root));
                 return;
             }
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::Position;
-use super::locate::{TextIndex, narrow};
+use super::locate::narrow;
 use crate::model::json::{Members, string_at};
 use crate::model::workload::Kind;
 
@@ -73,6 +73,26 @@ pub enum SyntaxForm {
         /// The items.
         items: Vec<SyntaxNode>,
     },
+}
+
+impl SyntaxForm {
+    /// Whether it is a mapping or a sequence in brackets.
+    pub fn is_flow(&self) -> bool {
+        match self {
+            SyntaxForm::Mapping(mapping) => mapping.flow,
+            SyntaxForm::Sequence { flow, .. } => *flow,
+            _ => false,
+        }
+    }
+
+    /// The end of the last entry or item.
+    pub(super) fn last_end(&self) -> Option<usize> {
+        match self {
+            SyntaxForm::Mapping(mapping) => mapping.entries.last().map(|entry| entry.value.span.end),
+            SyntaxForm::Sequence { items, .. } => items.last().map(|item| item.span.end),
+            _ => None,
+        }
+    }
 }
 
 /// A mapping as written.
@@ -214,10 +234,15 @@ pub(super) struct SyntaxRoot {
 impl SyntaxRoot {
     /// The syntax of valid JSON. Finding a position takes time: with `only_objects`, only objects that may be items of
     /// lists get one.
-    pub(super) fn of_json(text: &str, range: Range<usize>, index: &TextIndex, only_objects: bool) -> Self {
+    pub(super) fn of_json(
+        text: &str,
+        range: Range<usize>,
+        position: &dyn Fn(usize) -> Position,
+        only_objects: bool,
+    ) -> Self {
         let place = |at, is_object| {
             if is_object || !only_objects {
-                index.position(text, at).into()
+                position(at).into()
             } else {
                 Place::default()
             }

@@ -4,23 +4,16 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::ParseWarning;
 use super::locate::{TextMark, narrow};
 use super::syntax::{Place, SyntaxEntry, SyntaxForm, SyntaxMapping, SyntaxNode, SyntaxRoot};
-use super::yaml::{MAX_DEPTH, TOO_DEEP};
-use super::{ParseWarning, Position};
+use super::yaml::{MAX_DEPTH, TOO_DEEP, YamlError};
 use crate::model::json::write_string;
 use crate::model::text::shown;
 
 /// The maximum size that aliases and merge keys may add to all documents of an input, in bytes of text and
 /// marks.
 const MAX_EXPANSION: usize = 64 << 20;
-
-/// Why a tree cannot be written.
-#[derive(Debug)]
-pub(super) struct TranscriptError {
-    pub(super) position: Position,
-    pub(super) message: String,
-}
 
 /// The JSON text of all documents written so far.
 #[derive(Debug, Default)]
@@ -38,7 +31,7 @@ impl Transcript {
         input: &str,
         root: &SyntaxRoot,
         warnings: &mut Vec<ParseWarning>,
-    ) -> Result<Range<usize>, TranscriptError> {
+    ) -> Result<Range<usize>, YamlError> {
         let (before, known) = (self.checkpoint(), warnings.len());
         let mut writer = TreeWriter {
             input,
@@ -85,11 +78,11 @@ struct TreeWriter<'t, 'o> {
     anchors: HashMap<usize, &'t SyntaxNode>,
     warnings: &'o mut Vec<ParseWarning>,
     depth: usize,
-    /// The number of aliases and merge keys on the way to the current node.
+    /// The number of aliases and merge keys that lead to the current node.
     in_alias: usize,
 }
 
-type WriteResult = Result<(), TranscriptError>;
+type TranscriptResult = Result<(), YamlError>;
 
 /// An entry that a mapping has, and whether it comes from a merge key.
 type EffectiveEntry<'t> = (&'t SyntaxEntry, bool);
@@ -114,7 +107,7 @@ impl<'t> TreeWriter<'t, '_> {
         }
     }
 
-    fn node(&mut self, node: &'t SyntaxNode) -> WriteResult {
+    fn node(&mut self, node: &'t SyntaxNode) -> TranscriptResult {
         match &node.form {
             SyntaxForm::Alias(anchor) if node.json.is_empty() => {
                 if let Some(anchored) = self.anchors.get(anchor).copied() {
@@ -156,7 +149,7 @@ impl<'t> TreeWriter<'t, '_> {
         Ok(())
     }
 
-    fn mapping(&mut self, node: &'t SyntaxNode, mapping: &'t SyntaxMapping) -> WriteResult {
+    fn mapping(&mut self, node: &'t SyntaxNode, mapping: &'t SyntaxMapping) -> TranscriptResult {
         let has_merge = mapping.entries.iter().any(|entry| entry.key.is_none());
         if !has_merge && !mapping.has_duplicates {
             for (index, entry) in mapping.entries.iter().enumerate() {
@@ -192,7 +185,7 @@ impl<'t> TreeWriter<'t, '_> {
         mapping: &'t SyntaxMapping,
         is_merged: bool,
         into: &mut Vec<EffectiveEntry<'t>>,
-    ) -> WriteResult {
+    ) -> TranscriptResult {
         self.deeper(node)?;
         for entry in &mapping.entries {
             if entry.key.is_some() {
@@ -220,21 +213,21 @@ impl<'t> TreeWriter<'t, '_> {
         entry: &'t SyntaxEntry,
         node: &'t SyntaxNode,
         into: &mut Vec<EffectiveEntry<'t>>,
-    ) -> WriteResult {
+    ) -> TranscriptResult {
         let merged = match &node.form {
             SyntaxForm::Alias(anchor) => self.anchors.get(anchor).copied().unwrap_or(node),
             _ => node,
         };
         match &merged.form {
             SyntaxForm::Mapping(mapping) => self.effective(merged, mapping, true, into),
-            _ => Err(TranscriptError {
-                position: entry.key_place.position(),
-                message: "`<<` merges mappings: give it an alias of a mapping, or a list of them".to_owned(),
-            }),
+            _ => Err(YamlError::new(
+                entry.key_place.position(),
+                "`<<` merges mappings: give it an alias of a mapping, or a list of them",
+            )),
         }
     }
 
-    fn entry(&mut self, is_first: bool, (entry, is_merged): EffectiveEntry<'t>) -> WriteResult {
+    fn entry(&mut self, is_first: bool, (entry, is_merged): EffectiveEntry<'t>) -> TranscriptResult {
         let Some(key) = &entry.key else { return Ok(()) };
         self.in_alias += usize::from(is_merged);
         self.spend(key.len(), &entry.value)?;
@@ -255,16 +248,20 @@ impl<'t> TreeWriter<'t, '_> {
             let Some(key) = entry.key.as_deref() else { continue };
             let position = entry.key_place.position();
             match first.get(key) {
-                Some(first) => self.warnings.push(ParseWarning {
-                    message: format!(
-                        "the key {} is given twice in one mapping, at lines {first} and {}: the last one applies; \
-                         remove one of them",
-                        shown(key),
-                        position.line
-                    ),
-                    position,
-                    offset: Some(self.to.out.len()),
-                }),
+                Some(first) => {
+                    let lines = match position.line {
+                        line if line == *first => format!("on line {line}"),
+                        line => format!("at lines {first} and {line}"),
+                    };
+                    self.warnings.push(ParseWarning {
+                        message: format!(
+                            "the key {} is given twice in one mapping, {lines}: the last one applies; remove one of them",
+                            shown(key)
+                        ),
+                        position,
+                        offset: Some(self.to.out.len()),
+                    });
+                }
                 None => drop(first.insert(key, position.line)),
             }
         }
@@ -279,29 +276,25 @@ impl<'t> TreeWriter<'t, '_> {
     }
 
     /// Enters a mapping or sequence: aliases can nest deeper than the text does.
-    fn deeper(&mut self, node: &SyntaxNode) -> WriteResult {
+    fn deeper(&mut self, node: &SyntaxNode) -> TranscriptResult {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(TranscriptError {
-                position: node.place.position(),
-                message: TOO_DEEP.to_owned(),
-            });
+            return Err(YamlError::new(node.place.position(), TOO_DEEP));
         }
         self.spend(0, node)
     }
 
     /// Fails if aliases have added more than a legitimate file needs.
-    fn spend(&mut self, bytes: usize, node: &SyntaxNode) -> WriteResult {
+    fn spend(&mut self, bytes: usize, node: &SyntaxNode) -> TranscriptResult {
         if self.in_alias == 0 {
             return Ok(());
         }
         self.to.expanded = self.to.expanded.saturating_add(bytes + size_of::<TextMark>());
         if self.to.expanded > MAX_EXPANSION {
-            return Err(TranscriptError {
-                position: node.place.position(),
-                message: "aliases (`*name`) make this text grow beyond 64 MiB: write the values out"
-                    .to_owned(),
-            });
+            return Err(YamlError::new(
+                node.place.position(),
+                "aliases (`*name`) make this text grow beyond 64 MiB: write the values out",
+            ));
         }
         Ok(())
     }
@@ -310,7 +303,7 @@ impl<'t> TreeWriter<'t, '_> {
 #[cfg(test)]
 mod tests {
     use super::super::locate::{Walker, marked};
-    use super::super::{NodeStep, yaml};
+    use super::super::{NodeStep, Position, yaml};
     use super::*;
 
     fn write(text: &str) -> Result<Transcript, String> {

@@ -8,7 +8,7 @@ use jiff::civil::{Date, date};
 
 /// A Windows build, `major.minor.build` as in `10.0.20348`. The fourth number (the update revision, UBR) is not part of
 /// it: only the compatibility table of Server 2016 compares it, although some revisions are known to fail
-/// (`docs/reference/not-checked.md`).
+/// (`docs/reference/coverage.md`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Build {
     major: u32,
@@ -247,17 +247,17 @@ pub enum ContainerIsolation {
     HostProcess,
 }
 
-/// Whether a container build runs on a host build.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// Whether a container build runs on a host build, the least likely first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Compatibility {
-    /// All known tables agree that it runs.
-    Runs,
     /// All known tables agree that it does not run.
     Fails,
-    /// The known tables disagree: a warning, never a denial.
-    Disputed,
     /// No table contains these builds: never a denial.
     Unknown,
+    /// The known tables disagree: a warning, never a denial.
+    Disputed,
+    /// All known tables agree that it runs.
+    Runs,
 }
 
 /// The container builds that one table allows on a host.

@@ -14,7 +14,7 @@ use super::image_facts::ImageFacts;
 use super::known_claims::{KnownClaims, ObjectSource, nearness};
 use super::mirror::Witness;
 use super::namespace_selector::{NodeSelector, StatedSelectors};
-use super::node::{Host, PoolLabel, major_minor, shared_labels};
+use super::node::{Host, NodeLabel, major_minor, shared_labels};
 use super::object::{Body, Object};
 use super::pod::{Container, Toleration};
 use super::resources::{ClaimRef, Meta, RuntimeClass, Service, StorageClass};
@@ -198,7 +198,7 @@ pub struct WindowsWorkload {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Where it was read.
+    /// The source it was read from.
     pub source: ObjectSource,
     /// The labels of its pods.
     pub labels: BTreeMap<String, String>,
@@ -252,6 +252,8 @@ impl WindowsWorkload {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
     cluster: Arc<ClusterFacts>,
+    /// The same with the labels that node policies only audit; `None` if that is no different, or not prepared.
+    reconciled: Option<Arc<ClusterFacts>>,
     /// What registries report about images, by reference as written. Only those of the evaluated objects are needed.
     pub images: HashMap<String, Arc<ImageFacts>>,
 }
@@ -264,8 +266,9 @@ impl Deref for Facts {
 }
 
 impl DerefMut for Facts {
-    /// Copies what is known about the cluster if clones share it.
+    /// Copies what is known about the cluster if clones share it. Predictions must be prepared again.
     fn deref_mut(&mut self) -> &mut ClusterFacts {
+        self.reconciled = None;
         Arc::make_mut(&mut self.cluster)
     }
 }
@@ -294,8 +297,28 @@ impl Facts {
     pub fn new(kubernetes: u32, today: Date) -> Self {
         Facts {
             cluster: Arc::new(ClusterFacts::new(kubernetes, today)),
+            reconciled: None,
             images: HashMap::new(),
         }
+    }
+
+    /// The same facts, prepared for [`Facts::reconciled`].
+    #[must_use]
+    pub fn with_predictions(self) -> Self {
+        Facts {
+            reconciled: self.cluster.reconciled().map(Arc::new),
+            ..self
+        }
+    }
+
+    /// The facts as they would be if node policies wrote the labels that they only audit, as with mode Enforce; `None` if
+    /// nothing would differ.
+    pub fn reconciled(&self) -> Option<Facts> {
+        Some(Facts {
+            cluster: Arc::clone(self.reconciled.as_ref()?),
+            reconciled: None,
+            images: self.images.clone(),
+        })
     }
 
     /// The same facts, with what registries report about images.
@@ -303,6 +326,7 @@ impl Facts {
     pub fn with_images(&self, images: HashMap<String, Arc<ImageFacts>>) -> Self {
         Facts {
             cluster: Arc::clone(&self.cluster),
+            reconciled: self.reconciled.clone(),
             images,
         }
     }
@@ -343,10 +367,10 @@ pub struct ClusterFacts {
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
     /// Namespaces by name; shared between consecutive facts.
     pub namespaces: Arc<HashMap<String, NamespaceFacts>>,
-    /// Pools of Windows nodes that may be at zero nodes, as node policies declare them.
+    /// Declared pools of Windows nodes, which may be at zero nodes.
     pub pools: Vec<Host>,
-    /// Node labels that identify Windows: those of the clouds, and those of node policies.
-    pub pool_labels: Vec<PoolLabel>,
+    /// Node labels that mean Windows: those of the clouds, and those of pod policies.
+    pub node_labels: Vec<NodeLabel>,
     /// Windows workloads, for the rules on Services, claims and autoscalers.
     pub workloads: Vec<WindowsWorkload>,
     /// StorageClasses by name. Only `transom check` knows any; reviews have no facts about storage.
@@ -421,7 +445,7 @@ impl ClusterFacts {
             runtime_classes: BTreeMap::new(),
             namespaces: Arc::default(),
             pools: Vec::new(),
-            pool_labels: PoolLabel::well_known(),
+            node_labels: NodeLabel::well_known(),
             workloads: Vec::new(),
             storage_classes: BTreeMap::new(),
             contested_classes: HashSet::new(),
@@ -470,6 +494,16 @@ impl ClusterFacts {
         for host in hosts {
             self.add_host(host);
         }
+    }
+
+    /// The same with the labels that node policies only audit; `None` if there are none.
+    fn reconciled(&self) -> Option<ClusterFacts> {
+        if self.hosts.iter().all(|host| host.audited_labels.is_empty()) {
+            return None;
+        }
+        let mut reconciled = self.clone();
+        reconciled.replace_hosts(self.hosts.iter().map(Host::reconciled));
+        Some(reconciled)
     }
 
     /// Adds the CSI drivers of a node's CSINode, whether the node is already known or not.
@@ -613,10 +647,26 @@ impl ClusterFacts {
         rest
     }
 
-    /// The pool labels that node policies add to those of platforms.
-    pub fn policy_pool_labels(&self) -> Vec<PoolLabel> {
-        let known = PoolLabel::well_known();
-        let added = self.pool_labels.iter().filter(|label| !known.contains(label));
+    /// Adds a declared pool, unless the same one is known.
+    pub fn add_pool(&mut self, pool: Host) {
+        if !self.pools.contains(&pool) {
+            self.pools.push(pool);
+        }
+    }
+
+    /// Adds node labels that mean Windows, each once.
+    pub fn add_node_labels<'l>(&mut self, labels: impl IntoIterator<Item = &'l NodeLabel>) {
+        for label in labels {
+            if !self.node_labels.contains(label) {
+                self.node_labels.push(label.clone());
+            }
+        }
+    }
+
+    /// The node labels that policies add to those of platforms.
+    pub fn policy_node_labels(&self) -> Vec<NodeLabel> {
+        let known = NodeLabel::well_known();
+        let added = self.node_labels.iter().filter(|label| !known.contains(label));
         added.cloned().collect()
     }
 

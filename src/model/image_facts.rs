@@ -1,10 +1,11 @@
 //! What a registry reports about an image, as plain data.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use jiff::Timestamp;
 
-use super::build::Build;
+use super::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use super::os::Os;
 use super::revisions::{ImageVersions, OsVersion};
 
@@ -42,8 +43,19 @@ pub struct ImageVariant {
     pub digest: String,
     /// The sum of the compressed sizes of its layers, in bytes, if its manifest was read.
     pub size: Option<u64>,
+    /// Its layers, the lowest first; empty if its manifest was not read, or if they are not worth keeping.
+    pub layers: Vec<ImageLayer>,
     /// Its configuration, if it was read.
     pub config: Option<ImageConfig>,
+}
+
+/// A layer. Nodes pull a layer once, whichever images have it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImageLayer {
+    /// The digest of its compressed content.
+    pub digest: String,
+    /// Its compressed size in bytes.
+    pub size: u64,
 }
 
 /// What the configuration of an image sets for its containers.
@@ -75,6 +87,31 @@ impl ImageVariant {
     }
 }
 
+/// The variant that a node pulls, and how likely it runs there. A node pulls only variants of its architecture; a variant
+/// without one matches every architecture. containerd pulls a variant without a version on every node.
+pub fn best_variant<'v>(
+    windows: impl IntoIterator<Item = &'v ImageVariant>,
+    host: Option<Build>,
+    architecture: &str,
+    isolation: ContainerIsolation,
+) -> Option<(Compatibility, &'v ImageVariant)> {
+    let of_architecture =
+        |variant: &&ImageVariant| variant.architecture.is_empty() || variant.architecture == architecture;
+    let each = windows.into_iter().filter(of_architecture).map(|variant| {
+        let runs = match (variant.os_version, host) {
+            (Some(version), Some(host)) => compatibility(version.build, host, isolation),
+            _ => Compatibility::Unknown,
+        };
+        (runs, variant)
+    });
+    each.min_by_key(|(runs, variant)| {
+        let build = variant.os_version.map(|version| version.build);
+        let revision = variant.os_version.and_then(|version| version.revision);
+        // containerd prefers the build of the host, then the newest.
+        Reverse((*runs, build.is_some() && build == host, build, revision))
+    })
+}
+
 impl ImageContents {
     /// The variants for Windows.
     pub fn windows(&self) -> impl Iterator<Item = &ImageVariant> {
@@ -101,7 +138,7 @@ impl ImageContents {
     }
 
     /// The Windows versions that the image exists for on nodes of these architectures; a variant without an
-    /// architecture counts for each.
+    /// architecture applies to each.
     pub fn windows_versions_for(&self, architectures: &[&str]) -> ImageVersions {
         let is_for = |variant: &&ImageVariant| {
             variant.architecture.is_empty() || architectures.contains(&&*variant.architecture)
@@ -119,6 +156,15 @@ impl ImageContents {
             .filter_map(|variant| Some(&*variant.config.as_ref()?.user));
         let first = users.next()?;
         users.all(|user| user == first).then_some(first)
+    }
+
+    /// The same without layers, which are most of the memory of an answer, for those that count no bytes.
+    #[must_use]
+    pub fn without_layers(mut self) -> Self {
+        for variant in &mut self.variants {
+            variant.layers = Vec::new();
+        }
+        self
     }
 
     /// The first 12 hexadecimal digits of the digest, after its algorithm: `sha256:0123456789ab`.

@@ -209,7 +209,7 @@ impl fmt::Write for Escaped<'_> {
 
 fn escape(out: &mut String, text: &str) {
     let is_special = |byte: u8| matches!(byte, 0..0x20 | b'"' | b'\\');
-    // Most texts need no escape. The fold looks at every byte, so that it compares many at a time.
+    // Most texts need no escape. The fold reads every byte, so that it compares many at a time.
     if !text.bytes().fold(false, |any, byte| any | is_special(byte)) {
         out.push_str(text);
         return;

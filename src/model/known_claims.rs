@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where an object was read.
+/// The source an object was read from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InputSource {
     /// The name of the file.

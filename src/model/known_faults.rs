@@ -101,7 +101,7 @@ pub struct KnownFault {
     pub symptom: &'static str,
     /// What to do: lower case, no full stop.
     pub remedy: &'static str,
-    /// Where it is documented; the first one is shown.
+    /// The pages that document it; the first one is shown.
     pub sources: &'static [&'static str],
 }
 
@@ -302,7 +302,7 @@ pub struct NodeFault {
     pub message: String,
     /// What to do: lower case, no full stop.
     pub remedy: &'static str,
-    /// Where it is documented.
+    /// The page that documents it.
     pub source: &'static str,
 }
 

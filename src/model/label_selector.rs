@@ -11,8 +11,10 @@ use super::string_enum::string_enum;
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
     /// Labels that must exist with these values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Expressions that must all hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<LabelExpression>,
 }
 
@@ -25,7 +27,7 @@ pub struct LabelExpression {
     /// The operator.
     pub operator: LabelOperator,
     /// The values, for `In` and `NotIn`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 

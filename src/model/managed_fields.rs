@@ -1,7 +1,7 @@
 //! Field ownership, from `managedFields`. A field that no manager owns was added in admission by another webhook.
 
-use std::cell::OnceCell;
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -10,17 +10,18 @@ use serde_json::value::RawValue;
 use super::facts::SCC_ANNOTATION;
 use super::json::write_string;
 use super::json_types::Str;
-use super::object::Object;
+use super::object::{FieldOwners, Object};
 use super::path::{Path, Segment};
 
 /// The owners of the fields of an object. They are parsed when the first field is looked up, because that takes time and
 /// few reviews need them.
+#[derive(Debug)]
 pub struct ManagedFields<'a> {
     json: Option<&'a RawValue>,
-    managers: OnceCell<Vec<ManagedFieldsEntry<'a>>>,
+    managers: OnceLock<Vec<ManagedFieldsEntry<'a>>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct ManagedFieldsEntry<'a> {
     #[serde(default, borrow)]
@@ -28,7 +29,7 @@ struct ManagedFieldsEntry<'a> {
 }
 
 /// A tree of `fieldsV1`; anything that is not an object is a leaf.
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct FieldTree<'a>(Vec<(Str<'a>, FieldTree<'a>)>);
 
 impl<'a> ManagedFields<'a> {
@@ -37,12 +38,14 @@ impl<'a> ManagedFields<'a> {
     pub fn of(json: Option<&'a RawValue>) -> Self {
         ManagedFields {
             json,
-            managers: OnceCell::new(),
+            managers: OnceLock::new(),
         }
     }
+}
 
+impl FieldOwners for ManagedFields<'_> {
     /// Whether a field manager owns the field, or an ancestor of it as a whole.
-    pub fn owns(&self, path: &Path) -> bool {
+    fn owns(&self, path: &Path) -> bool {
         let parse = || self.json.and_then(|json| serde_json::from_str(json.get()).ok());
         let managers = self.managers.get_or_init(|| parse().unwrap_or_default());
         let owns = |entry: &ManagedFieldsEntry<'_>| entry.fields_v1.covers(path.segments());

@@ -50,6 +50,15 @@ pub const OS_SKU_LABELS: [&str; 3] = [OS_SKU_LABEL, OS_SKU_EFFECTIVE_LABEL, OS_S
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// The label with the machine type of a node in a cloud.
 pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
+/// The labels that every kubelet sets on its Windows node.
+pub const LABELS_OF_KUBELETS: [&str; 6] = [
+    OS_LABEL,
+    BETA_OS_LABEL,
+    ARCH_LABEL,
+    BETA_ARCH_LABEL,
+    BUILD_LABEL,
+    RESTRICTED_BUILD_LABEL,
+];
 /// Labels with the pool of a node, on the platforms that have them; the first that a node has applies.
 pub const POOL_LABELS: [&str; 6] = [
     "kubernetes.azure.com/agentpool",
@@ -67,49 +76,53 @@ pub fn pool_of<'l>(label: impl Fn(&str) -> Option<&'l str>) -> Option<(&'static 
 /// The resource of EKS Windows nodes: an address of the VPC for each pod.
 pub const PRIVATE_IPV4_RESOURCE: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
-/// A label that identifies the Windows nodes of a pool. Values are compared like in Kubernetes: case-sensitive.
+/// The maximum number of node labels that mean Windows, in addition to the well-known ones: the API server compares each of
+/// them for every pod.
+pub const MOST_NODE_LABELS: usize = 64;
+
+/// A label that only Windows nodes have. Values are compared like in Kubernetes: case-sensitive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PoolLabel {
+pub struct NodeLabel {
     /// The label's key.
     pub key: String,
     /// Its value, or a prefix of it.
-    pub value: PoolLabelValue,
+    pub value: NodeLabelValue,
 }
 
-/// The values of a pool label that mean Windows.
+/// The values of a node label that mean Windows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum PoolLabelValue {
+pub enum NodeLabelValue {
     /// Exactly this value.
     Exact(String),
     /// Every value with this prefix.
     Prefix(String),
 }
 
-impl PoolLabel {
+impl NodeLabel {
     /// A label with this value.
     pub fn exact(key: &str, value: &str) -> Self {
-        PoolLabel {
+        NodeLabel {
             key: key.to_owned(),
-            value: PoolLabelValue::Exact(value.to_owned()),
+            value: NodeLabelValue::Exact(value.to_owned()),
         }
     }
 
     /// A label with a value prefix.
     pub fn prefix(key: &str, prefix: &str) -> Self {
-        PoolLabel {
+        NodeLabel {
             key: key.to_owned(),
-            value: PoolLabelValue::Prefix(prefix.to_owned()),
+            value: NodeLabelValue::Prefix(prefix.to_owned()),
         }
     }
 
     /// The labels of AKS, GKE and OpenShift that mean Windows.
-    pub fn well_known() -> Vec<PoolLabel> {
+    pub fn well_known() -> Vec<NodeLabel> {
         vec![
-            PoolLabel::prefix(OS_SKU_LABEL, "Windows"),
-            PoolLabel::prefix(OS_SKU_EFFECTIVE_LABEL, "Windows"),
-            PoolLabel::prefix(OS_SKU_REQUESTED_LABEL, "Windows"),
-            PoolLabel::prefix("cloud.google.com/gke-os-distribution", "windows_"),
-            PoolLabel::exact("node.openshift.io/os_id", "Windows"),
+            NodeLabel::prefix(OS_SKU_LABEL, "Windows"),
+            NodeLabel::prefix(OS_SKU_EFFECTIVE_LABEL, "Windows"),
+            NodeLabel::prefix(OS_SKU_REQUESTED_LABEL, "Windows"),
+            NodeLabel::prefix("cloud.google.com/gke-os-distribution", "windows_"),
+            NodeLabel::exact("node.openshift.io/os_id", "Windows"),
         ]
     }
 
@@ -119,21 +132,21 @@ impl PoolLabel {
     }
 }
 
-impl PoolLabelValue {
+impl NodeLabelValue {
     fn matches(&self, value: &str) -> bool {
         match self {
-            PoolLabelValue::Exact(exact) => value == exact,
-            PoolLabelValue::Prefix(prefix) => value.starts_with(prefix.as_str()),
+            NodeLabelValue::Exact(exact) => value == exact,
+            NodeLabelValue::Prefix(prefix) => value.starts_with(prefix.as_str()),
         }
     }
 }
 
 /// As on the command line: a prefix ends in `*`.
-impl fmt::Display for PoolLabel {
+impl fmt::Display for NodeLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
-            PoolLabelValue::Exact(value) => write!(f, "{}={value}", self.key),
-            PoolLabelValue::Prefix(prefix) => write!(f, "{}={prefix}*", self.key),
+            NodeLabelValue::Exact(value) => write!(f, "{}={value}", self.key),
+            NodeLabelValue::Prefix(prefix) => write!(f, "{}={prefix}*", self.key),
         }
     }
 }
@@ -376,12 +389,17 @@ impl Taint {
     }
 
     /// Prefixes of the keys of taints that belong to Kubernetes, a cloud or an autoscaler. The admission policies of the
-    /// chart list the same ones.
-    pub const PROTECTED_PREFIXES: [&str; 4] = [
+    /// chart protect the same ones: `files/node-writes.json` is generated from these lists.
+    pub const PROTECTED_PREFIXES: [&str; 9] = [
         "node.kubernetes.io/",
         "node.cloudprovider.kubernetes.io/",
         "node-role.kubernetes.io/",
+        "startup-taint.cluster-autoscaler.kubernetes.io/",
+        "status-taint.cluster-autoscaler.kubernetes.io/",
+        "ignore-taint.cluster-autoscaler.kubernetes.io/",
         "karpenter.sh/",
+        "karpenter.k8s.aws/",
+        "karpenter.azure.com/",
     ];
 
     /// Keys of such taints.
@@ -390,11 +408,18 @@ impl Taint {
         "DeletionCandidateOfClusterAutoscaler",
     ];
 
+    /// A key with a protected prefix that only states the system of the node: GKE's, which a policy may require.
+    pub const SETTABLE_KEY: &str = "node.kubernetes.io/os";
+
+    /// The startup taint, which whoever creates a node puts on it. It is the one taint that Transom may remove without
+    /// having set it; Transom never sets it.
+    pub const STARTUP_KEY: &str = "startup-taint.cluster-autoscaler.kubernetes.io/transom";
+
     /// Whether it belongs to Kubernetes, a cloud or an autoscaler: Transom neither sets nor removes these, regardless
     /// of policies and annotations.
     pub fn is_protected(&self) -> bool {
         let key = self.key.as_str();
-        key != "node.kubernetes.io/os"
+        key != Self::SETTABLE_KEY
             && (Self::PROTECTED_PREFIXES
                 .iter()
                 .any(|prefix| key.starts_with(prefix))
@@ -495,6 +520,8 @@ pub struct Host {
     pub containerd: Option<(u32, u32)>,
     /// The labels of a node; for a pool that may be at zero, the labels that an autoscaler knows for its nodes.
     pub labels: Labels,
+    /// Labels that a node policy would write if it did not only audit them; only predictions assume them.
+    pub audited_labels: Vec<(&'static str, String)>,
     /// The extended resources that it offers to pods.
     pub offered: OfferedResources,
     /// Whether it has been Ready for [`NodeReadiness::SETTLES`], so that its resources are trusted; never true for a
@@ -548,6 +575,7 @@ impl Host {
             expected_taints: Vec::new(),
             containerd: (node.container_runtime().strip_prefix("containerd://")).and_then(major_minor),
             labels,
+            audited_labels: Vec::new(),
             offered: node.offered_resources().into_owned(),
             is_settled: node.readiness().is_settled(now),
             may_be_at_zero: false,
@@ -576,6 +604,16 @@ impl Host {
         }
     }
 
+    /// The same host with the labels that a node policy only audits.
+    #[must_use]
+    pub fn reconciled(&self) -> Host {
+        let mut host = self.clone();
+        for (label, value) in std::mem::take(&mut host.audited_labels) {
+            host.promise_label(label, value);
+        }
+        host
+    }
+
     /// Its taints, and those that a node policy is about to set on it.
     pub fn present_and_expected_taints(&self) -> impl Iterator<Item = &Taint> {
         self.taints.iter().chain(&self.expected_taints)
@@ -591,6 +629,7 @@ impl Host {
             expected_taints,
             containerd,
             labels,
+            audited_labels,
             offered,
             is_settled,
             may_be_at_zero,
@@ -600,6 +639,7 @@ impl Host {
             && *taints == other.taints
             && *expected_taints == other.expected_taints
             && *containerd == other.containerd
+            && *audited_labels == other.audited_labels
             && *offered == other.offered
             && *is_settled == other.is_settled
             && *may_be_at_zero == other.may_be_at_zero
@@ -668,7 +708,8 @@ static SKUS: [(&str, u32); 3] = [
 ];
 
 /// The value of the AKS label for nodes of a build.
-fn sku_of_build(build: Build) -> Option<&'static str> {
+/// The value of the AKS label for a build, if AKS has one.
+pub fn sku_of_build(build: Build) -> Option<&'static str> {
     let row = SKUS.iter().find(|(_, number)| Build::new(*number) == build);
     row.map(|(sku, _)| *sku)
 }

@@ -116,7 +116,7 @@ fn matches_term(
     all(&mut fields).min(all(&mut labels))
 }
 
-/// Whether some node could satisfy all requirements of a term and a nodeSelector, whatever labels it has: false if the
+/// Whether some node could satisfy all requirements of a term and a nodeSelector, with any labels: false if the
 /// requirements on one label or field contradict each other, or cannot be satisfied by a valid label value. `values_of`:
 /// the values of a label that every node has, if they are known.
 pub fn can_match(

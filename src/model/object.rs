@@ -2,6 +2,7 @@
 
 mod custom_pods;
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeSeed;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use self::custom_pods::CustomPod;
 use super::debugger;
-use super::json_types::{List, Str};
+use super::json_types::{List, SharedList, Str};
 use super::known_claims::ObjectSource;
 use super::mirror::{self, Witness};
 use super::os::Os;
@@ -44,7 +45,53 @@ pub enum Editable {
     EphemeralContainers,
 }
 
-/// One object with everything that rules read.
+/// Who wrote the fields of an object.
+pub trait FieldOwners: fmt::Debug + Sync {
+    /// Whether a field manager owns a field; otherwise admission added it.
+    fn owns(&self, path: &Path) -> bool;
+}
+
+/// What is known of an object in addition to its text. It is complete before the object is evaluated.
+#[derive(Clone, Copy, Debug)]
+pub struct ReviewContext<'a> {
+    /// The stage at which the object is evaluated.
+    pub stage: ReviewStage,
+    /// What admission may change in it.
+    pub editable: Editable,
+    /// Who created it.
+    pub origin: Origin,
+    /// Whether it is the mirror of a static pod, which no answer can stop.
+    pub is_mirror: bool,
+    /// The container that `kubectl debug node/…` created, if it created the pod ([`Object::debugger`]).
+    pub debugger: Option<usize>,
+    /// The operating system that the author states for the file (`--os`): it applies to a pod without other evidence.
+    pub stated_os: Option<Os>,
+    /// The owners of its fields; `None` if its author is responsible for all of them, as in a file.
+    pub owners: Option<&'a dyn FieldOwners>,
+}
+
+impl ReviewContext<'_> {
+    /// An object of which nothing else is known: its author created it.
+    fn of_author(kind: Kind, stage: ReviewStage) -> Self {
+        let is_new_pod = kind == Kind::Pod && stage == ReviewStage::Written;
+        ReviewContext {
+            stage,
+            editable: if is_new_pod {
+                Editable::Pod
+            } else {
+                Editable::Nothing
+            },
+            origin: Origin::Author,
+            is_mirror: false,
+            debugger: None,
+            stated_os: None,
+            owners: None,
+        }
+    }
+}
+
+/// One object with everything that rules read. It is never changed: who knows more about it than its text makes another
+/// value of it (`Object { context, ..object }`).
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
     /// The kind.
@@ -57,28 +104,13 @@ pub struct Object<'a> {
     pub namespace: Str<'a>,
     /// Its content.
     pub body: Body<'a>,
-    /// The stage at which it is evaluated.
-    pub stage: ReviewStage,
-    /// What admission may change in it.
-    pub editable: Editable,
-    /// Who created it, as far as known: an author unless a caller sets something else.
-    pub origin: Origin,
-    /// Whether it is the mirror of a static pod, which no answer can stop: false until a witness proves it.
-    pub is_mirror: bool,
-    /// The container that `kubectl debug node/…` created, if it created the pod ([`debugger::container_of`]); `None`
-    /// until [`Object::find_debugger`] ran.
-    pub debugger: Option<usize>,
-    /// Where it was read; `None` for an object of a cluster.
-    pub source: ObjectSource,
-    /// The operating system that the author states for the file (`--os`): it applies to a pod without other evidence.
-    pub stated_os: Option<Os>,
-    /// Whether admission, not the author, added `spec.os`: placement may remove it.
-    pub os_is_added: bool,
-    /// Fields that admission, not the author, added and that prevent setting `spec.os.name`: placement removes them.
-    pub added_fields: Vec<Path>,
     /// The pods of a custom resource, each of which is evaluated; [`Object::template`] is the first one. Empty for
     /// Kubernetes' own kinds.
     pub custom_pods: Vec<CustomPod>,
+    /// Its source; `None` for an object of a cluster.
+    pub source: ObjectSource,
+    /// What is known of it in addition to its text.
+    pub context: ReviewContext<'a>,
 }
 
 /// The content of an object in addition to its metadata.
@@ -159,49 +191,55 @@ impl<'a> Object<'a> {
             .map_or_else(|| Box::new(Template::default()), |pod| pod.template.clone());
         template.claim_templates = claim_templates;
         Ok(Object {
-            kind,
-            api_version: Str::default(),
-            namespace: metadata.namespace.clone(),
-            meta: Arc::new(metadata),
-            body: Body::Pod(template),
-            stage,
-            editable: Editable::Nothing,
-            origin: Origin::Author,
-            is_mirror: false,
-            debugger: None,
-            source: None,
-            stated_os: None,
-            os_is_added: false,
-            added_fields: Vec::new(),
             custom_pods,
+            ..Object::of_author(kind, Arc::new(metadata), Body::Pod(template), stage)
         })
     }
 
-    /// The object with one of its custom pods only.
-    #[must_use]
-    pub fn with_custom_pod(&self, pod: &CustomPod) -> Self {
-        let mut template: Box<Template<'a>> = pod.template.clone();
-        template.claim_templates = (self.template())
-            .map(|first| first.claim_templates.clone())
-            .unwrap_or_default();
-        // Not by `clone`, which would copy all other pods for each of them.
+    /// An object of which only the text is known.
+    fn of_author(kind: Kind, meta: Arc<Meta<'a>>, body: Body<'a>, stage: ReviewStage) -> Self {
         Object {
-            kind: self.kind,
-            api_version: self.api_version.clone(),
-            meta: Arc::clone(&self.meta),
-            namespace: self.namespace.clone(),
-            body: Body::Pod(template),
-            stage: self.stage,
-            editable: self.editable,
-            origin: self.origin,
-            is_mirror: self.is_mirror,
-            debugger: self.debugger,
-            source: self.source.clone(),
-            stated_os: self.stated_os,
-            os_is_added: self.os_is_added,
-            added_fields: self.added_fields.clone(),
+            kind,
+            api_version: Str::default(),
+            namespace: meta.namespace.clone(),
+            meta,
+            body,
             custom_pods: Vec::new(),
+            source: None,
+            context: ReviewContext::of_author(kind, stage),
         }
+    }
+
+    /// One of the custom pods of the object, as an object with that pod only.
+    #[must_use]
+    pub fn of_custom_pod(&self, pod: &CustomPod) -> Self {
+        let claim_templates = self.template().map(|first| first.claim_templates.clone());
+        let template = Template {
+            claim_templates: claim_templates.unwrap_or_default(),
+            ..Template::clone(&pod.template)
+        };
+        Object {
+            api_version: self.api_version.clone(),
+            namespace: self.namespace.clone(),
+            source: self.source.clone(),
+            context: self.context,
+            ..Object::of_author(
+                self.kind,
+                Arc::clone(&self.meta),
+                Body::Pod(Box::new(template)),
+                self.context.stage,
+            )
+        }
+    }
+
+    /// The object without its debug containers.
+    #[must_use]
+    pub fn without_debug_containers(&self) -> Self {
+        let mut without = self.clone();
+        if let Body::Pod(template) = &mut without.body {
+            template.spec.ephemeral_containers = SharedList::default();
+        }
+        without
     }
 
     /// Hands the object to `visit`, once for each pod that it describes. A custom resource can describe several pods, or
@@ -211,7 +249,7 @@ impl<'a> Object<'a> {
             return visit(self);
         }
         for pod in &self.custom_pods {
-            visit(&self.with_custom_pod(pod));
+            visit(&self.of_custom_pod(pod));
         }
     }
 
@@ -257,10 +295,10 @@ impl<'a> Object<'a> {
 
     /// Whether the DaemonSet controller has assigned the pod to its node.
     pub fn is_placed_by_daemonset(&self) -> bool {
-        self.origin == Origin::Controller && self.is_daemonset_pod()
+        self.context.origin == Origin::Controller && self.is_daemonset_pod()
     }
 
-    /// Whether the pod is a mirror pod according to this witness ([`Object::is_mirror`] stores the result).
+    /// Whether the pod is a mirror pod according to this witness ([`ReviewContext::is_mirror`]).
     pub fn is_mirror_by(&self, witness: &Witness<'_>) -> bool {
         let node = self.pod().and_then(|pod| pod.node_name.as_deref());
         mirror::is_mirror(self.kind, &self.meta, node, witness)
@@ -268,19 +306,22 @@ impl<'a> Object<'a> {
 
     /// Whether `kubectl debug node/…` set the field at this path.
     pub fn is_written_by_kubectl(&self, path: &Path) -> bool {
-        let (Some(container), Some(pod)) = (self.debugger, self.pod()) else {
+        let (Some(container), Some(pod)) = (self.context.debugger, self.pod()) else {
             return false;
         };
         debugger::is_written_by_kubectl(pod, container, path)
     }
 
-    /// Determines whether `kubectl debug node/…` created the pod. `is_authors` distinguishes the author's fields from
-    /// those that admission added.
-    pub fn find_debugger(&mut self, is_authors: impl Fn(&Path) -> bool) {
-        self.debugger = match self.pod() {
-            Some(pod) if self.kind == Kind::Pod => debugger::container_of(&self.meta, pod, is_authors),
-            _ => None,
-        };
+    /// The container that `kubectl debug node/…` created, if it created the pod. `owners`: see [`ReviewContext::owners`].
+    pub fn debugger(&self, owners: Option<&dyn FieldOwners>) -> Option<usize> {
+        let pod = self.pod().filter(|_| self.kind == Kind::Pod)?;
+        let is_authors = |path: &Path| owners.is_none_or(|owners| owners.owns(path));
+        debugger::container_of(&self.meta, pod, is_authors)
+    }
+
+    /// Whether the author, not admission, wrote a field.
+    pub fn is_of_author(&self, path: &Path) -> bool {
+        self.context.owners.is_none_or(|owners| owners.owns(path))
     }
 }
 
@@ -323,70 +364,29 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
     type Value = Object<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Object<'de>, D::Error> {
+        macro_rules! view {
+            ($body:ident, $view:ty) => {{
+                let view: $view = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::$body(view))
+            }};
+        }
         let ObjectSeed { kind, stage } = self;
         let (meta, body) = match kind {
-            Kind::Service => {
-                let view: Box<Service<'de>> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::Service(view))
-            }
-            Kind::EndpointSlice => {
-                let view: EndpointSlice<'de> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::EndpointSlice(view))
-            }
-            Kind::PersistentVolumeClaim => {
-                let view: Claim<'de> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::Claim(view))
-            }
-            Kind::StorageClass => {
-                let view: StorageClass<'de> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::StorageClass(view))
-            }
-            Kind::CsiNode => {
-                let view: CsiNode<'de> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::CsiNode(view))
-            }
-            Kind::PersistentVolume => {
-                let view: Box<PersistentVolume<'de>> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::Volume(view))
-            }
-            Kind::Node => {
-                let view: Box<Node<'de>> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::Node(view))
-            }
-            Kind::RuntimeClass => {
-                let view: RuntimeClass<'de> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::RuntimeClass(view))
-            }
-            Kind::HorizontalPodAutoscaler => {
-                let view: Autoscaler<'de> = Deserialize::deserialize(deserializer)?;
-                (Arc::new(view.metadata.clone()), Body::Autoscaler(view))
-            }
+            Kind::Service => view!(Service, Box<Service<'de>>),
+            Kind::EndpointSlice => view!(EndpointSlice, EndpointSlice<'de>),
+            Kind::PersistentVolumeClaim => view!(Claim, Claim<'de>),
+            Kind::StorageClass => view!(StorageClass, StorageClass<'de>),
+            Kind::CsiNode => view!(CsiNode, CsiNode<'de>),
+            Kind::PersistentVolume => view!(Volume, Box<PersistentVolume<'de>>),
+            Kind::Node => view!(Node, Box<Node<'de>>),
+            Kind::RuntimeClass => view!(RuntimeClass, RuntimeClass<'de>),
+            Kind::HorizontalPodAutoscaler => view!(Autoscaler, Autoscaler<'de>),
             _ => {
                 let (meta, template) = read_template(kind, deserializer)?;
                 (meta, Body::Pod(Box::new(template)))
             }
         };
-        Ok(Object {
-            kind,
-            api_version: Str::default(),
-            namespace: meta.namespace.clone(),
-            meta,
-            body,
-            stage,
-            editable: if kind == Kind::Pod && stage == ReviewStage::Written {
-                Editable::Pod
-            } else {
-                Editable::Nothing
-            },
-            origin: Origin::Author,
-            is_mirror: false,
-            debugger: None,
-            source: None,
-            stated_os: None,
-            os_is_added: false,
-            added_fields: Vec::new(),
-            custom_pods: Vec::new(),
-        })
+        Ok(Object::of_author(kind, meta, body, stage))
     }
 }
 

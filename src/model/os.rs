@@ -49,8 +49,8 @@ string_enum! {
         NodeSelector = "node-selector",
         /// The default node selector of the namespace, which admission adds to the pods of a template.
         NamespaceNodeSelector = "namespace-node-selector",
-        /// A nodeSelector on the build label or on a pool label that means Windows.
-        PoolLabel = "pool-label",
+        /// A nodeSelector on the build label or on a node label that means Windows.
+        NodeLabel = "node-label",
         /// Required node affinity in which every term implies one operating system.
         NodeAffinity = "node-affinity",
         /// A RuntimeClass whose scheduling selects one operating system.

@@ -1,7 +1,7 @@
 //! What selectors imply about the operating system: labels, affinity expressions and terms. The engine combines them.
 
 use super::json_types::Map;
-use super::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, RESTRICTED_BUILD_LABEL};
+use super::node::{BETA_OS_LABEL, BUILD_LABEL, NodeLabel, OS_LABEL, RESTRICTED_BUILD_LABEL};
 use super::node_affinity::can_match;
 use super::os::Os;
 use super::pod::{Expression, NodeSelectorTerm};
@@ -17,10 +17,10 @@ pub fn is_os_label(key: &str) -> bool {
 }
 
 /// The operating system of the nodes that have this value for this label.
-pub fn os_of_label(key: &str, value: &str, pool_labels: &[PoolLabel]) -> Option<Os> {
+pub fn os_of_label(key: &str, value: &str, node_labels: &[NodeLabel]) -> Option<Os> {
     if is_os_label(key) {
         Os::parse_lenient(value)
-    } else if is_build_label(key) || pool_labels.iter().any(|label| label.matches(key, value)) {
+    } else if is_build_label(key) || node_labels.iter().any(|label| label.matches(key, value)) {
         Some(Os::Windows)
     } else {
         None
@@ -28,12 +28,12 @@ pub fn os_of_label(key: &str, value: &str, pool_labels: &[PoolLabel]) -> Option<
 }
 
 /// The only operating system that an expression allows, if any.
-pub fn os_of_expression(expression: &Expression<'_>, pool_labels: &[PoolLabel]) -> Option<Os> {
+pub fn os_of_expression(expression: &Expression<'_>, node_labels: &[NodeLabel]) -> Option<Os> {
     let key = &*expression.key;
     let values = &expression.values;
     match &*expression.operator {
         "In" => {
-            let mut systems = values.iter().map(|value| os_of_label(key, value, pool_labels));
+            let mut systems = values.iter().map(|value| os_of_label(key, value, node_labels));
             let first = systems.next()??;
             systems.all(|os| os == Some(first)).then_some(first)
         }
@@ -70,13 +70,13 @@ pub enum TermOs {
 
 /// What a term implies for the scheduler. Its expressions are ANDed, so every matching node has the operating system of
 /// its expression on that label, even if a build or pool label implies another.
-pub fn os_of_term(term: &NodeSelectorTerm<'_>, pool_labels: &[PoolLabel]) -> TermOs {
+pub fn os_of_term(term: &NodeSelectorTerm<'_>, node_labels: &[NodeLabel]) -> TermOs {
     if term.is_empty() {
         return TermOs::NoNode;
     }
     let (mut by_label, mut by_pool) = (None, None);
     for (e, expression) in term.match_expressions.iter().enumerate() {
-        let Some(os) = os_of_expression(expression, pool_labels) else {
+        let Some(os) = os_of_expression(expression, node_labels) else {
             continue;
         };
         if !is_os_label(&expression.key) {
@@ -101,7 +101,7 @@ pub fn os_of_term(term: &NodeSelectorTerm<'_>, pool_labels: &[PoolLabel]) -> Ter
 pub fn os_of_terms(
     terms: &[NodeSelectorTerm<'_>],
     node_selector: &Map<'_>,
-    pool_labels: &[PoolLabel],
+    node_labels: &[NodeLabel],
 ) -> Option<(Os, usize, usize)> {
     let possible: Vec<bool> = (terms.iter())
         .map(|term| terms.len() == 1 || can_match(term, node_selector, values_of_nodes))
@@ -112,7 +112,7 @@ pub fn os_of_terms(
         if is_any_possible && !is_possible {
             continue;
         }
-        let (os, e) = match os_of_term(term, pool_labels) {
+        let (os, e) = match os_of_term(term, node_labels) {
             TermOs::Is(os, e) => (os, e),
             TermOs::NoNode => continue,
             TermOs::Nothing if !is_possible => continue,
@@ -133,7 +133,7 @@ mod tests {
 
     fn verdict(terms: &str) -> Option<Os> {
         let terms: Vec<NodeSelectorTerm<'_>> = serde_json::from_str(terms).unwrap();
-        os_of_terms(&terms, &Map::default(), &PoolLabel::well_known()).map(|(os, ..)| os)
+        os_of_terms(&terms, &Map::default(), &NodeLabel::well_known()).map(|(os, ..)| os)
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub struct PlatformSupport {
     pub ends: Option<Date>,
     /// The day on which the platform removes its node images, so that pools no longer scale.
     pub images_removed: Option<Date>,
-    /// Where it is documented.
+    /// The page that documents it.
     pub source: &'static str,
 }
 
@@ -218,7 +218,7 @@ pub struct SupportDate {
     pub platform: Option<NodePlatform>,
     /// The build.
     pub build: Build,
-    /// Where it is documented.
+    /// The page that documents it.
     pub source: &'static str,
 }
 
@@ -274,7 +274,7 @@ pub fn product(build: Build) -> String {
         .map_or_else(|| build.to_string(), |release| release.product.to_owned())
 }
 
-/// The days on which support for nodes of a build changes, ascending: by Microsoft, and by the platform if it is known.
+/// The days on which support for nodes of a build changes, ascending: by Microsoft, and by the platform if known.
 pub fn support_dates(platform: Option<NodePlatform>, build: Build) -> Vec<SupportDate> {
     let release = build.release().filter(|release| release.build != ANNUAL_CHANNEL);
     let by_microsoft = release.and_then(Release::end_of_support);
@@ -318,7 +318,7 @@ pub struct MinorChange {
     pub change: &'static str,
     /// What to do: lower case, no full stop.
     pub remedy: &'static str,
-    /// Where it is documented.
+    /// The page that documents it.
     pub source: &'static str,
 }
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::namespace_selector::NodeSelector;
-use super::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
+use super::node::{BUILD_LABEL, NodeLabel, RESTRICTED_BUILD_LABEL, Taint};
 use super::os::Os;
 use super::pod::Toleration;
 use super::severity::Severity;
@@ -49,7 +49,7 @@ impl Mode {
     /// What placement does.
     pub fn placement(self) -> PlacementMode {
         match self {
-            Mode::Audit => PlacementMode::DryRun,
+            Mode::Audit => PlacementMode::Audit,
             Mode::Warn | Mode::Enforce => PlacementMode::Apply,
         }
     }
@@ -102,7 +102,7 @@ string_enum! {
         /// No edits are planned.
         Disabled = "Disabled",
         /// Edits are planned and recorded.
-        DryRun = "DryRun",
+        Audit = "Audit",
         /// Edits are applied.
         Apply = "Apply",
     }
@@ -248,6 +248,14 @@ string_enum! {
     }
 }
 
+/// A number that Cargo has written.
+const fn number(digits: &str) -> u32 {
+    match u32::from_str_radix(digits, 10) {
+        Ok(number) => number,
+        Err(_) => 0,
+    }
+}
+
 /// The version of Transom in which a rule appeared: major and minor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RulesVersion {
@@ -276,16 +284,15 @@ impl RulesVersion {
     }
 
     /// The version of this program.
-    fn current() -> Self {
-        let version = env!("CARGO_PKG_VERSION");
-        let minor = version.rsplit_once('.').map_or(version, |(minor, _)| minor);
-        RulesVersion::parse(minor).unwrap_or(RulesVersion::FIRST)
-    }
+    const CURRENT: RulesVersion = RulesVersion::new(
+        number(env!("CARGO_PKG_VERSION_MAJOR")),
+        number(env!("CARGO_PKG_VERSION_MINOR")),
+    );
 
     /// Whether a rule of this version only warns for now: it is newer than the version that the policy pins, or,
     /// without a pin, it appeared in the current minor release.
     pub fn is_new_to(self, pinned: Option<RulesVersion>) -> bool {
-        self.is_new_in(RulesVersion::current(), pinned)
+        self.is_new_in(RulesVersion::CURRENT, pinned)
     }
 
     fn is_new_in(self, current: RulesVersion, pinned: Option<RulesVersion>) -> bool {
@@ -341,7 +348,7 @@ pub struct Policy {
     /// How long a review may wait for what a registry reports, at most [`LONGEST_IMAGE_WAIT`]; zero: not at all.
     pub image_wait: Duration,
     /// The operating system of pods without evidence.
-    pub namespace_default_os: Option<Os>,
+    pub default_os: Option<Os>,
     /// Whether the plug-in PodNodeSelector is on.
     pub pod_node_selector: PodNodeSelector,
     /// What the configuration file of PodNodeSelector adds in namespaces without its annotation.
@@ -358,6 +365,8 @@ pub struct Policy {
     pub controllers: Vec<String>,
     /// Custom resources that describe pods, in addition to the built-in ones.
     pub pod_templates: Vec<ConfiguredKind>,
+    /// Node labels that mean Windows, in addition to those of platforms; those of all policies are evidence everywhere.
+    pub node_labels: Vec<NodeLabel>,
     /// Active exemptions.
     pub exemptions: Vec<Exemption>,
 }
@@ -384,7 +393,7 @@ impl Policy {
             rules_version: None,
             image_evidence: ImageEvidence::Names,
             image_wait: Duration::ZERO,
-            namespace_default_os: None,
+            default_os: None,
             pod_node_selector: PodNodeSelector::Detected,
             default_node_selector: NodeSelector::new(),
             allowed_tolerations: Vec::new(),
@@ -393,6 +402,7 @@ impl Policy {
             runtime_classes: BTreeMap::new(),
             controllers: Vec::new(),
             pod_templates: Vec::new(),
+            node_labels: Vec::new(),
             exemptions: Vec::new(),
         }
     }
@@ -485,7 +495,7 @@ mod tests {
             ..Policy::standalone()
         };
         for (mode, validation, placement) in [
-            (Mode::Audit, Action::Audit, PlacementMode::DryRun),
+            (Mode::Audit, Action::Audit, PlacementMode::Audit),
             (Mode::Warn, Action::Warn, PlacementMode::Apply),
             (Mode::Enforce, Action::Deny, PlacementMode::Apply),
         ] {

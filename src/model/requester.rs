@@ -69,7 +69,7 @@ fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
     if is_listed(user, more) {
         return true;
     }
-    // Where a project is not installed, a tenant may own the namespace and the ServiceAccount that it would have: only users
+    // If a project is not installed, a tenant may own the namespace and the ServiceAccount that it would have: only users
     // that the policy names count.
     if owner.is_custom() {
         return false;

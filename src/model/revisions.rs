@@ -84,7 +84,7 @@ pub struct RevisionBarrier {
     pub revision: u32,
     /// Whether reports name both revisions; otherwise users only report that old nodes failed.
     pub is_certain: bool,
-    /// Where it is documented.
+    /// The page that documents it.
     pub source: &'static str,
 }
 
@@ -130,7 +130,7 @@ pub struct FaultyImage {
     pub symptom: &'static str,
     /// What to do: lower case, no full stop.
     pub remedy: &'static str,
-    /// Where it is documented.
+    /// The page that documents it.
     pub source: &'static str,
 }
 

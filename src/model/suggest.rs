@@ -5,9 +5,17 @@ use jiff::civil::Date;
 /// The known word that is most similar to this one.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let word = word.to_lowercase();
+    let length = word.chars().count();
+    let most = length.max(3) / 3;
+    // The distance is at least the difference in length. Comparing costs the product of both lengths.
+    let similar = known
+        .into_iter()
+        .filter(|known| known.chars().count().abs_diff(length) <= most);
     let distance = |known: &str| strsim::damerau_levenshtein(&word, &known.to_lowercase());
-    let best = known.into_iter().min_by_key(|known| distance(known))?;
-    (distance(best) <= word.chars().count().max(3) / 3).then_some(best)
+    let (distance, best) = similar
+        .map(|known| (distance(known), known))
+        .min_by_key(|(distance, _)| *distance)?;
+    (distance <= most).then_some(best)
 }
 
 /// Parses a date as in `2026-12-31`.

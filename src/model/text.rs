@@ -130,7 +130,7 @@ fn is_order(text: &str, at: usize) -> bool {
 
 /// Whether a text can be printed as it is, according to a fast check.
 pub fn is_one_line(text: &str) -> bool {
-    // Most texts are plain ASCII without a number sign. The fold looks at every byte, so that it compares many at a time.
+    // Most texts are plain ASCII without a number sign. The fold reads every byte, so that it compares many at a time.
     let is_plain = |byte| matches!(byte, b' '..=b'"' | b'$'..=b'~');
     text.bytes().fold(true, |all, byte| all & is_plain(byte))
         || !text.contains(|c: char| c.is_control() || is_hidden(c)) && !text.contains("##")

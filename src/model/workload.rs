@@ -138,7 +138,7 @@ impl Kind {
         )
     }
 
-    /// Where the pods of a custom resource are.
+    /// The location of the pods of a custom resource.
     pub fn layout(self) -> Option<PodLayout> {
         match self {
             Kind::Configured(configured) => Some(PodLayout::Configured(configured.path())),

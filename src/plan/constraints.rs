@@ -4,7 +4,7 @@
 use super::nodes::NodeInventory;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::requirements::{Requirement, RequirementField, Requirements, Term, least};
-use crate::engine::{AdmissionStage, untolerated};
+use crate::engine::{AdmissionStage, PodsToSchedule};
 use crate::model::build::Build;
 use crate::model::facts::Facts;
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint};
@@ -140,6 +140,19 @@ impl<'w> TargetNodes<'w> {
         findings
     }
 
+    /// Whether the pods of a template may be scheduled on a node, as far as is known.
+    pub(super) fn may_land(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>, host: &Host) -> bool {
+        let always = least(&requirements.always, |requirement| {
+            self.matches(requirement, host)
+        });
+        // Placement, which the taints need, is the slower part.
+        if always == Match::No {
+            return false;
+        }
+        let candidate = self.candidate(cx, requirements, host);
+        candidate.selected != Match::No && candidate.taint.is_none() && !candidate.lacks_resource()
+    }
+
     fn candidate<'h>(
         &self,
         cx: &PodCx<'h>,
@@ -157,14 +170,13 @@ impl<'w> TargetNodes<'w> {
         } else {
             AdmissionStage::Placed
         };
-        let lacking = untolerated(
+        let pods = PodsToSchedule {
             subject,
-            cx.inference,
-            &host.taints,
-            self.planned,
-            self.policy,
+            inference: cx.inference,
+            policy: self.policy,
             admission,
-        );
+        };
+        let lacking = pods.untolerated(&host.taints, self.planned);
         CandidateNode {
             host,
             selected: always.min(terms),
@@ -287,7 +299,7 @@ impl<'w> TargetNodes<'w> {
     }
 
     fn names_pool(&self, requirement: &Requirement<'_>) -> bool {
-        let labels = &self.facts.pool_labels;
+        let labels = &self.facts.node_labels;
         let of_policy = |value: &&str| labels.iter().any(|label| label.matches(requirement.key, value));
         POOL_LABELS.contains(&requirement.key) || requirement.values().iter().any(of_policy)
     }

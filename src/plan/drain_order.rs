@@ -8,8 +8,9 @@ use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::image_pulls::PullTotal;
 use super::images::shown_image;
-use super::nodes::{NodePool, PlannedNode};
+use super::nodes::{NoPool, NodePool, PlannedNode};
 use super::outlook::PoolOutlook;
 use super::placement::AssumedPlacement;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
@@ -21,14 +22,6 @@ use crate::model::build::Build;
 use crate::model::image::ImageRef;
 use crate::model::report_schema::counts_by;
 use crate::rules::KnownVersions;
-
-/// A pool that `from` names does not exist.
-#[derive(thiserror::Error, Debug, PartialEq, Eq)]
-#[error("no pool of Windows nodes has the name or build {name:?}; known pools: {known}")]
-pub struct NoPool {
-    name: String,
-    known: String,
-}
 
 /// The plan of an upgrade of Windows nodes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -54,6 +47,8 @@ pub struct UpgradePlan {
     pub capacity: Vec<BuildCapacity>,
     /// The capacity that the moving pods need.
     pub nodes_needed: NodesNeeded,
+    /// What a new node of each pool of the build to upgrade to pulls, or of a pool that does not exist yet.
+    pub new_nodes: Vec<NewNodePulls>,
     /// Every pool: until when its nodes are supported, and their known faults.
     pub pools: Vec<PoolOutlook>,
     /// Missing information that could change the plan.
@@ -146,6 +141,15 @@ pub struct Blocker {
     pub cause: Option<BlockedBy>,
 }
 
+/// What a new node of a pool pulls.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub struct NewNodePulls {
+    /// The pool.
+    pub pool: String,
+    /// What its images add up to; `transom image pulls` lists them.
+    pub pulls: PullTotal,
+}
+
 /// Nodes and their capacity.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct NodeCapacity {
@@ -191,14 +195,32 @@ pub struct NodesNeeded {
     pub nodes: Option<u64>,
 }
 
+/// What the workloads mean for a pool that is removed.
+#[derive(Default)]
+struct PoolWorkloads {
+    /// The workloads that block it.
+    blockers: Vec<Blocker>,
+    /// Without pods, the requests of the replicas of its workloads.
+    wanted: ResourceList,
+}
+
+fn name_of(names: &[String], index: usize) -> String {
+    names.get(index).cloned().unwrap_or_default()
+}
+
+/// Whether a finding of this class blocks a workload although its images and requirements allow the new build, or may allow it.
+fn is_doubt_or_obstacle(class: UpgradeClass) -> bool {
+    matches!(class, UpgradeClass::Unknown | UpgradeClass::Blocked)
+}
+
 impl NodePool {
     /// The pool with a name that is unique among all pools.
-    fn shown(&self, all: &[NodePool]) -> String {
+    pub(super) fn shown(&self, all: &[NodePool]) -> String {
         let build = self
             .build
             .map_or_else(|| "an unknown build".to_owned(), |build| build.to_string());
         if self.label.is_empty() {
-            return format!("{build} (no pool)");
+            return format!("{build} (no node-pool label)");
         }
         let namesakes = all.iter().filter(|pool| pool.name == self.name).count();
         if namesakes > 1 {
@@ -216,89 +238,98 @@ impl Planner<'_> {
     /// If a pool to remove does not exist.
     pub fn plan(&self) -> Result<UpgradePlan, NoPool> {
         let from = self.pools_that_go()?;
-        let names: Vec<String> = self
-            .nodes
-            .pools
-            .iter()
-            .map(|pool| pool.shown(&self.nodes.pools))
-            .collect();
-        let name = |index: &usize| names.get(*index).cloned().unwrap_or_default();
-        let mut findings: Vec<Vec<PlanFinding>> = self
-            .workloads
-            .iter()
-            .map(|workload| self.state(workload))
-            .collect();
-        self.daemon_sets(&mut findings);
-
+        let names = self.pool_names();
         let outlook = self.outlook(&names);
+        let by_workload = self.findings();
+        let (mut workloads, by_pool) = self.plan_workloads(by_workload, &from, &names, &outlook);
+        workloads.sort_by(|a, b| {
+            (a.class, &a.namespace, &a.name, &a.kind).cmp(&(b.class, &b.namespace, &b.name, &b.kind))
+        });
+        let needed = self.needed(&from, &by_pool);
+        let order = self.order(&from, by_pool, &needed, &names);
+        Ok(UpgradePlan {
+            schema: SCHEMA,
+            to: TargetBuild(self.plan_options.to),
+            from: from.iter().map(|index| name_of(&names, *index)).collect(),
+            placement: AssumedPlacement::of(self.placements.values()),
+            summary: summary(&workloads),
+            capacity: self.capacity(&from, &needed),
+            notes: self.notes(&needed),
+            new_nodes: self.new_node_pulls()?,
+            pools: outlook,
+            workloads,
+            drain_order: order,
+            nodes_needed: needed,
+        })
+    }
+
+    fn new_node_pulls(&self) -> Result<Vec<NewNodePulls>, NoPool> {
+        let pulls = self.image_pulls()?.into_iter();
+        let pulls = pulls.map(|pulls| NewNodePulls {
+            pool: pulls.pool,
+            pulls: pulls.total,
+        });
+        Ok(pulls.collect())
+    }
+
+    /// The name of each pool, by index.
+    fn pool_names(&self) -> Vec<String> {
+        let pools = &self.nodes.pools;
+        pools.iter().map(|pool| pool.shown(pools)).collect()
+    }
+
+    /// The findings of each workload, by index.
+    fn findings(&self) -> Vec<Vec<PlanFinding>> {
+        let workloads = self.workloads.iter();
+        let mut findings: Vec<_> = workloads.map(|workload| self.state(workload)).collect();
+        self.daemon_sets(&mut findings);
+        findings
+    }
+
+    /// The workloads, and what they mean for the pools to remove.
+    fn plan_workloads(
+        &self,
+        findings: Vec<Vec<PlanFinding>>,
+        from: &BTreeSet<usize>,
+        names: &[String],
+        outlook: &[PoolOutlook],
+    ) -> (Vec<WorkloadPlan>, BTreeMap<usize, PoolWorkloads>) {
         let versions: BTreeMap<&str, Option<KnownVersions>> = (self.names.iter())
             .map(|image| (&**image, KnownVersions::of_image(image, &self.facts)))
             .collect();
-        let mut workloads: Vec<WorkloadPlan> = Vec::with_capacity(findings.len());
-        let mut by_pool: BTreeMap<usize, (Vec<Blocker>, ResourceList)> = BTreeMap::new();
+        let mut plans = Vec::with_capacity(findings.len());
+        let mut by_pool: BTreeMap<usize, PoolWorkloads> = BTreeMap::new();
         for (workload, findings) in self.workloads.iter().zip(findings) {
             let pools: Vec<usize> = if workload.pods.is_empty() {
                 workload.fits(&self.nodes.pools, &versions)
             } else {
                 workload.pods.keys().copied().collect()
             };
+            let ends = pools.iter().filter_map(|pool| outlook.get(*pool)?.first_end());
             let plan = WorkloadPlan {
-                kind: workload.key.kind.clone(),
-                namespace: workload.key.namespace.clone(),
-                name: workload.key.name.clone(),
-                read_from: workload.read_from.clone(),
-                class: findings
-                    .iter()
-                    .map(|it| it.class)
-                    .max()
-                    .unwrap_or(UpgradeClass::Unchanged),
-                can_move: !findings.iter().any(|it| it.blocks),
                 affected: self.nodes.pools.is_empty()
                     || pools.is_empty()
                     || pools.iter().any(|pool| from.contains(pool)),
-                replicas: workload.replicas,
-                pods: workload.pods.values().sum::<u64>() + workload.pending,
-                pending: workload.pending,
-                pools: pools.iter().map(name).collect(),
-                support_ends: (pools.iter().filter_map(|pool| outlook.get(*pool)?.first_end()))
-                    .map(|end| end.date)
-                    .min(),
-                requests: workload.requests.clone(),
-                findings,
+                pools: pools.iter().map(|index| name_of(names, *index)).collect(),
+                support_ends: ends.map(|end| end.date).min(),
+                ..workload.plan(findings)
             };
+            let leaving = || pools.iter().filter(|pool| from.contains(pool));
             if !plan.can_move {
-                for pool in pools.iter().filter(|pool| from.contains(pool)) {
-                    by_pool.entry(*pool).or_default().0.push(plan.blocker());
+                for pool in leaving() {
+                    by_pool.entry(*pool).or_default().blockers.push(plan.blocker());
                 }
             }
-            if !self.has_pods && !workload.is_daemon_set {
-                let first = pools.iter().find(|pool| from.contains(pool));
+            if let Some(first) = leaving().next()
+                && !self.has_pods
+                && !workload.is_daemon_set
+            {
                 let wanted = workload.requests.times(workload.replicas.unwrap_or_default());
-                if let Some(first) = first {
-                    by_pool.entry(*first).or_default().1 += &wanted;
-                }
+                by_pool.entry(*first).or_default().wanted += &wanted;
             }
-            workloads.push(plan);
+            plans.push(plan);
         }
-        workloads.sort_by(|a, b| {
-            (a.class, &a.namespace, &a.name, &a.kind).cmp(&(b.class, &b.namespace, &b.name, &b.kind))
-        });
-
-        let needed = self.needed(&from, &by_pool);
-        let order = self.order(&from, by_pool, &needed, &names);
-        Ok(UpgradePlan {
-            schema: SCHEMA,
-            to: TargetBuild(self.plan_options.to),
-            from: from.iter().map(name).collect(),
-            placement: AssumedPlacement::of(self.placements.values()),
-            summary: summary(&workloads),
-            capacity: self.capacity(&from, &needed),
-            notes: self.notes(&needed),
-            pools: outlook,
-            workloads,
-            drain_order: order,
-            nodes_needed: needed,
-        })
+        (plans, by_pool)
     }
 
     /// The pools to remove: the named ones, otherwise every pool of an older build.
@@ -314,32 +345,16 @@ impl Planner<'_> {
             let by_name = |pool: &NodePool| !pool.label.is_empty() && pool.name == *wanted;
             let build = TargetBuild::parse(wanted).ok().map(|target| target.0);
             let by_build = |pool: &NodePool| build.is_some() && pool.build == build;
-            let mut these: Vec<usize> = pools()
-                .filter(|(_, pool)| by_name(pool))
-                .map(|(index, _)| index)
-                .collect();
+            let those = |is_meant: &dyn Fn(&NodePool) -> bool| -> Vec<usize> {
+                let those = pools().filter(|(_, pool)| is_meant(pool));
+                those.map(|(index, _)| index).collect()
+            };
+            let mut these = those(&by_name);
             if these.is_empty() {
-                these = pools()
-                    .filter(|(_, pool)| by_build(pool))
-                    .map(|(index, _)| index)
-                    .collect();
+                these = those(&by_build);
             }
             if these.is_empty() {
-                let known: Vec<String> = self
-                    .nodes
-                    .pools
-                    .iter()
-                    .map(|pool| pool.shown(&self.nodes.pools))
-                    .collect();
-                let known = if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known.join(", ")
-                };
-                return Err(NoPool {
-                    name: wanted.clone(),
-                    known,
-                });
+                return Err(NoPool::new(wanted, &self.pool_names()));
             }
             found.extend(these);
         }
@@ -349,78 +364,68 @@ impl Planner<'_> {
     /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained.
     /// Another DaemonSet with the same main image for the new build is accepted as the second one.
     fn daemon_sets(&self, findings: &mut [Vec<PlanFinding>]) {
-        let holds = |findings: &[PlanFinding]| {
-            findings
-                .iter()
-                .any(|it| it.blocks && !matches!(it.class, UpgradeClass::Unknown | UpgradeClass::Blocked))
-        };
         let daemons = || {
-            self.workloads
-                .iter()
-                .zip(0..)
-                .filter(|(workload, _)| workload.is_daemon_set)
+            let workloads = self.workloads.iter().zip(0..);
+            workloads.filter(|(workload, _)| workload.is_daemon_set)
+        };
+        let blocks = |index: usize| {
+            findings
+                .get(index)
+                .is_some_and(|it| it.iter().any(|it| it.blocks))
         };
         let able: Vec<&PlannedWorkload> = daemons()
-            .filter(|(_, index)| {
-                findings
-                    .get(*index)
-                    .is_some_and(|it| !it.iter().any(|it| it.blocks))
-            })
+            .filter(|(_, index)| !blocks(*index))
             .map(|(workload, _)| workload)
             .collect();
         for (workload, index) in daemons() {
-            let Some(findings) = findings.get_mut(index).filter(|it| holds(it)) else {
-                continue;
-            };
-            // One whose pods would start on the new nodes too, and fail there, is not replaced by another one.
-            let stays_off = findings
-                .iter()
-                .any(|it| it.blocks && it.class == UpgradeClass::Pinned);
-            let twin = able.iter().find(|other| {
-                other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
-            });
-            let finding_source = FindingSource::rule("daemonset-spans-builds");
-            let target = self.plan_options.to.with_product();
-            if let Some(twin) = twin.filter(|_| !stays_off) {
-                let message = format!(
-                    "DaemonSet {} exists for nodes of {target}, and this one creates pods there too, which fail",
-                    twin.key.name
-                );
-                findings.push(
-                    PlanFinding::new(UpgradeClass::Blocked, "spec.template", message, finding_source)
-                        .caused_by(BlockedBy::DaemonSet)
-                        .remedy("let each of the two select the nodes of its own build"),
-                );
-            } else if let Some(twin) = twin {
-                for finding in findings.iter_mut() {
-                    finding.blocks &= matches!(finding.class, UpgradeClass::Unknown | UpgradeClass::Blocked);
-                }
-                let message = format!(
-                    "DaemonSet {} exists for nodes of {target}; this one is removed with the old nodes",
-                    twin.key.name
-                );
-                findings.push(
-                    PlanFinding::new(UpgradeClass::Pinned, "spec.template", message, finding_source)
-                        .caused_by(BlockedBy::DaemonSet)
-                        .note(),
-                );
-            } else {
-                let message =
-                    format!("it is needed for both builds while pools are drained, and none is for {target}");
-                let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
-                findings.push(
-                    PlanFinding::new(UpgradeClass::Blocked, "spec.template", message, finding_source)
-                        .caused_by(BlockedBy::DaemonSet)
-                        .remedy(remedy),
-                );
+            let holds = |it: &PlanFinding| it.blocks && !is_doubt_or_obstacle(it.class);
+            if let Some(findings) = findings.get_mut(index)
+                && findings.iter().any(holds)
+            {
+                let twin = able.iter().find(|other| {
+                    other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
+                });
+                let finding = self.of_daemon_set(twin.map(|twin| twin.key.name.as_str()), findings);
+                findings.push(finding.caused_by(BlockedBy::DaemonSet));
             }
         }
+    }
+
+    /// The finding about a DaemonSet that cannot run on the new nodes. `twin`: the one for the new build; if it replaces this
+    /// one, the findings of this one no longer block.
+    fn of_daemon_set(&self, twin: Option<&str>, findings: &mut [PlanFinding]) -> PlanFinding {
+        let target = self.plan_options.to.with_product();
+        let finding = |class, message: String| {
+            let source = FindingSource::rule("daemonset-spans-builds");
+            PlanFinding::new(class, "spec.template", message, source)
+        };
+        let Some(twin) = twin else {
+            let message =
+                format!("it is needed for both builds while pools are drained, and none is for {target}");
+            let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
+            return finding(UpgradeClass::Blocked, message).remedy(remedy);
+        };
+        // One whose pods would start on the new nodes too, and fail there, is not replaced by another one.
+        let stays_off = |it: &PlanFinding| it.blocks && it.class == UpgradeClass::Pinned;
+        if !findings.iter().any(stays_off) {
+            let message = format!(
+                "DaemonSet {twin} exists for nodes of {target}, and this one creates pods there too, which fail"
+            );
+            return finding(UpgradeClass::Blocked, message)
+                .remedy("let each of the two select the nodes of its own build");
+        }
+        for finding in findings {
+            finding.blocks &= is_doubt_or_obstacle(finding.class);
+        }
+        let message =
+            format!("DaemonSet {twin} exists for nodes of {target}; this one is removed with the old nodes");
+        finding(UpgradeClass::Pinned, message).note()
     }
 
     fn order(
         &self,
         from: &BTreeSet<usize>,
-        mut by_pool: BTreeMap<usize, (Vec<Blocker>, ResourceList)>,
+        mut by_pool: BTreeMap<usize, PoolWorkloads>,
         needed: &NodesNeeded,
         names: &[String],
     ) -> Vec<DrainStep> {
@@ -429,7 +434,10 @@ impl Planner<'_> {
             .filter_map(|index| Some((*index, self.nodes.pools.get(*index)?)));
         let mut steps: Vec<DrainStep> = pools
             .map(|(index, pool)| {
-                let (mut blocked_by, wanted) = by_pool.remove(&index).unwrap_or_default();
+                let PoolWorkloads {
+                    blockers: mut blocked_by,
+                    wanted,
+                } = by_pool.remove(&index).unwrap_or_default();
                 blocked_by
                     .sort_by(|a, b| (Reverse(a.class), &a.workload).cmp(&(Reverse(b.class), &b.workload)));
                 let requests = if self.has_pods {
@@ -439,7 +447,7 @@ impl Planner<'_> {
                 };
                 DrainStep {
                     step: 0,
-                    pool: names.get(index).cloned().unwrap_or_default(),
+                    pool: name_of(names, index),
                     build: pool.build.map(TargetBuild),
                     nodes: pool.nodes,
                     ready: false,
@@ -465,18 +473,14 @@ impl Planner<'_> {
         steps
     }
 
-    fn needed(
-        &self,
-        from: &BTreeSet<usize>,
-        by_pool: &BTreeMap<usize, (Vec<Blocker>, ResourceList)>,
-    ) -> NodesNeeded {
+    fn needed(&self, from: &BTreeSet<usize>, by_pool: &BTreeMap<usize, PoolWorkloads>) -> NodesNeeded {
         let mut requests = ResourceList::default();
         let mut daemon_sets = ResourceList::default();
         let mut free = Some(ResourceList::default());
         for (index, pool) in self.nodes.pools.iter().enumerate() {
             if from.contains(&index) {
                 requests += match by_pool.get(&index) {
-                    Some((_, wanted)) if !self.has_pods => wanted,
+                    Some(PoolWorkloads { wanted, .. }) if !self.has_pods => wanted,
                     _ => &pool.movable,
                 };
             } else if pool.build == Some(self.plan_options.to) {
@@ -623,6 +627,29 @@ impl Planner<'_> {
             "{counted}: transom image {} shows whether it exists",
             shown_image(first)
         ))
+    }
+}
+
+impl PlannedWorkload {
+    /// What its findings mean for it, without its pools.
+    fn plan(&self, findings: Vec<PlanFinding>) -> WorkloadPlan {
+        let worst = findings.iter().map(|it| it.class).max();
+        WorkloadPlan {
+            kind: self.key.kind.clone(),
+            namespace: self.key.namespace.clone(),
+            name: self.key.name.clone(),
+            read_from: self.read_from.clone(),
+            class: worst.unwrap_or(UpgradeClass::Unchanged),
+            can_move: !findings.iter().any(|it| it.blocks),
+            affected: false,
+            replicas: self.replicas,
+            pods: self.pods.values().sum::<u64>() + self.pending,
+            pending: self.pending,
+            pools: Vec::new(),
+            support_ends: None,
+            requests: self.requests.clone(),
+            findings,
+        }
     }
 }
 

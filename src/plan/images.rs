@@ -135,6 +135,14 @@ impl ImageKnowledge<'_> {
         known(pause.into_iter().collect(), "by the list of Kubernetes", PAUSE)
     }
 
+    /// The best of the builds of an image on the target, and how it runs: the newest compatible build, which a pull selects.
+    fn best(&self, known: &KnownBuilds, isolation: ContainerIsolation) -> Option<(Compatibility, Build)> {
+        let builds = known.known.builds();
+        builds
+            .map(|build| (compatibility(build, self.target, isolation), build))
+            .max()
+    }
+
     fn of_builds(
         &self,
         used: &ImageUse,
@@ -142,94 +150,65 @@ impl ImageKnowledge<'_> {
         known: &KnownBuilds,
         kernel: WorkloadIsolation,
     ) -> PlanFinding {
-        let best = |isolation| {
-            let each = known
-                .known
-                .builds()
-                .map(|build| (compatibility(build, self.target, isolation), build));
-            // The newest compatible build: a pull selects it.
-            let rank = |(how, build): &(Compatibility, Build)| {
-                let order = match how {
-                    Compatibility::Runs => 3,
-                    Compatibility::Disputed => 2,
-                    Compatibility::Unknown => 1,
-                    Compatibility::Fails => 0,
-                };
-                (order, *build)
-            };
-            each.max_by_key(rank)
-        };
-        let Some((process, build)) = best(ContainerIsolation::Process) else {
+        let process = self.best(known, ContainerIsolation::Process);
+        let Some((process, build)) = process else {
             let message = format!("{} has no Windows build, {}", shown_image(&used.image), known.how);
-            return self.propose(
-                self.new_image(used, message, FindingSource::rule("linux-image-on-windows-pod")),
-                image,
-            );
+            let source = FindingSource::rule("linux-image-on-windows-pod");
+            return self.propose(self.new_image(used, message, source), image);
         };
-        let (hyper_v, isolated) = best(ContainerIsolation::HyperV).unwrap_or((process, build));
+        let hyper_v = self.best(known, ContainerIsolation::HyperV);
+        let (hyper_v, isolated) = hyper_v.unwrap_or((process, build));
         let row = |how: &str, build: Build| {
-            FindingSource::row(
-                format!("{how}: {build} image on {} host", self.target),
-                known.source,
-            )
+            let name = format!("{how}: {build} image on {} host", self.target);
+            FindingSource::row(name, known.source)
         };
-        let of = |build| known.shown(&used.image, build);
-        let process_row = || row("process isolation", build);
-        match (kernel, process) {
-            (WorkloadIsolation::Known(ContainerIsolation::HyperV), _) if hyper_v == Compatibility::Runs => {
-                let finding = PlanFinding::new(
-                    UpgradeClass::Unchanged,
-                    &*used.path,
-                    of(isolated),
-                    row("Hyper-V isolation", isolated),
-                );
-                if process == Compatibility::Runs {
-                    return finding;
-                }
-                let remedy = "make sure that the new nodes have the handler of its RuntimeClass";
-                PlanFinding {
-                    class: UpgradeClass::HyperVOnly,
-                    ..finding
-                }
-                .remedy(remedy)
-                .note()
+        if kernel == WorkloadIsolation::Known(ContainerIsolation::HyperV) {
+            let (message, source) = (
+                known.shown(&used.image, isolated),
+                row("Hyper-V isolation", isolated),
+            );
+            if hyper_v != Compatibility::Runs {
+                return self.propose(self.new_image(used, message, source), image);
             }
-            (WorkloadIsolation::Known(ContainerIsolation::HyperV), _) => self.propose(
-                self.new_image(used, of(isolated), row("Hyper-V isolation", isolated)),
-                image,
-            ),
-            (_, Compatibility::Runs) => {
-                PlanFinding::new(UpgradeClass::Unchanged, &*used.path, of(build), process_row())
+            let finding = PlanFinding::new(UpgradeClass::Unchanged, &*used.path, message, source);
+            return if process == Compatibility::Runs {
+                finding
+            } else {
+                only_isolated(finding)
+            };
+        }
+        let (message, source) = (known.shown(&used.image, build), row("process isolation", build));
+        if process != Compatibility::Fails {
+            return self.of_process(used, process, message, source);
+        }
+        if kernel == WorkloadIsolation::InDoubt && hyper_v == Compatibility::Runs {
+            let message =
+                format!("{message}, and its RuntimeClass is not known: only Hyper-V isolation runs that");
+            return self
+                .unknown(used, message, source)
+                .remedy("include the RuntimeClass in the input");
+        }
+        let finding = self.propose(self.new_image(used, message, source), image);
+        self.or_hyper_v(finding, hyper_v)
+    }
+
+    /// The finding for an image that runs with process isolation, or may.
+    fn of_process(
+        &self,
+        used: &ImageUse,
+        process: Compatibility,
+        message: String,
+        source: FindingSource,
+    ) -> PlanFinding {
+        match process {
+            Compatibility::Runs => PlanFinding::new(UpgradeClass::Unchanged, &*used.path, message, source),
+            Compatibility::Disputed => {
+                let message = format!("{message}; containerd runs that there, and hcsshim may not");
+                self.unknown(used, message, source).remedy("try it on one node")
             }
-            (_, Compatibility::Disputed) => {
-                let message = format!("{}; containerd runs that there, and hcsshim may not", of(build));
-                self.unknown(used, message, process_row())
-                    .remedy("try it on one node")
-            }
-            (_, Compatibility::Unknown) => self.unknown(
-                used,
-                format!("{}, and no table documents whether that runs", of(build)),
-                process_row(),
-            ),
-            (WorkloadIsolation::InDoubt, Compatibility::Fails) if hyper_v == Compatibility::Runs => {
-                let message = format!(
-                    "{}, and its RuntimeClass is not known: only Hyper-V isolation runs that",
-                    of(build)
-                );
-                self.unknown(used, message, process_row())
-                    .remedy("include the RuntimeClass in the input")
-            }
-            (_, Compatibility::Fails) => {
-                let finding = self.propose(self.new_image(used, of(build), process_row()), image);
-                let is_there = finding
-                    .proposed
-                    .as_ref()
-                    .is_some_and(|it| it.verified != RegistryCheck::Missing);
-                if hyper_v == Compatibility::Runs && !is_there {
-                    self.hyper_v_only(finding)
-                } else {
-                    self.or_hyper_v(finding, hyper_v)
-                }
+            Compatibility::Unknown | Compatibility::Fails => {
+                let message = format!("{message}, and no table documents whether that runs");
+                self.unknown(used, message, source)
             }
         }
     }
@@ -303,9 +282,14 @@ impl ImageKnowledge<'_> {
         ))
     }
 
+    /// Adds Hyper-V isolation, if it runs the image: as another remedy, or as the only one if no image for the new build is known.
     fn or_hyper_v(&self, finding: PlanFinding, hyper_v: Compatibility) -> PlanFinding {
         if hyper_v != Compatibility::Runs {
             return finding;
+        }
+        let proposed = finding.proposed.as_ref();
+        if proposed.is_none_or(|it| it.verified == RegistryCheck::Missing) {
+            return self.hyper_v_only(finding);
         }
         let or = match self.hyper_v_class {
             Some(name) => format!("Hyper-V isolation (RuntimeClass {name})"),
@@ -415,6 +399,16 @@ impl ImageKnowledge<'_> {
         };
         PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, finding_source).remedy(remedy)
     }
+}
+
+/// A workload that runs on the new build because it is isolated by Hyper-V.
+fn only_isolated(finding: PlanFinding) -> PlanFinding {
+    PlanFinding {
+        class: UpgradeClass::HyperVOnly,
+        ..finding
+    }
+    .remedy("make sure that the new nodes have the handler of its RuntimeClass")
+    .note()
 }
 
 /// The newest release with a base image that runs on a host with process isolation.

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::Planner;
 use super::images::ImageKnowledge;
+use super::new_nodes::NewNodes;
 use super::plan_finding::UpgradeClass;
 use super::workload::WorkloadKey;
+use super::{Planner, intern};
 use crate::model::build::ContainerIsolation;
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
@@ -39,14 +40,7 @@ impl UndecidedWorkloads {
         images: impl IntoIterator<Item = &'i str>,
         is_planned: bool,
     ) {
-        let images = images.into_iter().map(|image| {
-            let known = self.names.get(image).cloned();
-            known.unwrap_or_else(|| {
-                let name: Arc<str> = image.into();
-                self.names.insert(Arc::clone(&name));
-                name
-            })
-        });
+        let images = images.into_iter().map(|image| intern(&mut self.names, image));
         let images = images.collect();
         self.workloads
             .insert(key, UndecidedWorkload { images, is_planned });
@@ -130,8 +124,18 @@ impl Planner<'_> {
         }
     }
 
-    /// The images to ask a registry about: those with unknown builds, and those that are proposed.
+    /// The images to ask a registry about: those that a new node pulls, and for an upgrade those with unknown builds, and
+    /// those that are proposed.
     pub fn open_images(&self) -> BTreeSet<String> {
+        let mut open = self.pulled_images();
+        if self.new_nodes == NewNodes::OfTarget {
+            open.extend(self.images_of_upgrade());
+        }
+        open.retain(|image| self.is_to_ask(image));
+        open
+    }
+
+    fn images_of_upgrade(&self) -> BTreeSet<String> {
         let knowledge = self.knowledge();
         let mut open = BTreeSet::new();
         for workload in &self.workloads {
@@ -143,7 +147,6 @@ impl Planner<'_> {
                 open.extend(finding.proposed.map(|proposal| proposal.image));
             }
         }
-        open.retain(|image| self.is_to_ask(image));
         open
     }
 }

@@ -46,6 +46,27 @@ pub(super) struct NodePool {
     pub movable: ResourceList,
 }
 
+/// A pool that is named does not exist.
+#[derive(thiserror::Error, Debug, PartialEq, Eq)]
+#[error("no pool of Windows nodes has the name or build {name:?}; known pools: {known}")]
+pub struct NoPool {
+    name: String,
+    known: String,
+}
+
+impl NoPool {
+    /// Without a pool of this name among the known ones.
+    pub(super) fn new<N: AsRef<str>>(name: &str, known: &[N]) -> Self {
+        let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+        NoPool {
+            name: name.to_owned(),
+            known: Some(known.join(", "))
+                .filter(|known| !known.is_empty())
+                .unwrap_or_else(|| "none".to_owned()),
+        }
+    }
+}
+
 /// Every Windows node and RuntimeClass that was visited. They can be visited before the facts are known that a
 /// [`Planner`](super::Planner) needs.
 #[derive(Clone, Default)]

@@ -14,7 +14,7 @@ use crate::model::text::{count, list};
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AssumedPlacement {
-    /// In how many of these namespaces placement is `Disabled`, `DryRun` or `Apply`.
+    /// In how many of these namespaces placement is `Disabled`, `Audit` or `Apply`.
     #[schemars(schema_with = "counts_by::<PlacementMode>")]
     pub namespaces: BTreeMap<&'static str, usize>,
     /// The policies with these settings; `built-in` if no WindowsPodPolicy selects the namespace.
@@ -70,8 +70,8 @@ mod tests {
         };
         assert_eq!(of(&[]), "none, because no Windows workload is known");
         assert_eq!(
-            of(&[("built-in", PlacementMode::DryRun)]),
-            "DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies"
+            of(&[("built-in", PlacementMode::Audit)]),
+            "Audit in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies"
         );
         assert_eq!(
             of(&[

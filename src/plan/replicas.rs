@@ -99,6 +99,18 @@ impl PlacedPod<'_> {
             .unwrap_or("default")
     }
 
+    /// Whether a DaemonSet created it.
+    pub(super) fn is_daemon(&self) -> bool {
+        let owner = self.metadata.controller();
+        owner.is_some_and(|owner| &*owner.kind == "DaemonSet")
+    }
+
+    /// Whether it may be for its node: a Linux image that a node never started does not make a workload a Windows workload.
+    pub(super) fn is_at_home(&self) -> bool {
+        let spec = self.spec.as_ref();
+        spec.is_some_and(|spec| self.is_ready() || !spec.has_linux_image())
+    }
+
     /// Whether the kubelet created it from a file on its node; `uid_of` returns the uid of a known node.
     pub(super) fn is_mirror<'w>(&self, uid_of: &'w dyn Fn(&str) -> Option<&'w str>) -> bool {
         is_mirror(

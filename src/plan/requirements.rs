@@ -117,39 +117,31 @@ impl<'c> Requirements<'c> {
     pub(super) fn of(cx: &PodCx<'c>, as_placed: bool) -> Self {
         let keeps = |key: &str| !(as_placed && is_build_label(key));
         let is_daemon = cx.subject.is_daemonset_pod();
-        let equal = |place, key: &'c str, value: &'c str, path: String| Requirement {
-            place,
+        let selector = cx.spec.node_selector.iter().filter(|(key, _)| keeps(key));
+        let selector = selector.take(MOST).map(|(key, value)| Requirement {
+            place: RequirementField::Selector,
             key,
             comparison: Comparison::Label(value),
-            path,
-        };
-        let selector = cx.spec.node_selector.iter().filter(|(key, _)| keeps(key));
-        let mut always: Vec<_> = selector
-            .take(MOST)
-            .map(|(key, value)| {
-                let path = cx.at(&["nodeSelector"]).key(key).named();
-                equal(RequirementField::Selector, key, value, path)
-            })
-            .collect();
-        let of_class = cx
+            path: cx.at(&["nodeSelector"]).key(key).named(),
+        });
+        let class = cx
             .runtime_class()
             .into_iter()
             .flat_map(|class| &class.node_selector);
-        always.extend(of_class.map(|(key, value)| {
-            let path = cx.at(&["runtimeClassName"]).named();
-            equal(RequirementField::RuntimeClass, key, value, path)
-        }));
-        let name = cx
-            .spec
-            .node_name
-            .as_deref()
-            .filter(|name| !name.is_empty() && !as_placed);
-        always.extend(name.map(|name| Requirement {
+        let class = class.map(|(key, value)| Requirement {
+            place: RequirementField::RuntimeClass,
+            key,
+            comparison: Comparison::Label(value),
+            path: cx.at(&["runtimeClassName"]).named(),
+        });
+        let name = cx.spec.node_name.as_deref();
+        let name = name.filter(|name| !name.is_empty() && !as_placed);
+        let name = name.map(|name| Requirement {
             place: RequirementField::NodeName,
             key: "metadata.name",
             comparison: Comparison::NodeName(name),
             path: cx.at(&["nodeName"]).named(),
-        }));
+        });
         let terms = || cx.spec.required_terms().iter().enumerate().take(MOST);
         let term = |(at, term): (usize, &'c NodeSelectorTerm<'c>)| Term {
             // The DaemonSet controller writes the node name into every term.
@@ -159,7 +151,7 @@ impl<'c> Requirements<'c> {
             is_empty: term.is_empty(),
         };
         Requirements {
-            always,
+            always: selector.chain(class).chain(name).collect(),
             terms: cx
                 .spec
                 .required_node_affinity()

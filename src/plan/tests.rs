@@ -5,9 +5,10 @@ use jiff::civil::date;
 use super::*;
 use crate::manifest;
 use crate::model::image_facts::{ImageFacts, ImageVariant};
+use crate::model::node::Host;
 use crate::model::policy::Policy;
 
-const NODES: &str = "
+pub(super) const NODES: &str = "
 {apiVersion: v1, kind: Node, metadata: {name: a-1, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: a-1, node.kubernetes.io/windows-build: 10.0.17763, agentpool: win19}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.7.1'}}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: b-1, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: b-1, node.kubernetes.io/windows-build: 10.0.20348, agentpool: win22, disk: ssd}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://1.7.1'}}}
@@ -24,8 +25,8 @@ const NEW_NODE: &str = "
 ---
 {apiVersion: v1, kind: Node, metadata: {name: c-1, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: c-1, node.kubernetes.io/windows-build: 10.0.26100, agentpool: win25}}, status: {allocatable: {cpu: 8, memory: 32Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1, containerRuntimeVersion: 'containerd://1.7.1'}}}";
 
-const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
-const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
+pub(super) const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
+pub(super) const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 
 fn plan_options() -> PlanOptions {
     PlanOptions {
@@ -41,6 +42,29 @@ fn planned(
     plan_options: PlanOptions,
     images: &[(&str, ImageFacts)],
 ) -> Result<UpgradePlan, NoPool> {
+    visited(yaml, &[], (plan_options, NewNodes::OfTarget), |planner| {
+        let images = images.iter();
+        planner.learn(images.map(|(image, facts)| ((*image).to_owned(), Arc::new(facts.clone()))));
+        planner.plan()
+    })
+}
+
+/// What a planner that visited objects in YAML says about these new nodes, with these pools at zero nodes.
+pub(super) fn with_planner<T>(
+    yaml: &str,
+    pools: &[Host],
+    new_nodes: NewNodes,
+    finish: impl FnOnce(&mut Planner<'_>) -> T,
+) -> T {
+    visited(yaml, pools, (plan_options(), new_nodes), finish)
+}
+
+fn visited<T>(
+    yaml: &str,
+    pools: &[Host],
+    (plan_options, new_nodes): (PlanOptions, NewNodes),
+    finish: impl FnOnce(&mut Planner<'_>) -> T,
+) -> T {
     let parsed = manifest::parse(yaml.as_bytes().to_vec());
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     let kind = |json: &str| {
@@ -57,8 +81,9 @@ fn planned(
     for (kind, json) in &objects {
         facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
     }
+    facts.pools = pools.to_vec();
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let mut planner = Planner::new(&facts, &policies, plan_options);
+    let mut planner = Planner::new(&facts, &policies, plan_options).with_new_nodes(new_nodes);
     for pass in 0..Planner::PASSES {
         for (kind, json) in objects
             .iter()
@@ -67,9 +92,7 @@ fn planned(
             planner.visit(*kind, json).unwrap();
         }
     }
-    let images = images.iter();
-    planner.learn(images.map(|(image, facts)| ((*image).to_owned(), Arc::new(facts.clone()))));
-    planner.plan()
+    finish(&mut planner)
 }
 
 /// An image with variants for Windows of these versions.
@@ -93,15 +116,15 @@ fn moving(plan: &UpgradePlan) -> &ResourceList {
     plan.nodes_needed.requests.as_ref().unwrap()
 }
 
-fn plan(yaml: &str) -> UpgradePlan {
+pub(super) fn plan(yaml: &str) -> UpgradePlan {
     planned(yaml, plan_options(), &[]).unwrap()
 }
 
-fn deployment(name: &str, image: &str, spec: &str) -> String {
+pub(super) fn deployment(name: &str, image: &str, spec: &str) -> String {
     workload("Deployment", name, image, spec)
 }
 
-fn workload(kind: &str, name: &str, image: &str, spec: &str) -> String {
+pub(super) fn workload(kind: &str, name: &str, image: &str, spec: &str) -> String {
     format!(
         "\n---\n{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: {name}, namespace: shop}}, spec: {{template: {{spec: {{os: {{name: windows}}, \
          {spec} containers: [{{name: app, image: '{image}', resources: {{requests: {{cpu: 500m, memory: 1Gi}}}}}}]}}}}}}}}"
@@ -566,7 +589,11 @@ fn pools_hold_a_workload_only_if_the_registry_has_its_image_for_them() {
     .unwrap();
     assert_eq!(
         plan.workloads[0].pools,
-        ["10.0.17763 (no pool)", "10.0.20348 (no pool)", "win25"]
+        [
+            "10.0.17763 (no node-pool label)",
+            "10.0.20348 (no node-pool label)",
+            "win25"
+        ]
     );
     // The registry takes precedence over the tag.
     let tagged = "corp.example/shop/web:ltsc2019";

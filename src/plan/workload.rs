@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::constraints::TargetNodes;
 use super::images::{ImageUse, WorkloadIsolation};
-use super::nodes::{NodeInventory, NodePool};
+use super::new_nodes::NewNode;
+use super::nodes::NodePool;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
+use super::replicas::PlacedPod;
 use super::requirements::Requirements;
 use super::resource_list::ResourceList;
 use crate::model::build::{Build, ContainerIsolation};
@@ -39,6 +41,21 @@ pub(super) struct WorkloadKey {
     pub name: String,
 }
 
+impl WorkloadKey {
+    /// The key of the owner of a pod; without one, its own.
+    pub(super) fn of_pod(pod: &PlacedPod<'_>) -> Self {
+        let owner = pod.metadata.controller();
+        let (kind, name) = owner.map_or(("Pod", pod.metadata.display_name()), |owner| {
+            (&*owner.kind, &*owner.name)
+        });
+        WorkloadKey {
+            namespace: pod.namespace().to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
 /// A group-managed service account that a workload uses.
 pub(super) struct ServiceAccountUse {
     pub path: String,
@@ -65,9 +82,11 @@ pub(super) struct PlannedWorkload {
     pub main_image: Option<String>,
     /// The repositories of all its containers except init and ephemeral ones.
     pub repositories: BTreeSet<String>,
-    /// The pools with a node that meets the requirements of its template, whatever its images are for: registries are
+    /// The pools with a node that meets the requirements of its template, regardless of its images: registries are
     /// asked later.
     pub selected_pools: Vec<usize>,
+    /// The new nodes that its pods may be scheduled on, by index, regardless of its images.
+    pub lands_on: Vec<usize>,
     /// Its pods, by pool.
     pub pods: BTreeMap<usize, u64>,
     /// Its pods without a node.
@@ -114,12 +133,36 @@ impl PlannedWorkload {
 pub(super) struct WorkloadContext<'r, 'c> {
     pub cx: PodCx<'c>,
     pub target_nodes: &'r TargetNodes<'r>,
+    pub new_nodes: &'r [NewNode],
     /// Whether it is a pod that placement and the scheduler have modified.
     pub as_placed: bool,
 }
 
 impl WorkloadContext<'_, '_> {
-    pub(super) fn kernel(&self) -> WorkloadIsolation {
+    /// The workload, with one pod and without its images.
+    pub(super) fn workload(&self, key: WorkloadKey) -> PlannedWorkload {
+        let requirements = Requirements::of(&self.cx, self.as_placed);
+        PlannedWorkload {
+            key,
+            read_from: None,
+            is_daemon_set: false,
+            replicas: Some(1),
+            requests: ResourceList::default(),
+            images: Vec::new(),
+            kernel: self.kernel(),
+            findings: self.findings(&requirements),
+            accounts: self.accounts(),
+            main_image: self.main_image(),
+            repositories: self.repositories(),
+            selected_pools: self.selected_pools(&requirements),
+            lands_on: self.lands_on(&requirements),
+            pods: BTreeMap::new(),
+            pending: 0,
+            ready_on: None,
+        }
+    }
+
+    fn kernel(&self) -> WorkloadIsolation {
         let names_class = self
             .cx
             .spec
@@ -148,7 +191,7 @@ impl WorkloadContext<'_, '_> {
     }
 
     /// The repository of the main container's image: the container that `kubectl logs` shows without `-c`.
-    pub(super) fn main_image(&self) -> Option<String> {
+    fn main_image(&self) -> Option<String> {
         let containers = self.cx.spec.list(ContainerList::App);
         let named = self.cx.meta.annotations.get(DEFAULT_CONTAINER);
         let named = named.and_then(|name| containers.iter().find(|container| *container.name == **name));
@@ -156,18 +199,17 @@ impl WorkloadContext<'_, '_> {
     }
 
     /// The repositories of the images of its app containers.
-    pub(super) fn repositories(&self) -> BTreeSet<String> {
+    fn repositories(&self) -> BTreeSet<String> {
         let containers = self.cx.spec.list(ContainerList::App).iter();
         containers.take(MOST_CONTAINERS).filter_map(repository).collect()
     }
 
-    /// The pools with a node that meets the requirements of the template, whatever its images are for.
-    pub(super) fn selected_pools(&self, nodes: &NodeInventory) -> Vec<usize> {
-        let requirements = Requirements::of(&self.cx, self.as_placed);
+    /// The pools with a node that meets the requirements of the template, regardless of its images.
+    fn selected_pools(&self, requirements: &Requirements<'_>) -> Vec<usize> {
         let constraints = Constraints::new(self.cx.spec, None);
         let lacks = |host: &Host| matches!(constraints.lacking_resource(host), Some((_, Match::No)));
+        let nodes = self.target_nodes.nodes.all();
         let mut pools: Vec<usize> = nodes
-            .all()
             .filter(|node| requirements.matches(&node.host) == Match::Yes && !lacks(&node.host))
             .map(|node| node.pool)
             .collect();
@@ -176,14 +218,25 @@ impl WorkloadContext<'_, '_> {
         pools
     }
 
+    /// The new nodes that its pods may be scheduled on, by index.
+    fn lands_on(&self, requirements: &Requirements<'_>) -> Vec<usize> {
+        let may_land = |node: &NewNode| {
+            let mut hosts = node.hosts.iter();
+            hosts.any(|host| self.target_nodes.may_land(&self.cx, requirements, host))
+        };
+        let nodes = self.new_nodes.iter().enumerate();
+        nodes
+            .filter(|(_, node)| may_land(node))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
     /// The findings of its template, except those about images and accounts.
-    pub(super) fn findings(&self) -> Vec<PlanFinding> {
-        let mut plan_findings = self
-            .target_nodes
-            .obstacles(&self.cx, &Requirements::of(&self.cx, self.as_placed));
+    fn findings(&self, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
+        let mut plan_findings = self.target_nodes.obstacles(&self.cx, requirements);
         plan_findings.truncate(MOST);
         if self.cx.spec.has_host_process() {
-            self.host_process(&mut plan_findings);
+            plan_findings.extend(self.host_process());
         }
         let subject = self.cx.subject;
         if subject.kind == Kind::Pod && subject.meta.controller().is_none() {
@@ -192,65 +245,47 @@ impl WorkloadContext<'_, '_> {
         plan_findings
     }
 
-    fn host_process(&self, plan_findings: &mut Vec<PlanFinding>) {
-        let path = self
-            .cx
-            .at(&["securityContext", "windowsOptions", "hostProcess"])
-            .named();
+    fn host_process(&self) -> Vec<PlanFinding> {
         let mut findings = Vec::new();
         if let Some(rule) = rules::find("host-process-hyperv") {
             rule.run_regardless(&self.cx.cx, &mut findings);
         }
-        plan_findings.extend(findings.iter().map(|finding| {
-            let finding_source = FindingSource::rule(finding.rule.name);
-            PlanFinding::new(
-                UpgradeClass::Blocked,
-                finding.path.named(),
-                &*finding.message,
-                finding_source,
-            )
-            .caused_by(BlockedBy::HostProcess)
-            .remedy(&*finding.remedy)
-        }));
+        let blocked = |path: String, message: &str, rule: &str, remedy: &str| {
+            PlanFinding::new(UpgradeClass::Blocked, path, message, FindingSource::rule(rule)).remedy(remedy)
+        };
+        let mut all: Vec<PlanFinding> = (findings.iter())
+            .map(|it| blocked(it.path.named(), &it.message, it.rule.name, &it.remedy))
+            .collect();
+        let path = self
+            .cx
+            .at(&["securityContext", "windowsOptions", "hostProcess"])
+            .named();
+        let target = self.target_nodes.target;
         let versions = self
             .target_nodes
             .nodes
-            .of(self.target_nodes.target)
+            .of(target)
             .filter_map(|node| node.host.containerd);
         if let Some((major, minor)) = versions.max().filter(|version| *version < (1, 6)) {
             let message = format!(
                 "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
-                self.target_nodes.target.with_product()
+                target.with_product()
             );
-            let finding = PlanFinding::new(
-                UpgradeClass::Blocked,
-                &*path,
-                message,
-                FindingSource::rule("host-process-version"),
-            );
-            plan_findings.push(
-                finding
-                    .caused_by(BlockedBy::HostProcess)
-                    .remedy("upgrade containerd on them to 1.6 or later"),
-            );
+            let remedy = "upgrade containerd on them to 1.6 or later";
+            all.push(blocked(path.clone(), &message, "host-process-version", remedy));
         }
         let message = "what a HostProcess container does to its node may differ between releases, and no object shows it";
-        let note = PlanFinding::new(
-            UpgradeClass::Unchanged,
-            path,
-            message,
-            FindingSource::row("HostProcess containers run on the node itself", HOST_PROCESS),
-        );
-        plan_findings.push(
-            note.caused_by(BlockedBy::HostProcess)
-                .remedy("try it on one node of the new build")
-                .note(),
-        );
+        let source = FindingSource::row("HostProcess containers run on the node itself", HOST_PROCESS);
+        let note = PlanFinding::new(UpgradeClass::Unchanged, path, message, source);
+        all.push(note.remedy("try it on one node of the new build").note());
+        let all = all.into_iter();
+        all.map(|finding| finding.caused_by(BlockedBy::HostProcess))
+            .collect()
     }
 
     /// The accounts of its containers: a container that sets either field uses its own pair, otherwise the
     /// pair of the pod.
-    pub(super) fn accounts(&self) -> Vec<ServiceAccountUse> {
+    fn accounts(&self) -> Vec<ServiceAccountUse> {
         let of_pod = self
             .cx
             .spec

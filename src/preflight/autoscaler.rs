@@ -1,7 +1,7 @@
 //! Node groups without nodes: the ConfigMap `kube-system/cluster-autoscaler-status`, and resources that
 //! create nodes.
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::ClusterInput;
 use crate::cluster::environment::NodeGroupResource;
@@ -21,6 +21,17 @@ pub struct AutoscalerGroup {
 }
 
 impl AutoscalerGroup {
+    /// Reads the format of the status since release 1.30.
+    fn read(group: &Value) -> Self {
+        let number = |field: &str| group.pointer(field).and_then(Value::as_u64).unwrap_or_default();
+        AutoscalerGroup {
+            name: group["name"].as_str().unwrap_or_default().to_owned(),
+            ready: number("/health/nodeCounts/registered/ready"),
+            min: number("/health/minSize"),
+            max: number("/health/maxSize"),
+        }
+    }
+
     /// Whether its name indicates Windows; the status has no field for that.
     pub fn sounds_like_windows(&self) -> bool {
         let name = self.name.to_ascii_lowercase();
@@ -29,40 +40,6 @@ impl AutoscalerGroup {
         name.split(|c: char| !c.is_ascii_alphanumeric())
             .any(|part| word(part) || part.strip_prefix("aks").is_some_and(word))
     }
-}
-
-/// The format of the status since release 1.30.
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct AutoscalerStatus {
-    node_groups: Vec<NodeGroup>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NodeGroup {
-    name: String,
-    health: GroupHealth,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct GroupHealth {
-    node_counts: GroupCounts,
-    min_size: u64,
-    max_size: u64,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct GroupCounts {
-    registered: RegisteredCounts,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RegisteredCounts {
-    ready: u64,
 }
 
 /// Its node groups; `None` if the text has neither format of the autoscaler.
@@ -76,14 +53,11 @@ pub fn groups(text: &str) -> Option<Vec<AutoscalerGroup>> {
     if !parsed.errors.is_empty() {
         return None;
     }
-    let status: AutoscalerStatus = serde_json::from_str(parsed.documents.first()?.json()).ok()?;
-    let group = |group: NodeGroup| AutoscalerGroup {
-        name: group.name,
-        ready: group.health.node_counts.registered.ready,
-        min: group.health.min_size,
-        max: group.health.max_size,
-    };
-    Some(status.node_groups.into_iter().map(group).collect())
+    let status: Value = serde_json::from_str(parsed.documents.first()?.json()).ok()?;
+    match status.as_object()?.get("nodeGroups") {
+        None => Some(Vec::new()),
+        Some(groups) => Some(groups.as_array()?.iter().map(AutoscalerGroup::read).collect()),
+    }
 }
 
 /// Parses `Name: x`, followed by `Health: Healthy (ready=0 … cloudProviderTarget=0 (minSize=0, maxSize=5))`.

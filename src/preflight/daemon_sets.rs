@@ -73,69 +73,62 @@ impl<'w> DaemonSets<'w> {
 
     /// Visits one DaemonSet.
     pub fn visit(&mut self, owner_result: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
-        let name = format!("{}/{}", owner_result.namespace, owner_result.name);
-        let title = format!("DaemonSet {name}");
-        if owner_result.verdict == Verdict::Windows && is_azure_npm(pod) {
-            self.push(azure_npm(self.facts.today).by([&title]));
+        let title = format!("DaemonSet {}/{}", owner_result.namespace, owner_result.name);
+        let verdict = owner_result.verdict;
+        if verdict == Verdict::Windows && is_azure_npm(pod) {
+            self.push(&title, azure_npm(self.facts.today));
         }
-        let evidence = [&title];
         // The controller reads the template: without the RuntimeClass and without placement.
         let Some(constraints) = constraints(subject, self.facts, AdmissionStage::AsWritten) else {
             return;
         };
-        let lands = |nodes: &[&'w AnyNode]| -> Vec<String> {
-            let on = nodes.iter().filter(|node| {
-                constraints.matches(**node) == Match::Yes
-                    && constraints.untolerated_lasting(&node.taints).next().is_none()
-            });
-            on.map(|node| node.name.clone()).collect()
-        };
-        let by_image = image_for_windows(pod).filter(|_| owner_result.verdict == Verdict::Unknown);
-        if owner_result.verdict == Verdict::Windows || by_image.is_some() {
-            let what = by_image.map_or_else(
-                || format!("the pods of {title} are for Windows"),
-                |image| {
-                    format!(
-                        "the pods of {title} are for Windows by the name of the image {}",
-                        shown(image)
-                    )
-                },
+        let pods = format!("the pods of {title} are for Windows");
+        let by_image = image_for_windows(pod).filter(|_| verdict == Verdict::Unknown);
+        if let Some(image) = by_image {
+            let by_name = format!("{pods} by the name of the image {}", shown(image));
+            self.of_windows(&title, &by_name, &constraints);
+        } else if verdict == Verdict::Windows {
+            self.of_windows(&title, &pods, &constraints);
+        } else {
+            self.of_others(&title, verdict, &constraints);
+        }
+    }
+
+    /// A DaemonSet for Windows; `what` says why it is.
+    fn of_windows(&mut self, title: &str, what: &str, constraints: &Constraints<'_>) {
+        let off = self.keeping_off(constraints);
+        if !off.is_empty() {
+            let text = format!(
+                "{what}, and it does not tolerate {} of Windows nodes",
+                list(&off, MOST)
             );
-            let off = self.keeping_off(&constraints);
-            if !off.is_empty() {
-                self.push(PreflightFinding::act(
-                    format!("{what}, and it does not tolerate {} of Windows nodes", list(&off, MOST)),
-                    "write the tolerations into its template: its controller reads it, and placement of its pods comes too late",
-                ).by(evidence));
-            }
-            let wrong = lands(&self.linux_nodes);
-            if !wrong.is_empty() {
-                self.push(
-                    PreflightFinding::act(
-                        format!(
-                            "{what}, and it creates them for Linux nodes too: {}",
-                            list(&wrong, MOST)
-                        ),
-                        "write nodeSelector kubernetes.io/os: windows into its template",
-                    )
-                    .by(evidence),
-                );
-            }
+            let remedy = "write the tolerations into its template: its controller reads it, and placement of its pods comes too late";
+            self.push(title, PreflightFinding::act(text, remedy));
+        }
+        let wrong = landing(&self.linux_nodes, constraints);
+        if !wrong.is_empty() {
+            let nodes = list(&wrong, MOST);
+            let text = format!("{what}, and it creates them for Linux nodes too: {nodes}");
+            let remedy = "write nodeSelector kubernetes.io/os: windows into its template";
+            self.push(title, PreflightFinding::act(text, remedy));
+        }
+    }
+
+    fn of_others(&mut self, title: &str, verdict: Verdict, constraints: &Constraints<'_>) {
+        let wrong = landing(&self.windows_nodes, constraints);
+        if wrong.is_empty() {
             return;
         }
-        let wrong = lands(&self.windows_nodes);
-        if !wrong.is_empty() {
-            let what = if owner_result.verdict == Verdict::Linux {
-                "is for Linux"
-            } else {
-                "names no operating system"
-            };
-            self.push(PreflightFinding::act(
-                format!("{title} {what}, and creates pods for Windows nodes: {}", list(&wrong, MOST)),
-                "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; placement.linuxPods \
-                 only warns of a DaemonSet, and Transom does not move pods that exist",
-            ).by(evidence));
-        }
+        let what = if verdict == Verdict::Linux {
+            "is for Linux"
+        } else {
+            "names no operating system"
+        };
+        let nodes = list(&wrong, MOST);
+        let text = format!("{title} {what}, and creates pods for Windows nodes: {nodes}");
+        let remedy = "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; placement.linuxPods \
+                      only warns of a DaemonSet, and Transom does not move pods that exist";
+        self.push(title, PreflightFinding::act(text, remedy));
     }
 
     /// The taints of Windows nodes that it selects and does not tolerate.
@@ -146,9 +139,9 @@ impl<'w> DaemonSets<'w> {
         taints.map(ToString::to_string).collect()
     }
 
-    fn push(&mut self, finding: PreflightFinding) {
+    fn push(&mut self, title: &str, finding: PreflightFinding) {
         if self.findings.len() < MOST_REPORTED {
-            self.findings.push(finding);
+            self.findings.push(finding.by([title]));
         } else {
             self.more += 1;
         }
@@ -163,15 +156,19 @@ impl<'w> DaemonSets<'w> {
                 "fix these first, and run this again",
             ));
         }
-        if !is_whole {
-            all.push(PreflightFinding::fine(
-                "not known (not read): DaemonSets, or the nodes that they select",
-            ));
-        } else if all.is_empty() {
-            all.push(PreflightFinding::fine(
-                "each DaemonSet selects and tolerates the nodes that it is for",
-            ));
-        }
+        let unread = (!is_whole).then_some("DaemonSets, or the nodes that they select");
+        let nothing = "each DaemonSet selects and tolerates the nodes that it is for";
+        let ending = PreflightFinding::ending(&all, unread.into_iter(), nothing);
+        all.extend(ending);
         all
     }
+}
+
+/// The nodes for which a DaemonSet with these constraints creates pods.
+fn landing<'n>(nodes: &[&'n AnyNode], constraints: &Constraints<'_>) -> Vec<&'n str> {
+    let on = nodes.iter().filter(|node| {
+        constraints.matches(**node) == Match::Yes
+            && constraints.untolerated_lasting(&node.taints).next().is_none()
+    });
+    on.map(|node| node.name.as_str()).collect()
 }

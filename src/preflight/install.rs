@@ -14,21 +14,18 @@ use crate::registration::{BY_DEFAULT, NEVER};
 /// The values for this cluster.
 pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> HelmValues {
     let mut values = HelmValues {
-        platform: format!("charts/transom/platforms/{}.yaml", input.platform.name),
+        platform: input.platform.file(),
         entries: Vec::new(),
     };
-    modes(&mut values, input, workloads);
+    modes(&mut values, workloads);
     values.entries.extend(recommendations::of_cluster(input));
-    let marking: BTreeMap<_, _> = workloads
-        .marking
-        .iter()
-        .take(recommendations::MOST_LABELS)
-        .collect();
+    let marking = workloads.marking.iter().take(recommendations::MOST_LABELS);
+    let marking: BTreeMap<_, _> = marking.collect();
     if !marking.is_empty() {
         let by = marking.values().filter_map(|by| by.first());
         values.add(
-            &["nodePolicy", "spec", "poolLabels"],
-            Value::from(recommendations::pool_labels(input, marking.keys().copied())),
+            &["policy", "spec", "evidence", "nodeLabels"],
+            Value::from(recommendations::node_labels(input, marking.keys().copied())),
             format!(
                 "only Windows nodes have these labels, and workloads select them: {}",
                 list(by, 5)
@@ -41,11 +38,8 @@ pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Helm
 }
 
 /// Enforce, if it is known that no stored object would be denied or changed; otherwise Audit.
-fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
-    let (denied, only_ignored_fields) = (
-        workloads.denied_count(),
-        workloads.denied_only_for_ignored_fields(),
-    );
+fn modes(values: &mut HelmValues, workloads: &WorkloadFindings<'_>) {
+    let (denied, only_ignored_fields) = (workloads.denied_count(), workloads.denied_only_for_ignored_fields);
     let patched = workloads.all_patched();
     let (mode, why) = if denied > only_ignored_fields {
         let why = format!(
@@ -53,7 +47,7 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
             count(denied, "workload")
         );
         ("Audit", why)
-    } else if let Some(not_known) = workloads.not_known(input) {
+    } else if let Some(not_known) = workloads.not_known() {
         let why = format!("not known: {not_known}; continue with Warn and Enforce when this is known");
         ("Audit", why)
     } else if patched > 0 {
@@ -111,12 +105,12 @@ fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
         );
         values.add(
             &["nodePolicy", "spec", "taints", "mode"],
-            Value::from("Report"),
+            Value::from("Audit"),
             why,
         );
     }
     let taints: Vec<Value> = required.iter().map(recommendations::taint_value).collect();
-    let why = "the taints that Windows nodes have; a node without one is reported, and with taints.mode Apply tainted";
+    let why = "the taints that Windows nodes have; a node without one is reported, and with taints.mode Reconcile tainted";
     values.add(
         &["nodePolicy", "spec", "taints", "required"],
         Value::from(taints),
@@ -145,7 +139,7 @@ pub fn webhook_namespaces<'s>(
 /// Excludes the namespaces of webhooks, if it is known that they contain no Windows workloads.
 fn excluded_namespaces(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
     let by = webhook_namespaces(input, workloads);
-    if by.is_empty() || workloads.not_known(input).is_some() {
+    if by.is_empty() || workloads.not_known().is_some() {
         return;
     }
     let namespaces: Vec<&str> = BY_DEFAULT.iter().copied().chain(by.keys().copied()).collect();

@@ -1,4 +1,4 @@
-//! Findings about the future of the Windows nodes: ends of support, what the next minor release of Kubernetes takes away,
+//! Findings about the future of the Windows nodes: ends of support, what the next minor release of Kubernetes removes,
 //! the known faults of the nodes' versions, and webhooks that refuse pods.
 
 use std::collections::BTreeMap;
@@ -15,15 +15,16 @@ use crate::model::platform_support::{
 
 /// The findings.
 pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    if !input.could_list(&["nodes"]) {
+    let mut all = Vec::new();
+    if input.could_list("nodes") {
+        all.extend(dates(input));
+        all.extend(next_minor(input));
+        all.extend(minor_changes(input));
+        all.extend(faults(input));
+    } else {
         let text = "not known (not read): nodes, and so the ends of their support and their faults";
-        let mut all = vec![PreflightFinding::fine(text)];
-        all.extend(unanswered(input));
-        return all;
+        all.push(PreflightFinding::fine(text));
     }
-    let mut all = dates(input);
-    all.extend(next_minor(input));
-    all.extend(faults(input));
     all.extend(unanswered(input));
     all
 }
@@ -44,11 +45,7 @@ fn unanswered(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
 /// The platform of a node: by its own labels, otherwise that of the cluster.
 fn platform(node: &NodeView, input: ClusterInput<'_>) -> Option<NodePlatform> {
     let own = NodePlatform::of_labels(node.labels.keys().map(String::as_str));
-    own.or_else(|| input.platform.of_nodes())
-}
-
-fn by(nodes: &[&str]) -> Vec<String> {
-    nodes.iter().map(|name| format!("node {name}")).collect()
+    own.or(input.platform.of_nodes)
 }
 
 /// The Windows nodes by platform and build.
@@ -82,7 +79,7 @@ fn dates(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             } else {
                 PreflightFinding::fine(text)
             };
-            all.push(finding.by(by(&nodes)));
+            all.push(finding.on_nodes(&nodes));
         }
     }
     all
@@ -103,15 +100,22 @@ fn next_minor(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
                 "{platform} does not support {product} with the next release, Kubernetes 1.{next} ({})",
                 support.source
             );
-            all.push(PreflightFinding::act(text, remedy).by(by(&nodes)));
+            all.push(PreflightFinding::act(text, remedy).on_nodes(nodes));
         } else if lacks(next) && !lacks(current) {
             let text = format!(
                 "the next release, Kubernetes 1.{next}, does not support {}",
                 product(build)
             );
-            all.push(PreflightFinding::act(text, remedy).by(by(&nodes)));
+            all.push(PreflightFinding::act(text, remedy).on_nodes(nodes));
         }
     }
+    all
+}
+
+/// What the next minor release changes for the nodes.
+fn minor_changes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let next = input.snapshot.facts.kubernetes + 1;
+    let mut all = Vec::new();
     for change in MINOR_CHANGES.iter().filter(|change| change.minor == next) {
         let is_affected = |node: &&NodeView| {
             let here = change.platform.is_none() || change.platform == platform(node, input);
@@ -127,7 +131,7 @@ fn next_minor(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             .collect();
         if !nodes.is_empty() {
             let text = format!("from Kubernetes 1.{next}: {} ({})", change.change, change.source);
-            all.push(PreflightFinding::act(text, change.remedy).by(by(&nodes)));
+            all.push(PreflightFinding::act(text, change.remedy).on_nodes(nodes));
         }
     }
     all
@@ -147,7 +151,7 @@ fn faults(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         .into_iter()
         .map(|((in_doubt, _), (message, remedy, nodes))| {
             let kind = if in_doubt { "possible fault" } else { "known fault" };
-            PreflightFinding::act(format!("{kind}: {message}"), remedy).by(by(&nodes))
+            PreflightFinding::act(format!("{kind}: {message}"), remedy).on_nodes(nodes)
         });
     findings.collect()
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::cluster::environment::{AnyNode, ClusterEnvironment};
+use crate::manifest;
 use crate::model::platform_support::NodePlatform;
 
 /// A platform and the evidence for it.
@@ -17,6 +18,10 @@ pub struct Platform {
     pub title: &'static str,
     /// The evidence.
     pub evidence_texts: Vec<String>,
+    /// The same platform, as nodes show it; `None` for bare metal.
+    pub of_nodes: Option<NodePlatform>,
+    /// The content of its values file.
+    values: Value,
 }
 
 /// A platform and its signs. The most specific platform comes first, because Rancher's nodes also run in
@@ -24,9 +29,11 @@ pub struct Platform {
 struct PlatformSigns {
     name: &'static str,
     title: &'static str,
+    /// The chart's values file for it.
+    values: &'static str,
     groups: &'static [&'static str],
     /// The platform of its nodes, with the labels that they have.
-    of_nodes: NodePlatform,
+    of_nodes: Option<NodePlatform>,
     /// Prefixes of `spec.providerID`.
     providers: &'static [&'static str],
 }
@@ -34,101 +41,106 @@ struct PlatformSigns {
 static PLATFORMS: [PlatformSigns; 5] = [
     PlatformSigns {
         name: "openshift",
+        values: include_str!("../../charts/transom/platforms/openshift.yaml"),
         title: "OpenShift",
         groups: &["config.openshift.io", "security.openshift.io"],
-        of_nodes: NodePlatform::OpenShift,
+        of_nodes: Some(NodePlatform::OpenShift),
         providers: &[],
     },
     PlatformSigns {
         name: "aks",
+        values: include_str!("../../charts/transom/platforms/aks.yaml"),
         title: "AKS",
         groups: &[],
-        of_nodes: NodePlatform::Aks,
+        of_nodes: Some(NodePlatform::Aks),
         providers: &[],
     },
     PlatformSigns {
         name: "eks",
+        values: include_str!("../../charts/transom/platforms/eks.yaml"),
         title: "EKS",
         groups: &["vpcresources.k8s.aws", "crd.k8s.amazonaws.com"],
-        of_nodes: NodePlatform::Eks,
+        of_nodes: Some(NodePlatform::Eks),
         providers: &[],
     },
     PlatformSigns {
         name: "gke",
+        values: include_str!("../../charts/transom/platforms/gke.yaml"),
         title: "GKE",
         groups: &["networking.gke.io"],
-        of_nodes: NodePlatform::Gke,
+        of_nodes: Some(NodePlatform::Gke),
         providers: &[],
     },
     PlatformSigns {
         name: "rancher",
+        values: include_str!("../../charts/transom/platforms/rancher.yaml"),
         title: "Rancher (RKE2)",
         groups: &["helm.cattle.io", "k3s.cattle.io"],
-        of_nodes: NodePlatform::Rancher,
+        of_nodes: Some(NodePlatform::Rancher),
         providers: &["rke2://"],
     },
 ];
 
+static BARE_METAL: PlatformSigns = PlatformSigns {
+    name: "bare-metal",
+    title: "not recognized: bare metal, or your own nodes in a cloud",
+    values: include_str!("../../charts/transom/platforms/bare-metal.yaml"),
+    groups: &[],
+    of_nodes: None,
+    providers: &[],
+};
+
 impl Platform {
     /// Detects the platform. Without evidence for another one it is bare metal: the operator's own nodes.
     pub fn of(environment: &ClusterEnvironment) -> Self {
-        for signs in &PLATFORMS {
-            let evidence_texts = signs.evidence(environment);
-            if !evidence_texts.is_empty() {
-                return Platform {
-                    name: signs.name,
-                    title: signs.title,
-                    evidence_texts,
-                };
-            }
-        }
+        let found = PLATFORMS.iter().find_map(|signs| {
+            let evidence = signs.evidence(environment);
+            (!evidence.is_empty()).then(|| Platform::new(signs, evidence))
+        });
+        found.unwrap_or_else(|| Platform::new(&BARE_METAL, Vec::new()))
+    }
+
+    /// The platform whose values file has this name, without evidence.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = PLATFORMS.iter().chain([&BARE_METAL]);
+        let signs = all.find(|signs| signs.name == name)?;
+        Some(Platform::new(signs, Vec::new()))
+    }
+
+    fn new(signs: &PlatformSigns, evidence_texts: Vec<String>) -> Self {
+        let parsed = manifest::parse(signs.values.as_bytes().to_vec());
+        let values = parsed.documents.first().map(manifest::Document::json);
         Platform {
-            name: "bare-metal",
-            title: "not recognized: bare metal, or your own nodes in a cloud",
-            evidence_texts: Vec::new(),
+            name: signs.name,
+            title: signs.title,
+            of_nodes: signs.of_nodes,
+            evidence_texts,
+            // A test reads every file.
+            values: values
+                .and_then(|json| serde_json::from_str(json).ok())
+                .unwrap_or_default(),
         }
     }
 
-    /// The same platform, as nodes show it; `None` for bare metal.
-    pub fn of_nodes(&self) -> Option<NodePlatform> {
-        let mut platforms = PLATFORMS.iter();
-        platforms
-            .find(|signs| signs.name == self.name)
-            .map(|signs| signs.of_nodes)
+    /// The path of its values file.
+    pub fn file(&self) -> String {
+        format!("charts/transom/platforms/{}.yaml", self.name)
     }
 
-    /// A list field in the chart's values file for the platform: `toleratedTaints` of the pod policy, `pools`
-    /// and `poolLabels` of the node policy. Helm replaces lists, so a later file must repeat the complete
-    /// list.
+    /// A list field in the chart's values file for the platform: `toleratedTaints` and `nodeLabels` of the pod policy, and
+    /// `nodePools`. Helm replaces lists, so a later file must repeat the complete list.
     pub fn list(&self, field: &str) -> Vec<Value> {
-        let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
-        let all: Value = match self.name {
-            "aks" => json!({
-                "toleratedTaints": [taint("os", "windows")],
-                "pools": [
-                    {"name": "win22", "build": "10.0.20348", "labels": {"kubernetes.azure.com/os-sku": "Windows2022"}},
-                    {"name": "win25", "build": "10.0.26100", "labels": {"kubernetes.azure.com/os-sku": "Windows2025"}}],
-            }),
-            "eks" => json!({
-                "poolLabels": [{"key": "eks.amazonaws.com/nodegroup", "valuePrefix": "windows"}],
-                "toleratedTaints": [taint("os", "windows")],
-                "pools": [{"name": "windows-2022", "build": "10.0.20348"}, {"name": "windows-2025", "build": "10.0.26100"}],
-            }),
-            "gke" => json!({
-                "toleratedTaints": [taint("node.kubernetes.io/os", "windows")],
-                "pools": [{"name": "windows-ltsc2022", "build": "10.0.20348",
-                    "labels": {"cloud.google.com/gke-os-distribution": "windows_ltsc"},
-                    "taints": [taint("node.kubernetes.io/os", "windows")]}],
-            }),
-            "openshift" => json!({"toleratedTaints": [taint("os", "Windows")]}),
-            "rancher" => {
-                json!({"toleratedTaints": [taint("cattle.io/os", "windows"), taint("os", "windows")]})
-            }
-            // The default of the policy.
-            _ => json!({"toleratedTaints": [taint("os", "windows")]}),
+        let written = match field {
+            "toleratedTaints" => &self.values["policy"]["spec"]["placement"][field],
+            "nodeLabels" => &self.values["policy"]["spec"]["evidence"][field],
+            _ => &self.values[field],
         };
-        let list = all.get(field).and_then(Value::as_array);
-        list.cloned().unwrap_or_default()
+        match (written, field) {
+            (Value::Array(list), _) => list.clone(),
+            // The default of the policy.
+            (_, "toleratedTaints") => vec![json!({"key": "os", "value": "windows", "effect": "NoSchedule"})],
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -154,10 +166,8 @@ impl PlatformSigns {
             let reason = format!("spec.providerID {} of node {}", node.provider_id, node.name);
             return Some(("providerID".to_owned(), reason));
         }
-        let label = node
-            .labels
-            .keys()
-            .find(|key| begins(key, self.of_nodes.label_prefixes()))?;
+        let prefixes = self.of_nodes?.label_prefixes();
+        let label = node.labels.keys().find(|key| begins(key, prefixes))?;
         Some((label.clone(), format!("label {label} of node {}", node.name)))
     }
 }
@@ -212,41 +222,22 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_of_a_platform_are_those_of_its_file() {
+    fn every_file_of_the_chart_is_that_of_a_platform_and_has_lists() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/transom/platforms");
-        let mut files = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-            let signs = PLATFORMS.iter().map(|signs| signs.name).chain(["bare-metal"]);
-            let name = { signs }
-                .find(|known| *known == name)
-                .unwrap_or_else(|| panic!("{name} is unknown"));
-            let parsed = crate::manifest::parse(std::fs::read(&path).unwrap());
-            let file: Value = serde_json::from_str(parsed.documents[0].json()).unwrap();
-            let platform = Platform {
-                name,
-                title: "",
-                evidence_texts: Vec::new(),
-            };
-            let of_nodes = &file["nodePolicy"]["spec"];
-            let lists = [
-                (
-                    "toleratedTaints",
-                    &file["policy"]["spec"]["placement"]["toleratedTaints"],
-                ),
-                ("pools", &of_nodes["pools"]),
-                ("poolLabels", &of_nodes["poolLabels"]),
-            ];
-            for (field, written) in lists {
-                let default = field == "toleratedTaints" && written.is_null();
-                if !default {
-                    let written = written.as_array().cloned().unwrap_or_default();
-                    assert_eq!(platform.list(field), written, "{name} {field}");
-                }
-            }
-            files += 1;
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            let platform = Platform::named(name).unwrap_or_else(|| panic!("{name} is unknown"));
+            assert!(
+                path.ends_with(platform.file()) && platform.values.is_object(),
+                "{name}"
+            );
+            assert!(!platform.list("toleratedTaints").is_empty(), "{name}");
         }
-        assert_eq!(files, PLATFORMS.len() + 1);
+        let eks = Platform::named("eks").unwrap();
+        let pools = eks.list("nodePools");
+        let names: Vec<&Value> = pools.iter().map(|pool| &pool["name"]).collect();
+        assert_eq!(names, ["windows-2022", "windows-2025"]);
+        assert_eq!(eks.list("nodeLabels")[0]["valuePrefixes"][0], "windows");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::autoscaler::{self, AutoscalerGroup, scaled};
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, PreflightFinding};
-use crate::cluster::pool_history::undeclared;
+use crate::cluster::environment::NodeGroupResource;
 use crate::model::text::count;
 
 /// The autoscaler's groups without a ready node; an error if they cannot be determined.
@@ -21,68 +21,12 @@ fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str>
 
 /// The findings about these pools.
 pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
-    let mut all = Vec::new();
-    for (pool, is_at_zero) in scaled(input) {
-        let build = pool
-            .build
-            .map_or_else(String::new, |build| format!(" of build {build}"));
-        all.push(if is_at_zero {
-            let text = format!("{} creates Windows nodes{build}, and has none now", pool.source);
-            let remedy = if pool.build.is_some() {
-                "the values below name it in nodePolicy.spec.pools"
-            } else {
-                "the values below name it in nodePolicy.spec.pools; add its build there"
-            };
-            PreflightFinding::act(text, remedy).by([&pool.source])
-        } else {
-            PreflightFinding::fine(format!("{} creates Windows nodes{build}", pool.source)).by([&pool.source])
-        });
-    }
-    let undeclared = undeclared(&input.snapshot.view.nodes, &input.snapshot.facts);
-    if !undeclared.is_empty() {
-        let text = format!(
-            "{} without a pool label, which an autoscaler may remove: with the last one, Transom forgets its build",
-            count(undeclared.len(), "Windows node")
-        );
-        let remedy = "declare a pool in nodePolicy.spec.pools, or name one of their labels in nodePolicy.spec.poolLabels";
-        all.push(
-            PreflightFinding::act(text, remedy).by(undeclared.iter().map(|name| format!("node {name}"))),
-        );
-    }
-    let status = ["ConfigMap kube-system/cluster-autoscaler-status"];
-    match groups(input) {
-        Ok(groups) => {
-            let (windows, others): (Vec<_>, Vec<_>) =
-                groups.iter().partition(|group| group.sounds_like_windows());
-            for group in windows {
-                let text = format!(
-                    "the node group {} has no ready node (it may have {} to {}); by its name it is for Windows",
-                    group.name, group.min, group.max
-                );
-                let remedy = "name it in nodePolicy.spec.pools with its build and a label that the autoscaler knows; the status contains \
-                            neither";
-                all.push(PreflightFinding::act(text, remedy).by(status));
-            }
-            let others: BTreeSet<&str> = others.iter().map(|group| group.name.as_str()).collect();
-            if !others.is_empty() {
-                let text = format!(
-                    "{} more node groups have no ready node; the status does not show their operating system",
-                    others.len()
-                );
-                all.push(PreflightFinding::fine(text).by(others));
-            }
-        }
-        Err(why) => all.push(
-            PreflightFinding::act(
-                format!("the node groups of the cluster autoscaler are not known: {why}"),
-                "name Windows pools that may be at zero nodes in nodePolicy.spec.pools",
-            )
-            .by(status),
-        ),
-    }
+    let mut all: Vec<PreflightFinding> = scaled(input).map(of_resource).collect();
+    all.extend(unlabelled(input));
+    all.extend(of_groups(input));
     for ((key, value), by) in &workloads.missing {
         let text = format!("workloads for Windows select {key}={value}, and no node has this label");
-        let remedy = "if it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; otherwise they wait forever";
+        let remedy = "if it is a pool at zero nodes, name it in nodePools with this label; otherwise they wait forever";
         all.push(PreflightFinding::act(text, remedy).by(by));
     }
     let makers = [
@@ -92,15 +36,79 @@ pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Ve
         "machinesets",
         "machinedeployments",
     ];
-    let unread: Vec<&str> = (makers.into_iter())
-        .filter(|resource| !input.could_list(&[resource]))
-        .chain(workloads.not_listed.iter().map(String::as_str))
-        .collect();
-    if !unread.is_empty() {
-        let text = format!("not known (not read): {}", unread.join(", "));
-        all.push(PreflightFinding::fine(text));
-    } else if all.is_empty() {
-        all.push(PreflightFinding::fine("none is seen"));
+    let unread = input
+        .unread(&makers)
+        .chain(workloads.not_listed.iter().map(String::as_str));
+    let ending = PreflightFinding::ending(&all, unread, "none is seen");
+    all.extend(ending);
+    all
+}
+
+/// A resource that creates Windows nodes, and whether it has none now.
+fn of_resource((pool, is_at_zero): (&NodeGroupResource, bool)) -> PreflightFinding {
+    let source = &pool.source;
+    let build = pool
+        .build
+        .map_or_else(String::new, |build| format!(" of build {build}"));
+    let finding = if is_at_zero {
+        let add_build = if pool.build.is_some() {
+            ""
+        } else {
+            "; add its build there"
+        };
+        PreflightFinding::act(
+            format!("{source} creates Windows nodes{build}, and has none now"),
+            format!("the values below name it in nodePools{add_build}"),
+        )
+    } else {
+        PreflightFinding::fine(format!("{source} creates Windows nodes{build}"))
+    };
+    finding.by([source])
+}
+
+/// Nodes of which nothing is known once an autoscaler has removed the last of them.
+fn unlabelled(input: ClusterInput<'_>) -> Option<PreflightFinding> {
+    let snapshot = input.snapshot;
+    let labels = snapshot.facts.policy_node_labels();
+    let nodes = snapshot.pools.undeclared(&snapshot.cache.nodes, &labels);
+    let text = format!(
+        "{} without a pool label, which an autoscaler may remove: with the last one, Transom forgets its build",
+        count(nodes.len(), "Windows node")
+    );
+    let remedy =
+        "declare a pool in nodePools, or name one of their labels in policy.spec.evidence.nodeLabels";
+    (!nodes.is_empty()).then(|| PreflightFinding::act(text, remedy).on_nodes(nodes))
+}
+
+/// The groups of the cluster autoscaler.
+fn of_groups(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let status = ["ConfigMap kube-system/cluster-autoscaler-status"];
+    let groups = match groups(input) {
+        Ok(groups) => groups,
+        Err(why) => {
+            let text = format!("the node groups of the cluster autoscaler are not known: {why}");
+            let remedy = "name Windows pools that may be at zero nodes in nodePools";
+            return vec![PreflightFinding::act(text, remedy).by(status)];
+        }
+    };
+    let (windows, others): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.sounds_like_windows());
+    let windows = windows.into_iter().map(|group| {
+        let text = format!(
+            "the node group {} has no ready node (it may have {} to {}); by its name it is for Windows",
+            group.name, group.min, group.max
+        );
+        let remedy = "name it in nodePools with its build and a label that the autoscaler knows; the status contains \
+                      neither";
+        PreflightFinding::act(text, remedy).by(status)
+    });
+    let mut all: Vec<PreflightFinding> = windows.collect();
+    let others: BTreeSet<&str> = others.iter().map(|group| group.name.as_str()).collect();
+    if !others.is_empty() {
+        let text = format!(
+            "{} more node groups have no ready node; the status does not show their operating system",
+            others.len()
+        );
+        all.push(PreflightFinding::fine(text).by(others));
     }
     all
 }

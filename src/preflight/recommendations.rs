@@ -8,79 +8,72 @@ use super::ClusterInput;
 use super::autoscaler::{groups, scaled};
 use super::helm_values::ValuesEntry;
 use super::nodes::{is_for_windows, lasting_taints, windows};
-use crate::api::{
-    API_VERSION, DeclaredPools, POD_POLICY, PoolLabelSpec, WindowsNodePolicySpec, read_policies,
-};
+use crate::api::{API_VERSION, NodeLabelSpec, POD_POLICY, WindowsNodePoolSpec, read_policies};
+use crate::cluster::node_pools::object_name;
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, PoolLabel, Taint, pool_of};
+use crate::model::node::{BUILD_LABEL, NodeLabel, NodeSigns as _, POOL_LABELS, Taint, pool_of};
 use crate::model::policy::{Mode, Policy};
 use crate::model::text::list;
 
 /// The maximum number of entries that the policies accept in these lists.
 const MOST_TAINTS: usize = 64;
 const MOST_POOLS: usize = 128;
-/// The maximum number of pool label values. The API server's cost limit allows 64, including those of the
+/// The maximum number of node label values. The API server's cost limit allows 64, including those of the
 /// platform.
 pub const MOST_LABELS: usize = 48;
 
 /// The path of the values for placement.
 const PLACEMENT: [&str; 3] = ["policy", "spec", "placement"];
-/// The path of the values that describe nodes.
-const NODE_POLICY_SPEC: [&str; 2] = ["nodePolicy", "spec"];
 
 /// The values that nodes, RuntimeClasses and autoscalers require.
 pub fn of_cluster(input: ClusterInput<'_>) -> Vec<ValuesEntry> {
-    let mut all = Vec::new();
-    let mut add = |above: &[&'static str], field: &'static str, value: Value, why: String| {
-        let mut path = above.to_vec();
-        path.push(field);
-        all.push(ValuesEntry {
-            path,
-            value,
-            reason: why,
-        });
-    };
-    let known = input.platform.list("toleratedTaints");
-    let seen: Vec<(Value, String)> = (observed_taints(input).iter())
-        .map(|taint| (taint_value(taint), taint.to_string()))
-        .filter(|(value, _)| !known.contains(value))
-        .collect();
-    if !seen.is_empty() {
-        let why = format!(
-            "Windows nodes carry {}",
-            list(seen.iter().map(|(_, shown)| shown), 10)
-        );
-        let mut all = known;
-        all.extend(seen.into_iter().map(|(value, _)| value));
-        all.truncate(MOST_TAINTS);
-        add(&PLACEMENT, "toleratedTaints", Value::from(all), why);
+    let all = [tolerated_taints(input), pool_values(input), class_values(input)];
+    all.into_iter().flatten().collect()
+}
+
+fn entry(above: &[&'static str], field: &'static str, value: Vec<Value>, reason: String) -> ValuesEntry {
+    ValuesEntry {
+        path: above.iter().copied().chain([field]).collect(),
+        value: Value::from(value),
+        reason,
     }
+}
+
+fn tolerated_taints(input: ClusterInput<'_>) -> Option<ValuesEntry> {
+    let mut all = input.platform.list("toleratedTaints");
+    let mut seen = observed_taints(input);
+    seen.retain(|taint| !all.contains(&taint_value(taint)));
+    let shown = list(seen.iter().map(ToString::to_string), 10);
+    all.extend(seen.iter().map(taint_value));
+    all.truncate(MOST_TAINTS);
+    let why = format!("Windows nodes carry {shown}");
+    (!seen.is_empty()).then(|| entry(&PLACEMENT, "toleratedTaints", all, why))
+}
+
+fn pool_values(input: ClusterInput<'_>) -> Option<ValuesEntry> {
     let (pools, by) = pools(input);
-    if !pools.is_empty() {
-        let mut all = input.platform.list("pools");
-        for pool in pools {
-            if !all.iter().any(|known| known["name"] == pool["name"]) {
-                all.push(pool);
-            }
+    if pools.is_empty() {
+        return None;
+    }
+    let mut all = input.platform.list("nodePools");
+    for pool in pools {
+        if !all.iter().any(|known| known["name"] == pool["name"]) {
+            all.push(pool);
         }
-        all.truncate(MOST_POOLS);
-        add(
-            &NODE_POLICY_SPEC,
-            "pools",
-            Value::from(all),
-            format!("these may be at zero nodes: {}", list(by, 10)),
-        );
     }
-    let classes = runtime_classes(input);
-    if !classes.is_empty() {
-        let classes: Vec<Value> = (classes.into_iter())
-            .map(|(release, name)| json!({"release": release, "name": name}))
-            .collect();
-        let why = "these RuntimeClasses exist, each for the nodes of one release";
-        add(&PLACEMENT, "runtimeClasses", Value::from(classes), why.to_owned());
-    }
-    all
+    all.truncate(MOST_POOLS);
+    let why = format!("these may be at zero nodes: {}", list(by, 10));
+    Some(entry(&[], "nodePools", all, why))
+}
+
+fn class_values(input: ClusterInput<'_>) -> Option<ValuesEntry> {
+    let classes: Vec<Value> = (runtime_classes(input).into_iter())
+        .map(|(release, name)| json!({"release": release, "name": name}))
+        .collect();
+    let why = "these RuntimeClasses exist, each for the nodes of one release";
+    let path = ["policy", "spec", "placement", "runtimeClasses"];
+    (!classes.is_empty()).then(|| entry(&path, "names", classes, why.to_owned()))
 }
 
 /// The taints of Windows nodes that a Windows pod can safely tolerate.
@@ -94,18 +87,32 @@ pub fn taint_value(taint: &Taint) -> Value {
     json!({"key": taint.key, "value": taint.value, "effect": taint.effect})
 }
 
-fn pool(name: &str, labels: &BTreeMap<String, String>, build: Option<Build>, taints: &[Taint]) -> Value {
-    let mut pool = json!({"name": name});
+/// A pool in the format of the chart's `nodePools`; `None` without a label that selects its nodes.
+fn pool(
+    name: &str,
+    mut labels: BTreeMap<String, String>,
+    build: Option<Build>,
+    taints: &[Taint],
+) -> Option<Value> {
+    let of_pool = pool_of(|key| labels.get(key).map(String::as_str));
+    let of_pool = of_pool.map(|(key, value)| BTreeMap::from([(key.to_owned(), value.to_owned())]));
+    let selected = of_pool.unwrap_or_else(|| labels.clone());
+    if selected.is_empty() {
+        return None;
+    }
+    labels.retain(|key, _| !selected.contains_key(key));
+    let mut template = json!({});
     if let Some(build) = build {
-        pool["build"] = Value::from(build.to_string());
+        template["build"] = Value::from(build.to_string());
     }
     if !labels.is_empty() {
-        pool["labels"] = json!(labels);
+        template["labels"] = json!(labels);
     }
     if !taints.is_empty() {
-        pool["taints"] = taints.iter().map(taint_value).collect();
+        template["taints"] = taints.iter().map(taint_value).collect();
     }
-    pool
+    let spec = json!({"selector": {"matchLabels": selected}, "template": template});
+    Some(json!({"name": object_name(name), "spec": spec}))
 }
 
 /// The Windows pools that may be at zero nodes, and the evidence for them.
@@ -116,7 +123,7 @@ fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
         if is_at_zero || found.replicas.is_none() {
             let mut labels = found.labels.clone();
             labels.retain(|key, _| key != BUILD_LABEL);
-            all.push(pool(&found.name, &labels, found.build, &found.taints));
+            all.extend(pool(&found.name, labels, found.build, &found.taints));
             by.push(found.source.clone());
         }
     }
@@ -139,7 +146,7 @@ fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
                 .into_iter()
                 .filter(|taint| is_for_windows(taint, input))
                 .collect();
-            all.push(pool(name, &labels, node.build(), &taints));
+            all.extend(pool(name, labels, node.build(), &taints));
             by.push(format!("node group {}", group.name));
         }
     }
@@ -168,8 +175,12 @@ fn runtime_classes(input: ClusterInput<'_>) -> BTreeMap<&'static str, String> {
 
 /// The pool labels that only Windows nodes have, and that are not evidence by default.
 pub fn candidates(input: ClusterInput<'_>) -> BTreeSet<(String, String)> {
-    let mut known = PoolLabel::well_known();
-    known.extend(declared(&[], &input.platform.list("poolLabels")).labels);
+    let mut known = NodeLabel::well_known();
+    known.extend(
+        label_specs(&input.platform.list("nodeLabels"))
+            .iter()
+            .flat_map(NodeLabelSpec::labels),
+    );
     let labels = |windows: bool| -> BTreeSet<(String, String)> {
         let nodes = input
             .environment
@@ -188,65 +199,53 @@ pub fn candidates(input: ClusterInput<'_>) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// The pool labels of the platform's values file plus these. A key has one entry, with either values or a
-/// prefix.
-pub fn pool_labels<'l>(
+/// The node labels of the platform's values file plus these.
+pub fn node_labels<'l>(
     input: ClusterInput<'_>,
     more: impl IntoIterator<Item = &'l (String, String)>,
 ) -> Vec<Value> {
-    let of_platform = input.platform.list("poolLabels").into_iter();
-    let mut all: Vec<PoolLabelSpec> = { of_platform }
-        .filter_map(|label| serde_json::from_value(label).ok())
-        .collect();
+    let mut all = label_specs(&input.platform.list("nodeLabels"));
     for (key, value) in more {
         match all.iter_mut().find(|known| known.key == *key) {
-            Some(known) => {
-                if let Some(prefix) = known.value_prefix.take() {
-                    known.values = values_on_windows_nodes(input, key, &prefix);
-                }
-                if !known.values.contains(value) {
-                    known.values.push(value.clone());
-                }
-            }
-            None => all.push(PoolLabelSpec {
+            Some(known) if known.values.contains(value) => {}
+            Some(known) => known.values.push(value.clone()),
+            None => all.push(NodeLabelSpec {
                 key: key.clone(),
                 values: vec![value.clone()],
-                value_prefix: None,
+                value_prefixes: Vec::new(),
             }),
         }
     }
     all.iter().map(|label| json!(label)).collect()
 }
 
-/// The values of a label on Windows nodes that start with the prefix.
-fn values_on_windows_nodes(input: ClusterInput<'_>, key: &str, prefix: &str) -> Vec<String> {
-    let nodes = input.environment.nodes.iter().filter(|node| node.is_windows);
-    let values: BTreeSet<&String> = nodes
-        .filter_map(|node| node.labels.get(key))
-        .filter(|value| value.starts_with(prefix))
-        .collect();
-    values.into_iter().cloned().collect()
+/// Entries of `evidence.nodeLabels`. The API server accepted these values on nodes, so they are valid.
+fn label_specs(labels: &[Value]) -> Vec<NodeLabelSpec> {
+    let labels = labels.iter().cloned();
+    labels
+        .filter_map(|label| serde_json::from_value(label).ok())
+        .collect()
 }
 
-/// What a node policy with these pools and pool labels declares.
-fn declared(pools: &[Value], labels: &[Value]) -> DeclaredPools {
-    // The API server accepted these values on nodes, so they are valid in a policy too; if not, nothing is
-    // declared.
-    let spec = serde_json::from_value::<WindowsNodePolicySpec>(json!({"pools": pools, "poolLabels": labels}));
-    spec.map(|spec| DeclaredPools::of(&spec)).unwrap_or_default()
-}
-
-/// The facts of the cluster, plus what the node policy of these values declares.
+/// The facts of the cluster, plus the node labels and pools of these values.
 pub fn facts(input: ClusterInput<'_>) -> Facts {
-    let mut pools = input.platform.list("pools");
+    let mut pools = input.platform.list("nodePools");
     for entry in of_cluster(input) {
-        if let (["nodePolicy", "spec", "pools"], Value::Array(wanted)) = (&entry.path[..], entry.value) {
+        if let (["nodePools"], Value::Array(wanted)) = (&entry.path[..], entry.value) {
             pools = wanted;
         }
     }
     let mut facts = input.snapshot.facts.clone();
-    let labels = pool_labels(input, &candidates(input));
-    declared(&pools, &labels).add_to(&mut facts);
+    let labels = label_specs(&node_labels(input, &candidates(input)));
+    let labels: Vec<NodeLabel> = labels.iter().flat_map(NodeLabelSpec::labels).collect();
+    facts.add_node_labels(&labels);
+    for pool in pools {
+        let name = pool["name"].as_str().unwrap_or_default();
+        let spec = serde_json::from_value::<WindowsNodePoolSpec>(pool["spec"].clone());
+        if let Ok(spec) = spec {
+            facts.add_pool(spec.host(name).0);
+        }
+    }
     facts
 }
 

@@ -80,7 +80,6 @@ impl PreflightCluster {
             workloads.visit(*kind, &object.to_string());
         }
         workloads.not_listed = owned(not_listed);
-        workloads.finish();
         Preflight::new(
             input,
             workloads,
@@ -314,7 +313,7 @@ fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
     ]);
     let values = world.report(&[]).values.json();
     let taints = &values["nodePolicy"]["spec"]["taints"];
-    assert_eq!(taints["mode"], "Report");
+    assert_eq!(taints["mode"], "Audit");
     let required = taints["required"].as_array().unwrap();
     assert_eq!(
         (required.len(), &required[0]["effect"]),
@@ -324,7 +323,7 @@ fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
 }
 
 #[test]
-fn a_pool_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
+fn a_node_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
     let mut world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.20348.1", &[mark()]),
@@ -336,10 +335,9 @@ fn a_pool_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
     }
     let spec = json!({"nodeSelector": {"eks.amazonaws.com/nodegroup": "team-b"}});
     let report = world.report(&[(Kind::Deployment, workload(&spec))]);
-    // A key has one entry, with values or with a prefix.
     assert_eq!(
-        report.values.json()["nodePolicy"]["spec"]["poolLabels"],
-        json!([{"key": "eks.amazonaws.com/nodegroup", "values": ["windows-a", "team-b"]}])
+        report.values.json()["policy"]["spec"]["evidence"]["nodeLabels"],
+        json!([{"key": "eks.amazonaws.com/nodegroup", "values": ["team-b"], "valuePrefixes": ["windows"]}])
     );
 }
 
@@ -442,9 +440,9 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
         ["NodePool win"]
     );
     assert_eq!(
-        report.values.json()["nodePolicy"]["spec"]["pools"],
-        json!([{"name": "win", "build": "10.0.20348", "labels": {"karpenter.sh/nodepool": "win"},
-            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}])
+        report.values.json()["nodePools"],
+        json!([{"name": "win", "spec": {"selector": {"matchLabels": {"karpenter.sh/nodepool": "win"}},
+            "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}}}])
     );
 }
 
@@ -481,7 +479,7 @@ fn a_runtime_class_is_held_against_the_nodes() {
     );
     finding(&report, "open selects no nodes");
     assert!(!has_finding(&report, "gvisor"));
-    let classes = &report.values.json()["policy"]["spec"]["placement"]["runtimeClasses"];
+    let classes = &report.values.json()["policy"]["spec"]["placement"]["runtimeClasses"]["names"];
     assert_eq!(
         *classes,
         json!([{"release": "ltsc2019", "name": "gone"}, {"release": "ltsc2022", "name": "good"}])

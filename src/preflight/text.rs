@@ -37,12 +37,7 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     if !report.gaps.is_empty() {
         writeln!(out, "\nNot read")?;
         for gap in report.gaps.iter().take(MOST_GAPS) {
-            let remedy = gap.remedy.as_deref().map(|remedy| format!("; {remedy}"));
-            wrapped(
-                out,
-                "  - ",
-                &format!("{}: {}{}", gap.resource, gap.reason, remedy.unwrap_or_default()),
-            )?;
+            wrapped(out, "  - ", &gap.to_string())?;
         }
         if let Some(more) = report.gaps.len().checked_sub(MOST_GAPS).filter(|more| *more > 0) {
             writeln!(out, "  - and {more} more")?;
@@ -54,43 +49,7 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
 
 fn first(report: &Preflight) -> Vec<String> {
     let summary = &report.summary;
-    let mut lines = Vec::new();
-    let not_listed = &summary.not_listed;
-    lines.push(if summary.denied == 0 && !not_listed.is_empty() {
-        "Not known whether anything would be denied: workloads could not be read.".to_owned()
-    } else if summary.denied == 0 && !report.is_known {
-        "Not known whether anything would be denied: some of what this depends on could not be read."
-            .to_owned()
-    } else if summary.denied == 0 {
-        format!(
-            "None of {} for Windows would be denied; install with the values below.",
-            count(summary.windows, "workload")
-        )
-    } else {
-        let only_ignored_fields = match summary.denied_only_for_ignored_fields {
-            0 => String::new(),
-            all if all == summary.denied => ", all of them only for fields that Windows ignores".to_owned(),
-            some => format!(", {some} of them only for fields that Windows ignores"),
-        };
-        format!(
-            "{} would be denied{only_ignored_fields}{}; {} stored for Windows. {}",
-            count(summary.denied, "workload"),
-            if not_listed.is_empty() {
-                ""
-            } else {
-                ", and more may be of those that could not be read"
-            },
-            match summary.windows {
-                1 => "1 is".to_owned(),
-                all => format!("{all} are"),
-            },
-            if report.enforces() {
-                "Install with the values below, which warn of these fields."
-            } else {
-                "Install with policy.spec.mode: Audit."
-            }
-        )
-    });
+    let mut lines = vec![verdict(report)];
     if summary.patched > 0 {
         lines.push(format!(
             "Placement would change the pods of {} more that would pass; they continue to run unchanged until they are created again.",
@@ -114,6 +73,46 @@ fn first(report: &Preflight) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Whether anything would be denied, and how to install.
+fn verdict(report: &Preflight) -> String {
+    let summary = &report.summary;
+    let has_unlisted = !summary.not_listed.is_empty();
+    if summary.denied == 0 && has_unlisted {
+        return "Not known whether anything would be denied: workloads could not be read.".to_owned();
+    }
+    if summary.denied == 0 && !report.is_known {
+        return "Not known whether anything would be denied: some of what this depends on could not be read."
+            .to_owned();
+    }
+    if summary.denied == 0 {
+        let windows = count(summary.windows, "workload");
+        return format!("None of {windows} for Windows would be denied; install with the values below.");
+    }
+    let only_ignored_fields = match summary.denied_only_for_ignored_fields {
+        0 => String::new(),
+        all if all == summary.denied => ", all of them only for fields that Windows ignores".to_owned(),
+        some => format!(", {some} of them only for fields that Windows ignores"),
+    };
+    let more = if has_unlisted {
+        ", and more may be of those that could not be read"
+    } else {
+        ""
+    };
+    let stored = match summary.windows {
+        1 => "1 is".to_owned(),
+        all => format!("{all} are"),
+    };
+    let install = if report.enforces() {
+        "Install with the values below, which warn of these fields."
+    } else {
+        "Install with policy.spec.mode: Audit."
+    };
+    format!(
+        "{} would be denied{only_ignored_fields}{more}; {stored} stored for Windows. {install}",
+        count(summary.denied, "workload")
+    )
 }
 
 fn write_finding(out: &mut dyn Write, finding: &PreflightFinding) -> io::Result<()> {

@@ -8,25 +8,22 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::daemon_sets::DaemonSets;
+use super::nodes::windows;
 use super::recommendations;
-use super::{ClusterInput, MOST, PreflightFinding};
+use super::{ClusterInput, MOST, PreflightFinding, PreflightSummary};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
-use crate::model::object::{Object, ReviewStage};
+use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
 use crate::model::text::{count, list};
 use crate::model::workload::Kind;
-use crate::scan::report::ScanGap;
 use crate::scan::{
-    EvalContext, Evaluated, KnownDuplicates, MOST_OWNERS, OwnerOutcome, OwnerResult, OwnerTemplates,
+    EvalContext, Evaluated, MOST_OWNERS, OwnerOutcome, OwnerResult, StoredEvaluations, UnreadableObjects,
     evaluate_object, evaluate_owned_pod, evaluate_stored,
 };
-
-/// How many unreadable objects are listed by name.
-const MOST_GAPS: usize = 50;
 
 /// How many labels that no node has are kept.
 const MOST_MISSING: usize = 200;
@@ -70,10 +67,10 @@ pub struct WorkloadFindings<'w> {
     /// The workloads that would be denied, up to a maximum; the rest are only counted.
     pub denied: Vec<DeniedWorkload>,
     more_denied: usize,
-    denied_only_for_ignored_fields: usize,
+    /// How many denied workloads would only get a warning with `validation.ignoredFields: Warn`.
+    pub denied_only_for_ignored_fields: usize,
     softened_patched: usize,
-    duplicates: KnownDuplicates,
-    templates: OwnerTemplates,
+    stored: StoredEvaluations,
     /// The workload kinds that could not be listed, as in `deployments`.
     pub not_listed: BTreeSet<String>,
     /// How many workloads would have their pods patched.
@@ -86,9 +83,8 @@ pub struct WorkloadFindings<'w> {
     pub marking: BTreeMap<(String, String), Vec<String>>,
     /// The DaemonSets of network plugins, as `namespace/name`.
     pub networks: BTreeSet<String>,
-    /// What could not be read.
-    pub unreadable: Vec<ScanGap>,
-    more_unreadable: usize,
+    /// The objects that could not be read.
+    pub unreadable: UnreadableObjects,
 }
 
 /// DaemonSets of network plugins.
@@ -133,59 +129,46 @@ impl<'w> WorkloadFindings<'w> {
             more_denied: 0,
             denied_only_for_ignored_fields: 0,
             softened_patched: 0,
-            duplicates: KnownDuplicates::default(),
-            templates: OwnerTemplates::default(),
+            stored: StoredEvaluations::default(),
             not_listed: BTreeSet::new(),
             patched: 0,
             fields: BTreeMap::new(),
             missing: BTreeMap::new(),
             marking: BTreeMap::new(),
             networks: BTreeSet::new(),
-            unreadable: Vec::new(),
-            more_unreadable: 0,
+            unreadable: UnreadableObjects::default(),
         }
     }
 
     /// Visits one object.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
-        let subject = match Object::parse(kind, json, ReviewStage::Stored) {
-            Ok(subject) => subject,
-            Err(error) => return self.unread(kind, json, &error.to_string()),
-        };
-        self.templates.record(&self.deny, &subject);
-        let evaluated = if self.templates.is_only_pod_windows(&self.deny, &subject) {
-            if self.duplicates.is_seen_of_owner(&subject) {
-                return;
-            }
-            evaluate_owned_pod(&self.deny, &subject, json)
-        } else {
-            if self.duplicates.is_seen(&subject) {
-                return;
-            }
-            evaluate_object(&self.deny, &subject, json)
-        };
-        match evaluated {
-            Ok(Evaluated::Owner(owner_result)) => self.record_result(&subject, json, &owner_result),
-            Ok(_) => {}
-            Err(error) => self.unread(kind, json, &error.to_string()),
+        if let Err(error) = self.evaluate(kind, json) {
+            self.unreadable.add(kind, json, &error);
         }
     }
 
-    /// Adds a line for the unreadable objects that are not listed. Call it last.
-    pub fn finish(&mut self) {
-        if self.more_unreadable > 0 {
-            self.unreadable.push(ScanGap {
-                resource: format!("{} more objects", self.more_unreadable),
-                reason: "they do not parse".to_owned(),
-                remedy: None,
-            });
+    fn evaluate(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
+        let subject = Object::parse(kind, json, ReviewStage::Stored)?;
+        self.stored.record(&self.deny, &subject);
+        if let Some(owner_result) = self.stored.evaluate(&self.deny, &subject, json)? {
+            self.record_result(&subject, json, &owner_result);
         }
+        Ok(())
     }
 
-    /// How many denied workloads would only get a warning.
-    pub fn denied_only_for_ignored_fields(&self) -> usize {
-        self.denied_only_for_ignored_fields
+    /// The counts of the report.
+    pub fn summary(&self) -> PreflightSummary {
+        PreflightSummary {
+            objects: self.objects,
+            windows: self.windows,
+            denied: self.denied_count(),
+            denied_only_for_ignored_fields: self.denied_only_for_ignored_fields,
+            patched: self.patched,
+            windows_nodes: windows(self.input.snapshot).count(),
+            unreadable: self.unreadable.count(),
+            not_listed: self.not_listed.iter().cloned().collect(),
+        }
     }
 
     /// How many workloads that would be allowed would have their pods patched.
@@ -198,96 +181,35 @@ impl<'w> WorkloadFindings<'w> {
         self.denied.len() + self.more_denied
     }
 
-    /// How many objects could not be read.
-    pub fn unreadable_count(&self) -> usize {
-        self.unreadable.len().min(MOST_GAPS) + self.more_unreadable
-    }
-
     /// Why further objects might be denied in addition to the listed ones; `None` if everything is known.
-    pub fn not_known(&self, input: ClusterInput<'_>) -> Option<String> {
+    pub fn not_known(&self) -> Option<String> {
         let evaluated_with = ["nodes", "runtimeclasses", "namespaces"];
-        let evaluated_with = evaluated_with
-            .into_iter()
-            .filter(|resource| !input.could_list(&[resource]));
-        let all: Vec<&str> = self
-            .not_listed
-            .iter()
-            .map(String::as_str)
-            .chain(evaluated_with)
-            .collect();
-        let objects = self.unreadable_count();
-        match (all.is_empty(), objects) {
-            (true, 0) => None,
-            (true, _) => Some(format!("{} could not be read", count(objects, "object"))),
-            (false, _) => Some(format!("{} could not be listed", list(&all, 2 * MOST))),
+        let not_listed = self.not_listed.iter().map(String::as_str);
+        let all: Vec<&str> = not_listed.chain(self.input.unread(&evaluated_with)).collect();
+        if !all.is_empty() {
+            return Some(format!("{} could not be listed", list(&all, 2 * MOST)));
         }
+        let objects = self.unreadable.count();
+        (objects > 0).then(|| format!("{} could not be read", count(objects, "object")))
     }
 
     /// The findings about DaemonSets.
     pub fn daemon_set_findings(&self) -> Vec<PreflightFinding> {
-        let is_whole = !self.not_listed.contains("daemonsets") && self.input.could_list(&["nodes"]);
+        let is_whole = !self.not_listed.contains("daemonsets") && self.input.could_list("nodes");
         self.daemon_sets.findings(is_whole)
     }
 
-    fn unread(&mut self, kind: Kind, json: &str, why: &str) {
-        if self.unreadable.len() >= MOST_GAPS {
-            self.more_unreadable += 1;
-            return;
-        }
-        let object: Value = serde_json::from_str(json).unwrap_or_default();
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        self.unreadable.push(ScanGap {
-            resource: format!("{kind} {}/{}", text("namespace"), text("name")),
-            reason: why.to_owned(),
-            remedy: None,
-        });
-    }
-
     fn record_result(&mut self, subject: &Object<'_>, json: &str, owner_result: &OwnerResult) {
-        let kind = subject.kind;
         let is_windows = owner_result.verdict == Verdict::Windows;
         if is_windows {
             self.windows += 1;
-            *self
-                .in_namespaces
-                .entry(owner_result.namespace.clone())
-                .or_default() += 1;
+            let namespace = owner_result.namespace.clone();
+            *self.in_namespaces.entry(namespace).or_default() += 1;
         }
         if owner_result.outcome == OwnerOutcome::Denied {
-            let evaluate = if owner_result.is_added_evidence {
-                evaluate_owned_pod
-            } else {
-                evaluate_object
-            };
-            let is_only_ignored_fields = match evaluate(&self.warn, subject, json) {
-                Ok(Evaluated::Owner(warned)) if warned.outcome != OwnerOutcome::Denied => {
-                    let patches = patches_of_pods(&self.warn, kind, json, &warned);
-                    self.softened_patched += usize::from(!patches.is_empty());
-                    true
-                }
-                _ => false,
-            };
-            self.denied_only_for_ignored_fields += usize::from(is_only_ignored_fields);
-            if self.denied.len() >= MOST_OWNERS {
-                self.more_denied += 1;
-                return;
-            }
-            // A pod that stands for its owner is named by it: that is what must be fixed.
-            let for_owner = (owner_result.owner.as_ref()).filter(|_| owner_result.is_added_evidence);
-            let for_owner = for_owner.and_then(|owner| {
-                let kind = Kind::of_api_version(&owner.api_version, &owner.kind)?;
-                Some((kind, &owner.name))
-            });
-            let (kind, name) = for_owner.unwrap_or((kind, &owner_result.name));
-            self.denied.push(DeniedWorkload {
-                namespace: owner_result.namespace.clone(),
-                kind: kind.as_str(),
-                name: name.clone(),
-                rules: owner_result.denied_by(),
-                is_only_ignored_fields,
-            });
+            self.record_denied(subject, json, owner_result);
         } else if is_windows && owner_result.outcome != OwnerOutcome::NotReviewed {
-            let patches = patches_of_pods(&self.deny, kind, json, owner_result);
+            let patches = patches_of_pods(&self.deny, subject.kind, json, owner_result);
             self.patched += usize::from(!patches.is_empty());
             let fields: BTreeSet<String> = patches.iter().filter_map(|path| field(path)).collect();
             for field in fields {
@@ -296,7 +218,7 @@ impl<'w> WorkloadFindings<'w> {
         }
         if let Some(pod) = subject.pod() {
             self.selected(owner_result, pod);
-            if kind == Kind::DaemonSet {
+            if subject.kind == Kind::DaemonSet {
                 if NETWORKS.contains(&owner_result.name.as_str()) {
                     self.networks
                         .insert(format!("{}/{}", owner_result.namespace, owner_result.name));
@@ -304,6 +226,48 @@ impl<'w> WorkloadFindings<'w> {
                 self.daemon_sets.visit(owner_result, subject, pod);
             }
         }
+    }
+
+    fn record_denied(&mut self, subject: &Object<'_>, json: &str, owner_result: &OwnerResult) {
+        let is_only_ignored_fields = self.passes_with_warning(subject, json, owner_result);
+        self.denied_only_for_ignored_fields += usize::from(is_only_ignored_fields);
+        if self.denied.len() >= MOST_OWNERS {
+            self.more_denied += 1;
+            return;
+        }
+        // A pod that represents its owner is named by it: that is what must be fixed.
+        let for_owner = (owner_result.owner.as_ref()).filter(|_| owner_result.is_added_evidence);
+        let for_owner = for_owner.and_then(|owner| {
+            let kind = Kind::of_api_version(&owner.api_version, &owner.kind)?;
+            Some((kind, &owner.name))
+        });
+        let (kind, name) = for_owner.unwrap_or((subject.kind, &owner_result.name));
+        self.denied.push(DeniedWorkload {
+            namespace: owner_result.namespace.clone(),
+            kind: kind.as_str(),
+            name: name.clone(),
+            rules: owner_result.denied_by(),
+            is_only_ignored_fields,
+        });
+    }
+
+    /// Whether a denied workload would pass with `validation.ignoredFields: Warn`; counts those of which the pods would be
+    /// patched then.
+    fn passes_with_warning(&mut self, subject: &Object<'_>, json: &str, denied: &OwnerResult) -> bool {
+        let warned = if denied.is_added_evidence {
+            evaluate_owned_pod(&self.warn, subject, json)
+        } else {
+            evaluate_object(&self.warn, subject, json)
+        };
+        let Ok(Evaluated::Owner(warned)) = warned else {
+            return false;
+        };
+        if warned.outcome == OwnerOutcome::Denied {
+            return false;
+        }
+        let patches = patches_of_pods(&self.warn, subject.kind, json, &warned);
+        self.softened_patched += usize::from(!patches.is_empty());
+        true
     }
 
     /// Records the node labels that it selects.
@@ -320,7 +284,7 @@ impl<'w> WorkloadFindings<'w> {
             }
             let mut nodes = self.input.environment.nodes.iter();
             let is_kept = self.missing.len() < MOST_MISSING || self.missing.contains_key(&label);
-            let is_known = self.input.could_list(&["nodes"]);
+            let is_known = self.input.could_list("nodes");
             if is_kept && is_known && !nodes.any(|node| node.labels.get(&label.0) == Some(&label.1)) {
                 note(&mut self.missing, label, owner_result);
             }
@@ -347,50 +311,48 @@ impl<'w> WorkloadFindings<'w> {
             )));
             return all;
         }
-        let in_namespaces: Vec<String> = (self.in_namespaces.iter())
-            .map(|(namespace, count)| format!("{namespace} {count}"))
-            .collect();
-        all.push(
-            PreflightFinding::fine(format!(
-                "{} of {} objects are workloads for Windows, in {}",
-                self.windows,
-                self.objects,
-                count(in_namespaces.len(), "namespace")
-            ))
-            .by(in_namespaces),
-        );
+        all.push(self.windows_finding());
         if !self.denied.is_empty() {
             all.push(self.denials());
         }
-        let only_ignored_fields = self.denied_only_for_ignored_fields;
-        if only_ignored_fields > 0 {
-            let names = self
-                .denied
-                .iter()
-                .filter(|owner| owner.is_only_ignored_fields)
-                .map(DeniedWorkload::title);
-            all.push(
-                PreflightFinding::act(
-                    format!("{only_ignored_fields} of them only for fields that Windows ignores"),
-                    "validation.ignoredFields: Warn lets them pass with a warning, ignoredFields: Remove removes the fields from their \
-                     pods",
-                )
-                .by(names),
-            );
-        }
+        all.extend(self.only_ignored_fields());
         if self.patched > 0 {
-            let fields: Vec<String> = (self.fields.iter())
-                .map(|(field, count)| format!("{field} in {count}"))
-                .collect();
-            all.push(
-                PreflightFinding::fine(format!(
-                    "placement would change the pods of {} more that would pass",
-                    self.patched
-                ))
-                .by(fields),
+            let fields = self
+                .fields
+                .iter()
+                .map(|(field, count)| format!("{field} in {count}"));
+            let text = format!(
+                "placement would change the pods of {} more that would pass",
+                self.patched
             );
+            all.push(PreflightFinding::fine(text).by(fields));
         }
         all
+    }
+
+    fn windows_finding(&self) -> PreflightFinding {
+        let in_namespaces = self.in_namespaces.iter();
+        let in_namespaces = in_namespaces.map(|(namespace, count)| format!("{namespace} {count}"));
+        PreflightFinding::fine(format!(
+            "{} of {} objects are workloads for Windows, in {}",
+            self.windows,
+            self.objects,
+            count(self.in_namespaces.len(), "namespace")
+        ))
+        .by(in_namespaces)
+    }
+
+    fn only_ignored_fields(&self) -> Option<PreflightFinding> {
+        let number = self.denied_only_for_ignored_fields;
+        let owners = self.denied.iter().filter(|owner| owner.is_only_ignored_fields);
+        (number > 0).then(|| {
+            PreflightFinding::act(
+                format!("{number} of them only for fields that Windows ignores"),
+                "validation.ignoredFields: Warn lets them pass with a warning, ignoredFields: Remove removes the fields from their \
+                 pods",
+            )
+            .by(owners.map(DeniedWorkload::title))
+        })
     }
 
     fn denials(&self) -> PreflightFinding {

@@ -11,16 +11,16 @@ use std::thread;
 use std::time::Duration;
 
 /// How long the reader may take.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of waiting messages.
-const MOST: usize = 16;
+const MAX_WAITING: usize = 16;
 
 /// The writer thread, if started: a write cannot be cancelled, but the thread that does it can be abandoned.
-static SPEAKER: OnceLock<SyncSender<PanicWriter>> = OnceLock::new();
+static STDERR_WRITER: OnceLock<SyncSender<StderrMessage>> = OnceLock::new();
 /// Whether the reader has exceeded its time.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
-struct PanicWriter {
+struct StderrMessage {
     text: String,
     written: Sender<()>,
 }
@@ -30,30 +30,30 @@ struct PanicWriter {
 /// # Errors
 /// If no thread can be started.
 pub(super) fn start() -> std::io::Result<()> {
-    let (speaker, words) = sync_channel(MOST);
+    let (sender, messages) = sync_channel(MAX_WAITING);
     thread::Builder::new()
-        .name("last words".to_owned())
-        .spawn(move || speak(&words))?;
-    if SPEAKER.set(speaker).is_ok() {
-        set_hook(Box::new(|panic| write_line(of_panic(panic))));
+        .name("stderr".to_owned())
+        .spawn(move || write_messages(&messages))?;
+    if STDERR_WRITER.set(sender).is_ok() {
+        set_hook(Box::new(|panic| write_line(describe(panic))));
     }
     Ok(())
 }
 
 /// Writes a message, ahead of waiting log lines.
 pub fn write_line(text: String) {
-    let Some(speaker) = SPEAKER.get() else {
+    let Some(sender) = STDERR_WRITER.get() else {
         return anstream::eprint!("{text}");
     };
     let (written, end) = channel();
-    let waits = speaker.try_send(PanicWriter { text, written }).is_ok();
-    if waits && !IS_STUCK.load(Relaxed) && end.recv_timeout(PATIENCE).is_err() {
+    let waits = sender.try_send(StderrMessage { text, written }).is_ok();
+    if waits && !IS_STUCK.load(Relaxed) && end.recv_timeout(TIMEOUT).is_err() {
         IS_STUCK.store(true, Relaxed);
     }
 }
 
-fn speak(words: &Receiver<PanicWriter>) {
-    while let Ok(PanicWriter { text, written }) = words.recv() {
+fn write_messages(messages: &Receiver<StderrMessage>) {
+    while let Ok(StderrMessage { text, written }) = messages.recv() {
         // The sender and the reader may both be gone.
         let _ = std::io::stderr().write_all(text.as_bytes());
         IS_STUCK.store(false, Relaxed);
@@ -61,7 +61,7 @@ fn speak(words: &Receiver<PanicWriter>) {
     }
 }
 
-fn of_panic(panic: &PanicHookInfo<'_>) -> String {
+fn describe(panic: &PanicHookInfo<'_>) -> String {
     let thread = thread::current();
     let trace = Backtrace::capture();
     let trace = match trace.status() {

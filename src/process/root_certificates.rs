@@ -33,7 +33,7 @@ pub fn add_pem(roots: &mut RootCertStore, pem: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The CA certificates of this machine. Where there are none, as in an image with nothing but the program, Mozilla's stand
+/// The CA certificates of this machine. If it has none, as in an image with nothing but the program, Mozilla's stand
 /// in: otherwise no public server could be verified.
 pub fn of_machine() -> RootCertStore {
     or_mozillas(rustls_native_certs::load_native_certs().certs)

@@ -9,7 +9,7 @@ use hyper::header::DATE;
 use jiff::fmt::rfc2822::DateTimeParser;
 use tokio::time::Instant;
 
-/// How far a `Date` may be from the clock to count at once.
+/// How far a `Date` may be from the clock to count immediately.
 const JUMP: Duration = Duration::from_secs(3600);
 /// How long answers must agree on a jump before the clock follows: of several API servers, one may be wrong.
 const SETTLED: Duration = Duration::from_secs(600);

@@ -59,7 +59,7 @@ impl Tasks {
         self.names.insert(started.id(), name);
     }
 
-    /// Waits for any task to end, which none should; waits forever if there are no tasks.
+    /// Waits for any task to end, which none should; waits forever without tasks.
     pub async fn ended(&mut self) -> TaskEnded {
         let Some(ended) = self.running.join_next_with_id().await else {
             return std::future::pending().await;
@@ -93,14 +93,14 @@ mod tests {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
             builder.worker_threads(1).thread_name(name).build().unwrap()
         };
-        let (reviews, behind) = (runtime("reviews"), runtime("behind"));
+        let (reviews, background) = (runtime("reviews"), runtime("background"));
         let ended = reviews.block_on(async {
-            let mut tasks = Tasks::on(behind.handle().clone());
+            let mut tasks = Tasks::on(background.handle().clone());
             let name = || std::thread::current().name().unwrap_or_default().to_owned();
             tasks.spawn_reporting("a", async move { name() });
             tasks.ended().await
         });
-        assert_eq!(ended.why.as_deref(), Some("behind"));
+        assert_eq!(ended.why.as_deref(), Some("background"));
     }
 
     #[tokio::test]

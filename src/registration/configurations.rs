@@ -10,11 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::drift::WebhookCall;
-use super::match_conditions::{REST, matches_pool_label, reads_pod_template};
+use super::match_conditions::{REST, matches_node_label, reads_pod_template};
 use super::names;
 use crate::engine::policy_set::StoredPolicy;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
-use crate::model::node::{PoolLabel, PoolLabelValue};
+use crate::model::node::{NodeLabel, NodeLabelValue};
 use crate::model::policy::{
     Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, PodNodeSelector, Policy,
 };
@@ -85,10 +85,10 @@ impl RegisteredEntry {
     }
 
     /// An entry without conditions matches everything.
-    fn matches_pool_label(&self, label: &PoolLabel) -> bool {
+    fn matches_node_label(&self, label: &NodeLabel) -> bool {
         let mut conditions = self.conditions.iter();
         self.conditions.is_empty()
-            || conditions.any(|condition| matches_pool_label(&condition.expression, label))
+            || conditions.any(|condition| matches_node_label(&condition.expression, label))
     }
 
     /// Whether a rule matches a resource.
@@ -156,6 +156,49 @@ struct OptionalEntry {
     flag: &'static str,
 }
 
+/// An optional entry as it is registered, next to the entry for any evidence of Windows of its configuration.
+struct OptionalCall<'c> {
+    name: &'static str,
+    registered: Option<&'c RegisteredEntry>,
+    sign: Option<&'c RegisteredEntry>,
+}
+
+impl OptionalCall<'_> {
+    /// Whether it selects a namespace with these labels. Namespaces that the entry for any evidence excludes are excluded on
+    /// purpose.
+    fn covers(&self, labels: &BTreeMap<String, String>) -> bool {
+        let selects =
+            |entry: Option<&RegisteredEntry>| entry.is_some_and(|entry| entry.namespaces.selects(labels));
+        selects(self.registered) || !selects(self.sign)
+    }
+}
+
+impl OptionalEntry {
+    /// The entry in each configuration that has it.
+    fn entries<'c>(&self, of: &'c Configurations) -> Vec<OptionalCall<'c>> {
+        let names = [self.of_mutate, Some(self.of_validate)];
+        let all = of.phases().into_iter().zip(names);
+        all.filter_map(|((configuration, sign), name)| {
+            Some(OptionalCall {
+                name: name?,
+                registered: configuration.entry(name?),
+                sign: configuration.entry(sign),
+            })
+        })
+        .collect()
+    }
+
+    fn remedy(&self, selector: &LabelSelector) -> String {
+        format!(
+            "set the chart's {}: {}, or add to transom generate webhooks: {} \'{}\'",
+            self.value,
+            json!({"enabled": true, "namespaceSelector": selector_value(selector)}),
+            self.flag,
+            selector_flag(selector)
+        )
+    }
+}
+
 impl Configurations {
     /// Whether `/mutate` is called for Windows pods in a namespace with these labels.
     pub fn mutates_in(&self, labels: &BTreeMap<String, String>) -> bool {
@@ -174,7 +217,6 @@ impl Configurations {
     pub fn gaps<'n>(
         &self,
         stored: &StoredPolicy,
-        pool_labels: &[PoolLabel],
         image_registries: &RegistryPatterns,
         counts_in: &(impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)> + Clone),
     ) -> Vec<CoverageGap> {
@@ -205,7 +247,7 @@ impl Configurations {
         if policy.image_evidence == ImageEvidence::Registry {
             gaps.extend(self.image_gap(image_registries));
         }
-        gaps.extend(self.unmatched_pool_labels(pool_labels));
+        gaps.extend(self.unmatched_node_labels(policy));
         gaps.extend(self.unmatched_pod_templates(policy));
         gaps
     }
@@ -234,58 +276,30 @@ impl Configurations {
 
     fn gap<'n>(
         &self,
-        entry: &OptionalEntry,
+        optional: &OptionalEntry,
         selector: &LabelSelector,
         counts_in: impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)>,
     ) -> Option<CoverageGap> {
-        let OptionalEntry {
-            of_mutate,
-            of_validate,
-            setting,
-            without,
-            is_for_all,
-            value,
-            flag,
-        } = entry;
-        let of_validate = (&self.validating, *of_validate, names::VALIDATE);
-        let of_mutate = of_mutate.map(|name| (&self.mutating, name, names::MUTATE));
-        let phases: Vec<_> = of_mutate.into_iter().chain([of_validate]).collect();
-        let named: Vec<&str> = phases.iter().map(|(_, name, _)| *name).collect();
-        let entries = phases
-            .iter()
-            .map(|(configuration, name, sign)| (configuration.entry(name), configuration.entry(sign)));
-        let entries: Vec<_> = entries.collect();
-        let remedy = |selector: &LabelSelector| {
-            format!(
-                "set the chart's {value}: {}, or add to transom generate webhooks: {flag} \'{}\'",
-                json!({"enabled": true, "namespaceSelector": selector_value(selector)}),
-                selector_flag(selector)
-            )
+        let setting = &optional.setting;
+        let entries = optional.entries(self);
+        let names = |between: &str| {
+            let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+            names.join(between)
         };
-        if entries.iter().any(|(entry, _)| entry.is_none()) {
+        if entries.iter().any(|entry| entry.registered.is_none()) {
             return Some(CoverageGap {
                 reason: "WebhookEntryMissing",
                 message: format!(
-                    "{setting} has no effect{without}: the webhook configurations lack the entry {}; {}",
-                    named.join(" or "),
-                    remedy(selector)
+                    "{setting} has no effect{}: the webhook configurations lack the entry {}; {}",
+                    optional.without,
+                    names(" or "),
+                    optional.remedy(selector)
                 ),
             });
         }
-        if !is_for_all {
-            return None;
-        }
-        // Namespaces that the entry for any evidence excludes are excluded on purpose.
-        let is_called = |labels| {
-            entries.iter().all(|(entry, sign)| {
-                let selects = |entry: Option<&RegisteredEntry>| {
-                    entry.is_some_and(|entry| entry.namespaces.selects(labels))
-                };
-                selects(*entry) || !selects(*sign)
-            })
-        };
+        let is_called = |labels| entries.iter().all(|entry| entry.covers(labels));
         let left_out: Vec<&str> = counts_in
-            .filter(|(_, labels)| !is_called(labels))
+            .filter(|(_, labels)| optional.is_for_all && !is_called(labels))
             .map(|(name, _)| name)
             .collect();
         (!left_out.is_empty()).then(|| CoverageGap {
@@ -293,14 +307,14 @@ impl Configurations {
             message: format!(
                 "{setting} has no effect in {}: {} do not both select them; {}",
                 list(&left_out, NAMED),
-                named.join(" and "),
-                remedy(&LabelSelector::default())
+                names(" and "),
+                optional.remedy(&LabelSelector::default())
             ),
         })
     }
 
     /// The `podTemplates` of a policy that no rule matches, or whose path the condition does not read. That the entry of the
-    /// built-in kinds is missing is no gap: charts before it have none, and their pods are evaluated.
+    /// built-in kinds is missing is not a gap: charts before it have none, and their pods are evaluated.
     fn unmatched_pod_templates(&self, policy: &Policy) -> Option<CoverageGap> {
         let entry = self.validating.entry(names::CUSTOM_RESOURCES_VALIDATE);
         let is_matched = |kind: &ConfiguredKind| {
@@ -308,70 +322,56 @@ impl Configurations {
                 entry.matches_resource(kind.group(), kind.resource()) && entry.reads_pod_template(*kind)
             })
         };
-        let unmatched: Vec<ConfiguredKind> = (policy.pod_templates.iter().copied())
-            .filter(|kind| !is_matched(kind))
-            .take(NAMED)
-            .collect();
-        if unmatched.is_empty() {
-            return None;
-        }
-        let value = |kind: &ConfiguredKind| {
-            let (group, resource) = (kind.group(), kind.resource());
-            json!({"group": group, "kind": kind.kind(), "path": kind.path().join("."), "resource": resource})
-        };
-        let values: Vec<Value> = unmatched.iter().map(value).collect();
-        let flags: Vec<String> = (unmatched.iter())
-            .map(|kind| {
-                let (group, path) = (kind.group(), kind.path().join("."));
-                format!("--pod-template \'{group}/{}={path}\'", kind.kind())
-            })
-            .collect();
-        Some(CoverageGap {
+        let unmatched = policy.pod_templates.iter().filter(|kind| !is_matched(kind));
+        not_registered(unmatched, |kind| {
+            let (group, resource, path) = (kind.group(), kind.resource(), kind.path().join("."));
+            let flag = format!("--pod-template \'{group}/{}={path}\'", kind.kind());
+            let value = json!({"group": group, "kind": kind.kind(), "path": path, "resource": resource});
+            (value, flag)
+        })
+        .map(|(values, flags)| CoverageGap {
             reason: "PodTemplatesNotRegistered",
             message: format!(
                 "the webhook configurations do not know all podTemplates of the policy with their paths, so that Transom is \
-                 not called for these kinds; add to the chart's webhooks.podTemplates: {}, or to transom generate webhooks: {}",
-                Value::from(values),
-                flags.join(" ")
+                 not called for these kinds; add to the chart's webhooks.podTemplates: {values}, or to transom generate webhooks: {flags}"
             ),
         })
     }
 
-    /// The pool labels that no condition matches.
-    fn unmatched_pool_labels(&self, pool_labels: &[PoolLabel]) -> Option<CoverageGap> {
-        let matches = |label: &PoolLabel| {
+    /// The node labels of a policy that no condition matches.
+    fn unmatched_node_labels(&self, policy: &Policy) -> Option<CoverageGap> {
+        let matches = |label: &NodeLabel| {
             self.phases().iter().all(|(configuration, sign)| {
                 let names = [*sign, names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE];
                 let mut entries = names.iter().filter_map(|name| configuration.entry(name));
-                entries.all(|entry| entry.matches_pool_label(label))
+                entries.all(|entry| entry.matches_node_label(label))
             })
         };
-        let unmatched_pool_labels: Vec<&PoolLabel> = (pool_labels.iter())
-            .filter(|label| !matches(label))
-            .take(NAMED)
-            .collect();
-        if unmatched_pool_labels.is_empty() {
-            return None;
-        }
-        let values: Vec<Value> = (unmatched_pool_labels.iter())
-            .map(|label| match &label.value {
-                PoolLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
-                PoolLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefix": prefix}),
-            })
-            .collect();
-        let flags: Vec<String> = (unmatched_pool_labels.iter())
-            .map(|label| format!("--pool-label \'{label}\'"))
-            .collect();
-        Some(CoverageGap {
-            reason: "PoolLabelsNotRegistered",
+        let unmatched = policy.node_labels.iter().filter(|label| !matches(label));
+        not_registered(unmatched, |label| {
+            let value = match &label.value {
+                NodeLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
+                NodeLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefixes": [prefix]}),
+            };
+            (value, format!("--node-label \'{label}\'"))
+        })
+        .map(|(values, flags)| CoverageGap {
+            reason: "NodeLabelsNotRegistered",
             message: format!(
-                "the webhook configurations do not contain all poolLabels of the node policies, so Transom is not called for \
-                 pods that are recognized only by them; add to the chart's webhooks.poolLabels: {}, or to transom generate webhooks: {}",
-                Value::from(values),
-                flags.join(" ")
+                "the webhook configurations do not contain all evidence.nodeLabels of the policy, so Transom is not called for \
+                 pods that are recognized only by them; add to the chart's webhooks.nodeLabels: {values}, or to transom generate webhooks: {flags}"
             ),
         })
     }
+}
+
+/// The values of the chart and the flags that register the first of these; `None` if there are none.
+fn not_registered<T>(
+    unmatched: impl Iterator<Item = T>,
+    remedy: impl Fn(T) -> (Value, String),
+) -> Option<(Value, String)> {
+    let (values, flags): (Vec<Value>, Vec<String>) = unmatched.take(NAMED).map(remedy).unzip();
+    (!flags.is_empty()).then(|| (Value::from(values), flags.join(" ")))
 }
 
 fn optional(policy: &Policy) -> Vec<OptionalEntry> {
@@ -387,13 +387,13 @@ fn optional(policy: &Policy) -> Vec<OptionalEntry> {
             flag: "--linux-pods-selector",
         });
     }
-    if let Some(os) = policy.namespace_default_os {
+    if let Some(os) = policy.default_os {
         entries.push(OptionalEntry {
             of_mutate: Some(names::DEFAULT_OS_MUTATE),
             of_validate: names::DEFAULT_OS_VALIDATE,
             without: "",
             is_for_all: true,
-            setting: format!("evidence.namespaceDefaultOS: {os:?}"),
+            setting: format!("evidence.defaultOS: {os:?}"),
             value: "webhooks.defaultOS",
             flag: "--default-os-selector",
         });
@@ -417,39 +417,12 @@ fn optional(policy: &Policy) -> Vec<OptionalEntry> {
     entries
 }
 
-fn every_namespace() -> LabelExpression {
-    LabelExpression {
-        key: EVERY_NAMESPACE.to_owned(),
-        operator: LabelOperator::Exists,
-        values: Vec::new(),
-    }
-}
-
 /// A selector for the chart's values, in which an empty selector has another meaning.
 fn selector_value(selector: &LabelSelector) -> Value {
-    let mut value = serde_json::Map::new();
-    if !selector.match_labels.is_empty() {
-        value.insert("matchLabels".to_owned(), json!(selector.match_labels));
+    if *selector == LabelSelector::default() {
+        return json!({"matchExpressions": [{"key": EVERY_NAMESPACE, "operator": LabelOperator::Exists}]});
     }
-    let mut expressions = selector.match_expressions.clone();
-    if selector.match_labels.is_empty() && expressions.is_empty() {
-        expressions.push(every_namespace());
-    }
-    if !expressions.is_empty() {
-        value.insert(
-            "matchExpressions".to_owned(),
-            expressions.iter().map(expression_value).collect(),
-        );
-    }
-    Value::Object(value)
-}
-
-fn expression_value(expression: &LabelExpression) -> Value {
-    let mut value = json!({"key": expression.key, "operator": expression.operator});
-    if !expression.values.is_empty() {
-        value["values"] = json!(expression.values);
-    }
-    value
+    json!(selector)
 }
 
 /// A selector for a flag, whose syntax has no `In` with several values: it then selects every namespace, and

@@ -12,20 +12,23 @@
 //! [`VALUE`]) is not inspected, and goes to an entry that fails open. The worst legal object therefore stays
 //! within the API server's CEL cost limit.
 
+mod custom_resources;
 mod images;
+mod windows_images;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
+pub use self::custom_resources::reads_pod_template;
+use self::windows_images::says_windows_in_a_container;
 use crate::model::facts::LINUX_CLASSES;
 use crate::model::node::{
-    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
+    BETA_OS_LABEL, BUILD_LABEL, NodeLabel, NodeLabelValue, OS_LABEL, RESTRICTED_BUILD_LABEL,
 };
 use crate::model::os_selectors::{is_build_label, is_os_label};
 use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
 use crate::model::workload::configured::ConfiguredKind;
-use crate::model::workload::custom::{CUSTOM_WORKLOADS, PodLayout};
 
 /// The maximum number of containers, of all three lists together, that are inspected.
 const CONTAINERS: usize = 300;
@@ -41,10 +44,8 @@ const FEW: usize = 8;
 /// The maximum length of a value, in characters, that is compared with those of pools; longer label values
 /// are invalid.
 const VALUE: usize = 63;
-/// The maximum number of pool labels in addition to the well-known ones.
-pub const MOST_POOL_LABELS: usize = 64;
 /// The maximum length of a label value, in characters, including a final `*`.
-pub const LONGEST_POOL_LABEL: usize = 64;
+pub const LONGEST_NODE_LABEL: usize = 64;
 
 /// The name of the condition of an entry that leaves some of the Windows pods to `certain`.
 pub const REST: &str = "may-be-for-windows";
@@ -70,6 +71,8 @@ pub enum MatchScope {
     Rest,
     /// No evidence of any operating system, for the default of a namespace; without those of [`MatchScope::Images`].
     Unsaid,
+    /// The same for templates, for the default node selector of a namespace.
+    UnsaidTemplates,
     /// No evidence of any operating system, and an image of a listed registry.
     Images,
     /// No evidence of Windows, and no selector that keeps the pod off Windows nodes; without those of
@@ -83,11 +86,11 @@ pub enum MatchScope {
 /// the first is false.
 pub fn conditions(
     match_scope: MatchScope,
-    pool_labels: &[PoolLabel],
+    node_labels: &[NodeLabel],
     pod_templates: &[ConfiguredKind],
     registries: &RegistryPatterns,
 ) -> Vec<MatchCondition> {
-    let pools = PoolSelectors::of(pool_labels);
+    let pools = PoolSelectors::of(node_labels);
     if match_scope == MatchScope::CustomResources {
         return vec![MatchCondition {
             name: SIGN.to_owned(),
@@ -99,7 +102,7 @@ pub fn conditions(
         MatchScope::Sign | MatchScope::CustomResources => (SIGN, sign),
         MatchScope::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
         MatchScope::Rest => (REST, format!("({sign})\n  && !({surely})")),
-        MatchScope::Unsaid => {
+        MatchScope::Unsaid | MatchScope::UnsaidTemplates => {
             let rest = unless_listed(registries, "");
             (UNSAID, format!("!({sign})\n  && !({}){rest}", names_linux()))
         }
@@ -138,9 +141,9 @@ pub fn selects_registry(expression: &str, pattern: &RegistryPattern) -> bool {
     images::selects_registry(expression, pattern)
 }
 
-/// Whether a condition written by [`conditions`] matches a pool label. If the condition was edited, the
+/// Whether a condition written by [`conditions`] matches a node label. If the condition was edited, the
 /// answer is true in case of doubt.
-pub fn matches_pool_label(expression: &str, label: &PoolLabel) -> bool {
+pub fn matches_node_label(expression: &str, label: &NodeLabel) -> bool {
     if is_os_label(&label.key) || is_build_label(&label.key) {
         return true;
     }
@@ -153,7 +156,7 @@ pub fn matches_pool_label(expression: &str, label: &PoolLabel) -> bool {
     };
     let same = is_one_of(std::slice::from_ref(&label.value));
     let literal = match &label.value {
-        PoolLabelValue::Exact(text) | PoolLabelValue::Prefix(text) => quoted(text),
+        NodeLabelValue::Exact(text) | NodeLabelValue::Prefix(text) => quoted(text),
     };
     tests.split(" || ").any(|test| {
         let prefix = test
@@ -231,127 +234,10 @@ fn containers() -> String {
         .join("\n    + ")
 }
 
-/// The containers of a pod spec, of a template of a Workflow, and of a Task.
-///
-/// Nothing validates the pods of a custom resource without a schema: a field that its controller does not know may have
-/// any type. Such a field must not hide the containers in other fields, because one error would make the whole list one.
-fn custom_containers() -> String {
-    let typed = |field: &str, kind: &str| format!("has({field}) && type({field}) == {kind}");
-    let list = |field: &str| format!("({} ? {field} : [])", typed(field, "list"));
-    let one = |field: &str| format!("(has({field}) ? [{field}] : [])");
-    let of_pod = ["s.initContainers", "s.containers", "s.ephemeralContainers"].map(list);
-    let set = format!(
-        "({} ? {} : [])",
-        typed("s.containerSet", "map"),
-        list("s.containerSet.containers")
-    );
-    let of_both = [list("s.sidecars"), set]
-        .into_iter()
-        .chain(["s.container", "s.script", "s.stepTemplate"].map(one));
-    // The steps of a Workflow's template are lists.
-    let steps = list("s.steps");
-    let of_group = |condition: &str, containers: &str| {
-        format!("(request.resource.group {condition}\n    ? {containers}\n    : [])")
-    };
-    let plus = "\n    + ";
-    [
-        of_pod.join(plus),
-        of_group(
-            "in ['argoproj.io', 'tekton.dev']",
-            &of_both.collect::<Vec<_>>().join(plus),
-        ),
-        of_group("== 'tekton.dev'", &steps),
-    ]
-    .join(plus)
-}
-
 /// The texts of containers whose types the API server validates: see [`says_windows_in_a_container`].
 const TEXT: &str = "\
 has(c.securityContext) && has(c.securityContext.windowsOptions) ? OPTIONS
       : has(c.image) ? c.image : ''";
-
-/// The same of containers that may have any type.
-const CUSTOM_TEXT: &str = "\
-type(c) != map ? ''
-      : has(c.securityContext) && type(c.securityContext) == map && has(c.securityContext.windowsOptions) ? OPTIONS
-      : has(c.image) && type(c.image) == string ? c.image : ''";
-
-/// The parts of a custom resource that are a pod spec, or a part of one: the places of `model::object::custom_pods`.
-fn custom_pods(configured: &[ConfiguredKind]) -> String {
-    let configured = configured.iter().copied().map(configured_pods);
-    let custom = CUSTOM_WORKLOADS.iter().filter_map(|custom| {
-        let pods = match custom.layout {
-            PodLayout::Template(["spec", "template"]) | PodLayout::Configured(_) => return None,
-            PodLayout::Template(path) => format!("[{}]", optional(path, ".?spec", "{}")),
-            PodLayout::Workflow(path) => {
-                let defaults = optional(path, ".?templateDefaults", "{}");
-                let templates = optional(path, ".?templates", "[]");
-                format!("[{}, {defaults}] + {templates}", optional(path, "", "{}"))
-            }
-            PodLayout::Task(path) => format!("[{}]", optional(path, "", "{}")),
-            PodLayout::TaskRun => {
-                let task = optional(&["spec", "taskSpec"], "", "{}");
-                format!("[{}, {task}]", optional(&["spec", "podTemplate"], "", "{}"))
-            }
-            PodLayout::Pipeline(path) => pipeline_tasks(path),
-            PodLayout::PipelineRun => {
-                let of_run = optional(&["spec", "taskRunTemplate", "podTemplate"], "", "{}");
-                let runs = optional(&["spec", "taskRunSpecs"], "", "[]");
-                let tasks = pipeline_tasks(&["spec", "pipelineSpec"]);
-                format!("[{of_run}] + {runs}.map(t, t.?podTemplate.orValue({{}})) + {tasks}")
-            }
-        };
-        Some(format!(
-            "request.resource.group == {} && request.resource.resource == {}\n    ? {pods}\n    : ",
-            quoted(custom.group),
-            quoted(custom.resource)
-        ))
-    });
-    let template = optional(&["spec", "template"], ".?spec", "{}");
-    let [custom, configured]: [String; 2] = [custom.collect(), configured.collect()];
-    format!("{custom}{configured}[{template}]")
-}
-
-/// The pods of a configured kind, as one branch of the condition.
-fn configured_pods(kind: ConfiguredKind) -> String {
-    let path = optional_fields(kind.path());
-    format!(
-        "request.resource.group == {} && request.resource.resource == {}\n    \
-         ? [object{path}.orValue({{}}), object{path}.?spec.orValue({{}})]\n    : ",
-        quoted(kind.group()),
-        quoted(kind.resource())
-    )
-}
-
-/// Whether a condition written by [`conditions`] reads the pods of a configured kind at its path.
-pub fn reads_pod_template(expression: &str, kind: ConfiguredKind) -> bool {
-    expression.contains(&configured_pods(kind))
-}
-
-/// A field of the object, or what stands for it if it is absent.
-fn optional(path: &[&str], below: &str, otherwise: &str) -> String {
-    let path = optional_fields(path);
-    format!("object{path}{below}.orValue({otherwise})")
-}
-
-/// Fields that may be absent, as in `.?spec.?template`.
-fn optional_fields(path: &[&str]) -> String {
-    path.iter().flat_map(|field| [".?", *field]).collect()
-}
-
-/// The Tasks in a Pipeline.
-fn pipeline_tasks(pipeline: &[&str]) -> String {
-    let tasks = optional(pipeline, ".?tasks", "[]");
-    let last = optional(pipeline, ".?finally", "[]");
-    format!("({tasks} + {last}).map(t, t.?taskSpec.orValue({{}}))")
-}
-
-/// As [`CHANGED`]; a custom resource may change other fields than those of its pods, which costs a call.
-const CUSTOM_CHANGED: &str = "\
-(request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp) && (
-  object.?spec.orValue({}) != oldObject.?spec.orValue({})
-  || object.?template.orValue({}) != oldObject.?template.orValue({})
-))";
 
 /// A test on `ts`, the terms of the required node affinity, if it is set.
 fn terms(test: &str) -> String {
@@ -359,71 +245,6 @@ fn terms(test: &str) -> String {
     let terms = list(&format!("{REQUIRED}.nodeSelectorTerms"));
     format!(
         "has(s.affinity) && has(s.affinity.nodeAffinity) && has({REQUIRED})\n    && [{terms}].exists(ts,\n    {test})"
-    )
-}
-
-/// Substrings of Windows images that the other two lists do not match. The cost of `contains` grows with both
-/// lengths: short substrings, and few of them per image.
-const OF_IMAGES: [&str; 4] = ["ltsc", "nanoserver", "servercore", "hostprocess"];
-/// Substrings of Windows images that contain `microsoft`: repositories, and any token that begins with `win`.
-const OF_MICROSOFT: [&str; 13] = [
-    ".com/windows",
-    ":443/windows",
-    "/dotnet/framework",
-    "/businesscentral",
-    "/dynamicsnav",
-    ":win",
-    "-win",
-    "microsoft/iis",
-    "microsoft/aspnet",
-    "microsoft/dotnet-framework",
-    "microsoft/wcf",
-    "/windows-host-process",
-    "-windows-gpu",
-];
-/// Substrings of other Windows images that contain `win`: releases after a word for Windows, and known
-/// repositories.
-const OF_OTHERS: [&str; 18] = [
-    ":windows-",
-    "-windows-",
-    "windows1",
-    "windows2",
-    ":win-",
-    "-win-",
-    "win1",
-    "win2",
-    "sac2016",
-    "calico/windows",
-    "/node-windows",
-    "/cni-windows",
-    "antrea-windows",
-    "-community/windows",
-    "/sig-windows/",
-    "collector-windows",
-    "_exporter-package",
-    "grafana/agent:",
-];
-
-/// True if any of these containers has windowsOptions, or an image that `model::image::os_hint` classifies as Windows.
-/// Each image is compared with at most one of the two longer lists, and most with none. Options are added to
-/// the text as a word, so that the containers are iterated once. `text`: the text of a container `c`, with `OPTIONS` for
-/// that word.
-fn says_windows_in_a_container(containers: &str, text: &str) -> String {
-    // An array of four.
-    let text = text.replace("OPTIONS", &quoted(OF_IMAGES[0]));
-    let texts = format!("cs.map(c,\n      ({text}).lowerAscii())");
-    let any = |words: &[&str]| {
-        let each = words.iter().map(|word| format!("i.contains('{word}')"));
-        each.collect::<Vec<_>>().join(" || ")
-    };
-    format!(
-        "[{}].exists(cs, cs.size() > {CONTAINERS} || {texts}.exists(i,\n      \
-         i.size() > {IMAGE} || {}\n      || (i.contains('microsoft')\n      ? {}\n      \
-         : i.contains('win') && ({}))))",
-        containers,
-        any(&OF_IMAGES),
-        any(&OF_MICROSOFT),
-        any(&OF_OTHERS)
     )
 }
 
@@ -461,12 +282,12 @@ fn may_run_on_windows() -> String {
 }
 
 /// The labels with which a node selector means Windows, without those of Kubernetes itself: keys and values.
-struct PoolSelectors(BTreeMap<String, Vec<PoolLabelValue>>);
+struct PoolSelectors(BTreeMap<String, Vec<NodeLabelValue>>);
 
 impl PoolSelectors {
-    fn of(labels: &[PoolLabel]) -> Self {
-        let mut pools = BTreeMap::<String, Vec<PoolLabelValue>>::new();
-        for PoolLabel { key, value } in labels {
+    fn of(labels: &[NodeLabel]) -> Self {
+        let mut pools = BTreeMap::<String, Vec<NodeLabelValue>>::new();
+        for NodeLabel { key, value } in labels {
             // The engine knows the labels of Kubernetes itself.
             if !is_os_label(key) && !is_build_label(key) {
                 pools.entry(key.clone()).or_default().push(value.clone());
@@ -479,15 +300,6 @@ impl PoolSelectors {
     /// most expensive tests come last.
     fn sign(&self) -> String {
         self.sign_of(META, &containers(), TEXT)
-    }
-
-    /// The same for every pod spec, or part of one, of a custom resource. These are few, so the expression may be long.
-    fn custom_resources(&self, pod_templates: &[ConfiguredKind]) -> String {
-        let meta = "\
-object.?spec.?jobTargetRef.?template.?metadata.orValue(object.?spec.?template.?metadata.orValue({}))";
-        let sign = self.sign_of(meta, &custom_containers(), CUSTOM_TEXT);
-        let pods = custom_pods(pod_templates);
-        format!("[\n  {pods}\n].exists(ps, ps.exists(s,\n  {sign}\n)) && {CUSTOM_CHANGED}")
     }
 
     fn sign_of(&self, meta: &str, containers: &str, text: &str) -> String {
@@ -561,7 +373,7 @@ object.?spec.?jobTargetRef.?template.?metadata.orValue(object.?spec.?template.?m
     }
 
     /// The labels of the nodeSelector; those of the operating system are tested with `system`. Each pool
-    /// label has its own line, which the chart repeats and [`matches_pool_label`] finds.
+    /// label has its own line, which the chart repeats and [`matches_node_label`] finds.
     fn selected(&self, system: &str) -> String {
         let [os, beta, build, trusted] =
             [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL].map(quoted);
@@ -599,10 +411,10 @@ object.?spec.?jobTargetRef.?template.?metadata.orValue(object.?spec.?template.?m
 }
 
 /// Whether `v` is one of these values.
-fn is_one_of(values: &[PoolLabelValue]) -> String {
+fn is_one_of(values: &[NodeLabelValue]) -> String {
     let each = values.iter().map(|value| match value {
-        PoolLabelValue::Prefix(prefix) => format!("v.startsWith({})", quoted(prefix)),
-        PoolLabelValue::Exact(value) => format!("v == {}", quoted(value)),
+        NodeLabelValue::Prefix(prefix) => format!("v.startsWith({})", quoted(prefix)),
+        NodeLabelValue::Exact(value) => format!("v == {}", quoted(value)),
     });
     each.collect::<Vec<_>>().join(" || ")
 }
@@ -632,17 +444,18 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::windows_images::{OF_IMAGES, OF_MICROSOFT, OF_OTHERS};
     use super::*;
 
-    fn label(key: &str, value: &str) -> PoolLabel {
+    fn label(key: &str, value: &str) -> NodeLabel {
         let prefix = value
             .strip_suffix('*')
-            .map(|prefix| PoolLabel::prefix(key, prefix));
-        prefix.unwrap_or_else(|| PoolLabel::exact(key, value))
+            .map(|prefix| NodeLabel::prefix(key, prefix));
+        prefix.unwrap_or_else(|| NodeLabel::exact(key, value))
     }
 
     fn condition(match_scope: MatchScope, labels: &[(&str, &str)]) -> String {
-        let labels: Vec<PoolLabel> = labels.iter().map(|(key, value)| label(key, value)).collect();
+        let labels: Vec<NodeLabel> = labels.iter().map(|(key, value)| label(key, value)).collect();
         let [only] = <[MatchCondition; 1]>::try_from(conditions(
             match_scope,
             &labels,
@@ -702,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn pool_labels_of_node_policies_are_signs_too() {
+    fn node_labels_of_node_policies_are_signs_too() {
         let own = condition(
             MatchScope::Sign,
             &[("pool", "Win*"), ("pool", "it's"), ("all", "*")],
@@ -737,17 +550,17 @@ mod tests {
                 (OS_LABEL, "anything", true),
             ] {
                 assert_eq!(
-                    matches_pool_label(made, &label(key, value)),
+                    matches_node_label(made, &label(key, value)),
                     expected,
                     "{key}={value}: {made}"
                 );
             }
         }
-        assert!(!matches_pool_label("true", &label("pool", "win")));
+        assert!(!matches_node_label("true", &label("pool", "win")));
     }
 
     #[test]
-    fn a_pool_label_does_not_change_what_kubernetes_labels_say() {
+    fn a_node_label_does_not_change_what_kubernetes_labels_say() {
         for match_scope in [
             MatchScope::Sign,
             MatchScope::Certain,

@@ -1,7 +1,7 @@
 //! The configurations are frozen, fail open, and match nothing that a cluster depends on.
 
 use super::*;
-use crate::model::workload::custom::CustomWorkload;
+use crate::model::workload::custom::{CUSTOM_WORKLOADS, CustomWorkload};
 use serde_json::{Value, json};
 
 /// Both configurations with every option.
@@ -98,21 +98,6 @@ fn one_entry_in_each_phase_is_for_all_windows_pods_unless_some_of_them_fail_clos
             custom,
         ]
     );
-}
-
-/// A review that is too large is denied only on the path on which every object has evidence of Windows.
-#[test]
-fn entries_that_select_objects_without_a_sign_have_a_path_of_their_own() {
-    for entry in everything().iter().flat_map(webhooks) {
-        let name = entry["name"].as_str().unwrap();
-        let name_before = name.strip_suffix(".transom.dev").unwrap();
-        let path = match name_before.split_once('.') {
-            None => format!("/{name_before}"),
-            Some(("certain" | "custom-resources", phase)) => format!("/{phase}"),
-            Some((_, phase)) => format!("/{phase}/no-sign"),
-        };
-        assert_eq!(entry["clientConfig"]["service"]["path"], path, "{name}");
-    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(super) enum Challenge {
     Basic,
 }
 
-/// Where to request a token.
+/// The address that issues tokens.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct TokenService {
     realm: String,

@@ -47,7 +47,7 @@ impl RegistryClient {
     /// no request.
     ///
     /// # Errors
-    /// If there are no certificates, or a configured file has none.
+    /// Without certificates, or if a configured file has none.
     pub fn new(config: RegistryConfig) -> Result<Self, NoClient> {
         Self::with(config, system_lookup, Matcher::from_env())
     }
@@ -233,7 +233,7 @@ async fn first_answer(session: &Session<'_>, wanted: WantedFacts<'_>) -> Result<
 fn is_unchanged(session: &Session<'_>, head: Received, known: &ImageContents) -> Result<bool, SessionError> {
     match head.status.as_u16() {
         200 => Ok(stated_digest(&head.headers).is_some_and(|stated| stated.to_string() == known.digest)),
-        // A GET would be one more request too many.
+        // A GET would be a second request.
         429 | 502..=504 => session.content(head).map(|_| false),
         _ => Ok(false),
     }
@@ -276,7 +276,7 @@ async fn facts(
         }
         ManifestContent::Index(variants) => variants,
         // Only the configuration states the platform.
-        ManifestContent::Image(image) => vec![variant(session, &digest, &image).await?],
+        ManifestContent::Image(image) => vec![variant(session, &digest, image).await?],
     };
     let found = Some(ImageContents { digest, variants });
     Ok(ImageFacts { looked_up, found })
@@ -351,7 +351,7 @@ fn unread(variants: &[ImageVariant]) -> Vec<usize> {
         .collect()
 }
 
-/// The variants, of which the newest for Windows have sizes and configurations. One that cannot be read remains without.
+/// The variants, of which the newest for Windows have sizes, layers and configurations. One that cannot be read remains without.
 async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVariant>) -> Vec<ImageVariant> {
     let digests: Vec<(usize, String)> = (unread(&variants).into_iter())
         .filter_map(|at| Some((at, variants.get(at)?.digest.clone())))
@@ -367,6 +367,7 @@ async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVaria
             && found.os == variant.os
         {
             variant.size = found.size;
+            variant.layers = found.layers;
             variant.config = found.config;
             of_configurations.push((at, found.os_version));
         }
@@ -377,7 +378,7 @@ async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVaria
 
 /// Completes the Windows variant of an index without `os.version` from its configuration. containerd pulls such a variant on
 /// every node for which the index has no better one, and it starts only on nodes that run the build of its configuration. Of
-/// several such variants containerd pulls one, whatever the node, so their versions stay unknown.
+/// several such variants containerd pulls one on every node, so their versions stay unknown.
 fn add_missing_version(variants: &mut [ImageVariant], of_configurations: &[(usize, Option<OsVersion>)]) {
     let mut without = (variants.iter_mut().enumerate())
         .filter(|(_, variant)| variant.is_windows() && variant.os_version.is_none());
@@ -394,7 +395,7 @@ async fn read_variant(session: &Session<'_>, digest: &str) -> Result<ImageVarian
     let body = session.content(answer)?;
     let digest = digest_of(digest, &headers, &body)?;
     match manifest::read(content_type(&headers), &body)? {
-        ManifestContent::Image(image) => variant(session, &digest, &image).await,
+        ManifestContent::Image(image) => variant(session, &digest, image).await,
         ManifestContent::Index(_) => Err(LookupError::image("an index in place of an image").into()),
     }
 }
@@ -403,7 +404,7 @@ async fn read_variant(session: &Session<'_>, digest: &str) -> Result<ImageVarian
 async fn variant(
     session: &Session<'_>,
     digest: &str,
-    image: &SingleImage,
+    image: SingleImage,
 ) -> Result<ImageVariant, SessionError> {
     let answer = session
         .get("blobs", &image.config.to_string(), "*/*", CONFIG)
@@ -414,6 +415,7 @@ async fn variant(
     Ok(ImageVariant {
         digest: digest.to_owned(),
         size: Some(image.size),
+        layers: image.layers,
         ..variant
     })
 }

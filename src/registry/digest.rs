@@ -1,4 +1,4 @@
-//! Digests of content: whoever sends it cannot change what a digest names.
+//! Digests of content: a sender cannot change what a digest names.
 
 use std::fmt;
 

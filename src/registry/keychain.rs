@@ -140,7 +140,7 @@ impl Keychain {
         }
     }
 
-    /// Whether it has this secret for another host too: then whoever wrote it trusts that host with it.
+    /// Whether it has this secret for another host too: then its author trusts that host with it.
     pub(super) fn has_also(&self, host: &str, secret: &Secret) -> bool {
         self.stores.iter().any(|store| store.has(host, secret))
     }

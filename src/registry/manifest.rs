@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::LookupError;
 use super::digest::Digest;
-use crate::model::image_facts::{ImageConfig, ImageVariant};
+use crate::model::image_facts::{ImageConfig, ImageLayer, ImageVariant};
 
 /// The maximum size of an index or a manifest in bytes, as in the registries that state one.
 pub(super) const MANIFEST: usize = 4 << 20;
@@ -18,6 +18,8 @@ pub(super) const MANIFEST: usize = 4 << 20;
 pub(super) const CONFIG: usize = 1 << 20;
 /// The maximum number of entries of an index.
 const ENTRIES: usize = 1_000;
+/// The maximum number of layers that are kept; Windows mounts fewer.
+const LAYERS: usize = 256;
 /// The maximum length of the name of a system or an architecture, in bytes.
 const NAME: usize = 64;
 /// The maximum number of volumes and of words of a command that are kept, and the length of each in bytes.
@@ -45,7 +47,7 @@ struct Manifest {
     media_type: Option<String>,
     manifests: Option<IndexEntries>,
     config: Option<Descriptor>,
-    layers: Option<LayerSizes>,
+    layers: Option<Layers>,
     fs_layers: Option<IgnoredAny>,
 }
 
@@ -56,16 +58,21 @@ struct Descriptor {
     digest: String,
 }
 
-/// The sum of the sizes of layers, which are not kept.
-struct LayerSizes(u64);
+/// The sum of the sizes of all layers, and the layers themselves; of more than [`LAYERS`], or with an invalid digest, none.
+#[derive(Default)]
+struct Layers {
+    size: u64,
+    list: Vec<ImageLayer>,
+}
 
 #[derive(Deserialize)]
 struct Layer {
+    digest: Option<String>,
     #[serde(default)]
     size: u64,
 }
 
-/// The first entries of an index, one more than may be there. The others are not kept: four megabytes of `{}` would
+/// The first entries of an index, at most one above the limit. The others are not kept: four megabytes of `{}` would
 /// be hundreds in memory.
 struct IndexEntries(Vec<IndexEntry>);
 
@@ -130,6 +137,8 @@ pub(super) struct SingleImage {
     pub config: Digest,
     /// The sum of the compressed sizes of its layers, in bytes.
     pub size: u64,
+    /// Its layers; see [`ImageVariant::layers`].
+    pub layers: Vec<ImageLayer>,
 }
 
 /// Parses an index or a manifest that was sent with this `Content-Type`.
@@ -147,9 +156,9 @@ pub(super) fn read(content_type: &str, json: &[u8]) -> Result<ManifestContent, L
     match (kind, manifest.manifests, manifest.config) {
         (OCI_INDEX | DOCKER_INDEX, Some(entries), None) => variants(entries.0).map(ManifestContent::Index),
         (OCI_MANIFEST | DOCKER_MANIFEST, None, Some(config)) => {
-            let size = manifest.layers.map_or(0, |layers| layers.0);
+            let Layers { size, list: layers } = manifest.layers.unwrap_or_default();
             let config = config_digest(&config)?;
-            Ok(ManifestContent::Image(SingleImage { config, size }))
+            Ok(ManifestContent::Image(SingleImage { config, size, layers }))
         }
         (OCI_INDEX | DOCKER_INDEX | OCI_MANIFEST | DOCKER_MANIFEST, ..) => Err(LookupError::image(format!(
             "the answer is not what its media type {kind} says"
@@ -282,22 +291,33 @@ fn shortened(text: String) -> String {
     text.get(..end).unwrap_or_default().to_owned()
 }
 
-impl<'de> Deserialize<'de> for LayerSizes {
+impl<'de> Deserialize<'de> for Layers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Sum;
         impl<'de> Visitor<'de> for Sum {
-            type Value = LayerSizes;
+            type Value = Layers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("layers")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LayerSizes, A::Error> {
-                let mut sum = 0_u64;
-                while let Some(layer) = list.next_element::<Layer>()? {
-                    sum = sum.saturating_add(layer.size);
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Layers, A::Error> {
+                let mut layers = Layers::default();
+                let mut are_valid = true;
+                while let Some(Layer { digest, size }) = list.next_element::<Layer>()? {
+                    layers.size = layers.size.saturating_add(size);
+                    let digest = digest.as_deref().and_then(Digest::parse);
+                    are_valid &= digest.is_some() && layers.list.len() < LAYERS;
+                    if let Some(digest) = digest.filter(|_| are_valid) {
+                        let digest = digest.to_string();
+                        layers.list.push(ImageLayer { digest, size });
+                    }
                 }
-                Ok(LayerSizes(sum))
+                // A part of them would count as all.
+                if !are_valid {
+                    layers.list = Vec::new();
+                }
+                Ok(layers)
             }
         }
         deserializer.deserialize_seq(Sum)

@@ -51,7 +51,7 @@ const UNREACHABLE: Duration = Duration::from_secs(5 * 60);
 /// How often the reported state of registries is updated.
 const REPORT: Duration = Duration::from_secs(15);
 
-/// Where the credentials of look-ups come from.
+/// The source of the credentials of look-ups.
 pub trait CredentialSource: Send + Sync + 'static {
     /// Whose credentials the look-ups for a pod use.
     fn access(&self, _: &PodImages) -> Access {

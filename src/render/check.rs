@@ -1,18 +1,46 @@
-//! The results of a check in the formats of CI systems.
+//! The results of a check: every output is written from the same report.
 
+mod fixes;
 mod github;
 mod gitlab;
+mod json;
 pub(super) mod junit;
 mod sarif;
+mod summary;
+mod text;
 
 pub use self::github::check_github;
 pub use self::gitlab::check_gitlab;
+pub use self::json::{JsonNote, check_json, schema as check_schema};
 pub use self::junit::check_junit;
 pub use self::sarif::check_sarif;
+pub use self::summary::{CheckSummary, NotEvaluated};
+pub use self::text::{CheckTextOptions, check_text, unknown_os_remedy};
 
-use super::json::{JsonFinding, JsonObject};
+use crate::check::{CheckOutcome, Checked, ImageCounts, Repository};
+use crate::engine::Decision;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
+use crate::rules::Finding;
+
+/// What a check found.
+#[derive(Default)]
+pub struct CheckReport<'d> {
+    /// The objects, in the order of the input.
+    pub objects: Vec<Checked<'d>>,
+    /// The totals of the objects.
+    pub summary: CheckSummary,
+    /// What could not be read, and notes.
+    pub outcome: CheckOutcome,
+    /// What was not evaluated.
+    pub not_evaluated: NotEvaluated,
+    /// How many images were looked up, if any were.
+    pub images: Option<ImageCounts>,
+    /// The configuration files that apply.
+    pub configurations: Vec<String>,
+    /// How the formats of CI systems name files.
+    pub repository: Repository,
+}
 
 /// The severity levels of CI systems.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,45 +50,51 @@ enum Level {
     Note,
 }
 
-impl JsonObject {
-    /// The display name of the object: `Deployment shop/web`.
-    fn title(&self) -> String {
-        match self.namespace.as_deref() {
-            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
-            None => format!("{} {}", self.kind, self.name),
-        }
-    }
-
-    /// Whether admission would deny it for a finding that is not suppressed.
-    fn is_denied(&self) -> bool {
-        self.is_denied
-    }
-
-    /// The findings that placement does not fix, no exemption covers and the author does not suppress.
-    fn open(&self) -> impl Iterator<Item = &JsonFinding> {
-        self.findings.iter().filter(|found| found.resolved_by.is_none())
-    }
-
-    /// A finding that denies is an error. A finding that admission only records is reported one level lower.
-    fn level(&self, found: &JsonFinding) -> Level {
-        match (found.action, found.severity) {
-            (Action::Deny, _) if self.not_reviewed.is_none() => Level::Error,
-            (Action::Warn, _) | (_, Severity::Error) => Level::Warning,
-            _ => Level::Note,
-        }
-    }
-
-    /// Identifies a finding independently of line numbers and of the order of containers.
-    fn fingerprint(&self, found: &JsonFinding) -> String {
-        let namespace = self.namespace.as_deref().unwrap_or_default();
-        let (kind, name) = (self.kind, &self.name);
-        format!("{}:{namespace}/{kind}/{name}:{}", found.id, found.named_path)
+/// The display name of an object: `Deployment shop/web`.
+fn title(checked: &Checked<'_>) -> String {
+    let (kind, namespace, name) = (checked.kind, &checked.namespace, &checked.name);
+    if namespace.is_empty() {
+        format!("{kind} {name}")
+    } else {
+        format!("{kind} {namespace}/{name}")
     }
 }
 
-impl JsonFinding {
-    /// `spec.containers[web].securityContext.runAsUser: Windows has no user IDs; remove it`.
-    fn sentence(&self) -> String {
-        format!("{}: {}; {}", self.named_path, self.message, self.remedy)
+/// What admission would do with an object.
+fn decision(checked: &Checked<'_>) -> Decision {
+    match checked.not_reviewed {
+        Some(_) => Decision::Skip,
+        None => checked.decision,
     }
+}
+
+/// What admission does for a finding: nothing for one that it fixes.
+fn effect(finding: &Finding) -> Action {
+    if finding.is_open() {
+        finding.action
+    } else {
+        Action::Disabled
+    }
+}
+
+/// A finding that denies is an error. A finding that admission only records is reported one level lower.
+fn level(checked: &Checked<'_>, finding: &Finding) -> Level {
+    match (effect(finding), finding.severity) {
+        (Action::Deny, _) if checked.not_reviewed.is_none() => Level::Error,
+        (Action::Warn, _) | (_, Severity::Error) => Level::Warning,
+        _ => Level::Note,
+    }
+}
+
+/// Identifies a finding independently of line numbers and of the order of containers.
+fn fingerprint(checked: &Checked<'_>, finding: &Finding) -> String {
+    let (kind, namespace, name) = (checked.kind, &checked.namespace, &checked.name);
+    let path = finding.path.named();
+    format!("{}:{namespace}/{kind}/{name}:{path}", finding.rule.id)
+}
+
+/// `spec.containers[web].securityContext.runAsUser: Windows has no user IDs; remove it`.
+fn sentence(finding: &Finding) -> String {
+    let path = finding.path.named();
+    format!("{path}: {}; {}", finding.message, finding.remedy)
 }

@@ -7,7 +7,7 @@ mod security;
 mod timeline;
 mod workloads;
 
-pub use self::plan::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
+pub use self::plan::{PlanCapacity, PlanClass, PlanNewNode, PlanPool, PlanRow, PlanSection};
 
 use std::fmt;
 use std::io::{self, Write};

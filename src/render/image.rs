@@ -131,14 +131,10 @@ fn write_variants(variants: &[VariantReport], width: usize, out: &mut dyn Write)
 }
 
 /// A size with one digit after the point, or in bytes if it is less than a kibibyte.
-fn size_text(bytes: u64) -> String {
-    if bytes < 1 << 10 {
+pub(super) fn size_text(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
         return format!("{bytes} B");
-    }
-    let (unit, name) = if bytes < 1 << 20 {
-        (1 << 10, "KiB")
-    } else {
-        (1 << 20, "MiB")
     };
     let tenths = (bytes % unit) * 10 / unit;
     format!("{}.{tenths} {name}", bytes / unit)
@@ -146,46 +142,21 @@ fn size_text(bytes: u64) -> String {
 
 /// Writes each configuration once, with the platforms that have it.
 fn write_configurations(variants: &[VariantReport], width: usize, out: &mut dyn Write) -> io::Result<()> {
-    let configuration = |variant: &VariantReport| {
-        let VariantReport {
-            user,
-            volumes,
-            command,
-            ..
-        } = variant.clone();
-        Some((user?, volumes?, command?))
-    };
     let mut written = Vec::new();
     for variant in variants {
-        let Some(found) = configuration(variant) else {
+        let Some(found) = VariantConfiguration::of(variant) else {
             continue;
         };
         if written.contains(&found) {
             continue;
         }
-        let same = variants
-            .iter()
-            .filter(|other| configuration(other).as_ref() == Some(&found));
-        let platforms = list(same.map(VariantReport::platform), PLATFORMS);
-        let (user, volumes, command) = &found;
-        let shown = |text: &str| one_line(&cut_middle(text, LONGEST, LONGEST / 4)).into_owned();
-        let or_none = |text: String| {
-            if text.is_empty() {
-                "not set".to_owned()
-            } else {
-                text
-            }
-        };
-        let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+        let has_it = |other: &&VariantReport| VariantConfiguration::of(other).as_ref() == Some(&found);
+        let same = variants.iter().filter(has_it).map(VariantReport::platform);
         writeln!(out)?;
-        for line in wrap(&one_line(&platforms), width.saturating_sub(2)).lines() {
+        for line in wrap(&one_line(&list(same, PLATFORMS)), width.saturating_sub(2)).lines() {
             writeln!(out, "  {line}")?;
         }
-        writeln!(out, "    user     {}", or_none(shown(user)))?;
-        if !volumes.is_empty() {
-            writeln!(out, "    volumes  {}", one_line(&list(volumes, VOLUMES)))?;
-        }
-        writeln!(out, "    command  {}", or_none(shown(&words.join(" "))))?;
+        found.write(out)?;
         written.push(found);
     }
     let is_unread = |variant: &&VariantReport| variant.os == "windows" && variant.user.is_none();
@@ -196,6 +167,37 @@ fn write_configurations(variants: &[VariantReport], width: usize, out: &mut dyn 
             out,
             "\n  the configurations of {unread} Windows variants were not read; eight are at most"
         ),
+    }
+}
+
+/// The configuration of a variant, if it was read.
+#[derive(PartialEq)]
+struct VariantConfiguration<'v> {
+    user: &'v str,
+    volumes: &'v [String],
+    command: &'v [String],
+}
+
+impl<'v> VariantConfiguration<'v> {
+    fn of(variant: &'v VariantReport) -> Option<Self> {
+        Some(VariantConfiguration {
+            user: variant.user.as_deref()?,
+            volumes: variant.volumes.as_deref()?,
+            command: variant.command.as_deref()?,
+        })
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let shown = |text: &str| match one_line(&cut_middle(text, LONGEST, LONGEST / 4)) {
+            none if none.is_empty() => "not set".to_owned(),
+            shown => shown.into_owned(),
+        };
+        let words: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        writeln!(out, "    user     {}", shown(self.user))?;
+        if !self.volumes.is_empty() {
+            writeln!(out, "    volumes  {}", one_line(&list(self.volumes, VOLUMES)))?;
+        }
+        writeln!(out, "    command  {}", shown(&words.join(" ")))
     }
 }
 
@@ -284,54 +286,52 @@ fn write_nodes(all: &[NodeReport], most: usize, width: usize, out: &mut dyn Writ
         "\n  {running} of {} Windows nodes run it with process isolation",
         all.len()
     )?;
-    // Nodes with the same answer share a row.
-    let mut groups: BTreeMap<Vec<String>, (Vec<String>, String)> = BTreeMap::new();
+    let groups = node_groups(all);
+    // The names are below their row if they do not fit next to it; after that, the versions of the variants are omitted.
+    let forms = [(true, true), (false, true), (false, false)];
+    let table = first_that_fits(forms, |(has_names, has_versions)| {
+        let headings = ["BUILD", "PROCESS ISOLATION", "HYPER-V ISOLATION", "NODES"].map(str::to_owned);
+        let columns = if has_names { 4 } else { 3 };
+        let mut table = TextTable::new(headings.into_iter().take(columns).collect()).within(width);
+        for ((answers, reason), names) in &groups {
+            let without_version = |cell: &String| cell.split(',').next().unwrap_or_default().to_owned();
+            let mut cells = if has_versions {
+                answers.to_vec()
+            } else {
+                answers.iter().map(without_version).collect()
+            };
+            let names = list(names, most);
+            if has_names {
+                cells.push(names);
+                table.row_with_details(cells, reason);
+            } else {
+                table.row_with_details(cells, &names);
+                table.details(reason);
+            }
+        }
+        table
+    });
+    table.write(out)
+}
+
+/// The names of the nodes by their build, the answers for it and the reason.
+fn node_groups(all: &[NodeReport]) -> BTreeMap<([String; 3], String), Vec<String>> {
+    let mut groups: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for node in all {
-        let cells = vec![
+        let answers = [
             node.build.clone().unwrap_or_else(|| "not known".to_owned()),
             isolation_text(&node.process, true),
             isolation_text(&node.hyper_v, true),
-            node.reason.clone().unwrap_or_default(),
         ];
         let name = if node.is_pool {
             format!("{} (pool)", node.name)
         } else {
             node.name.clone()
         };
-        let (names, reason) = groups.entry(cells).or_default();
-        names.push(one_line(&name).into_owned());
-        reason.clone_from(&node.reason.clone().unwrap_or_default());
+        let key = (answers, node.reason.clone().unwrap_or_default());
+        groups.entry(key).or_default().push(one_line(&name).into_owned());
     }
-    // The names are below their row if they do not fit next to it; after that, the versions of the variants are omitted.
-    let table = first_that_fits(
-        [(true, true), (false, true), (false, false)],
-        |(has_names, has_versions)| {
-            let headings = ["BUILD", "PROCESS ISOLATION", "HYPER-V ISOLATION", "NODES"].map(str::to_owned);
-            let columns = if has_names { 4 } else { 3 };
-            let mut table = TextTable::new(headings.into_iter().take(columns).collect()).within(width);
-            let shown = |cell: &String| {
-                let whole = if has_versions {
-                    None
-                } else {
-                    cell.split(',').next()
-                };
-                whole.map_or_else(|| cell.clone(), str::to_owned)
-            };
-            for (cells, (names, reason)) in &groups {
-                let mut cells: Vec<String> = cells.iter().take(3).map(shown).collect();
-                let names = list(names, most);
-                if has_names {
-                    cells.push(names);
-                    table.row_with_details(cells, reason);
-                } else {
-                    table.row_with_details(cells, &names);
-                    table.details(reason);
-                }
-            }
-            table
-        },
-    );
-    table.write(out)
+    groups
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
+use super::html::{PlanCapacity, PlanClass, PlanNewNode, PlanPool, PlanRow, PlanSection};
+use super::image_pulls::pull_total;
 use crate::model::text::{count, list, one_line};
 use crate::plan::{
-    DrainStep, NodeCapacity, NodesNeeded, PlanFinding, PoolOutlook, ResourceList, TargetBuild, UpgradeClass,
-    UpgradePlan, WorkloadPlan,
+    DrainStep, NodeCapacity, NodesNeeded, PlanFinding, ResourceList, TargetBuild, UpgradeClass, UpgradePlan,
+    WorkloadPlan,
 };
 
 /// Writes a plan: workloads by class, the worst first; the order of pools; capacity; unknowns.
@@ -41,6 +42,7 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     write_order(plan, out)?;
     write_outlook(plan, out)?;
     write_capacity(plan, out)?;
+    write_pulls(plan, out)?;
     for note in &plan.notes {
         writeln!(out, "note: {note}")?;
     }
@@ -74,8 +76,6 @@ pub fn can_move(plan: &UpgradePlan) -> String {
 
 /// The plan section of a scan's HTML page.
 pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
-    let build =
-        |build: Option<TargetBuild>| build.map_or_else(|| "unknown build".to_owned(), |it| it.to_string());
     let counted = |class: UpgradeClass| plan.summary.by_class.get(class.as_str()).copied();
     let classes = UpgradeClass::ALL.into_iter().filter_map(|class| {
         Some(PlanClass {
@@ -92,25 +92,21 @@ pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
         support: workload.support_ends.map(|end| end.to_string()),
         findings: workload.findings.iter().map(in_one_line).collect(),
     });
-    let pools = plan.drain_order.iter().map(|step| PlanPool {
-        name: step.pool.clone(),
-        build: build(step.build),
-        nodes: usize::try_from(step.nodes).unwrap_or(usize::MAX),
-        note: note_of(step),
-        outlook: (plan.pools.iter().filter(|pool| pool.pool == step.pool))
-            .flat_map(PoolOutlook::lines)
-            .collect(),
+    let leaving = plan.drain_order.iter().filter_map(|step| {
+        let outlook = plan.pools.iter().find(|pool| pool.pool == step.pool)?;
+        Some((outlook, note_of(step)))
     });
     let staying = plan.pools.iter().filter(|pool| !plan.from.contains(&pool.pool));
-    let pools = pools.chain(staying.map(|pool| PlanPool {
+    let staying = staying.map(|pool| (pool, "stays".to_owned()));
+    let pools = leaving.chain(staying).map(|(pool, note)| PlanPool {
         name: pool.pool.clone(),
-        build: build(pool.build),
+        build: build_text(pool.build),
         nodes: usize::try_from(pool.nodes).unwrap_or(usize::MAX),
-        note: "stays".to_owned(),
+        note,
         outlook: pool.lines(),
-    }));
+    });
     let capacity = plan.capacity.iter().map(|room| PlanCapacity {
-        build: build(room.build),
+        build: build_text(room.build),
         before: room_of(&room.before),
         after: after_of(room.after.as_ref(), &plan.nodes_needed),
     });
@@ -122,7 +118,17 @@ pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
         rows: rows.collect(),
         pools: pools.collect(),
         capacity: capacity.collect(),
+        new_nodes: (plan.new_nodes.iter())
+            .map(|node| PlanNewNode {
+                pool: node.pool.clone(),
+                pulls: pull_total(&node.pulls),
+            })
+            .collect(),
     }
+}
+
+fn build_text(build: Option<TargetBuild>) -> String {
+    build.map_or_else(|| "unknown build".to_owned(), |build| build.to_string())
 }
 
 /// A finding with its source and remedy.
@@ -179,7 +185,8 @@ fn short(class: UpgradeClass, count: usize) -> &'static str {
 
 fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()> {
     let pods = match (workload.pods, workload.replicas) {
-        (0, Some(replicas)) => format!("{replicas} wanted"),
+        (0, Some(1)) => "1 replica".to_owned(),
+        (0, Some(replicas)) => format!("{replicas} replicas"),
         (0, None) => "no pods".to_owned(),
         (pods, _) => count(pods, "pod"),
     };
@@ -303,11 +310,7 @@ fn write_outlook(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\ncapacity by build: requested / allocatable")?;
     for room in &plan.capacity {
-        let build = room.build.map_or_else(
-            || "unknown build".to_owned(),
-            |build: TargetBuild| build.to_string(),
-        );
-        writeln!(out, "  {build}")?;
+        writeln!(out, "  {}", build_text(room.build))?;
         writeln!(out, "    before: {}", room_of(&room.before))?;
         let after = after_of(room.after.as_ref(), &plan.nodes_needed);
         writeln!(out, "    after:  {after}")?;
@@ -329,6 +332,19 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         Some(line) => writeln!(out, "  {line}"),
         None => Ok(()),
     }
+}
+
+/// What new nodes pull.
+fn write_pulls(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
+    if plan.new_nodes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nwhat a new node pulls (transom image pulls lists it)")?;
+    for node in &plan.new_nodes {
+        let line = format!("{}: {}", node.pool, pull_total(&node.pulls));
+        writeln!(out, "  {}", one_line(&line))?;
+    }
+    Ok(())
 }
 
 /// How many nodes must be added, if a node is known that they are assumed to equal.

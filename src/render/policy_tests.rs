@@ -1,13 +1,44 @@
-//! The results of policy tests, for people and as JUnit XML.
+//! The results of policy tests, for people, as JSON and as JUnit XML.
 
 use std::io::{self, Write};
 
 use anstyle::AnsiColor;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::check::junit::{JunitCase, JunitDocument, JunitFailure, text};
 use super::text::BOLD;
 use crate::check::policy_tests::{Difference, ExpectationResult, TestFileResult};
+use crate::model::report_schema::of_report;
 use crate::model::text::{count, one_line};
+
+/// The schema of the report.
+const SCHEMA: &str = "transom.dev/test/v1";
+
+/// The results of tests of policies.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "Report of transom test -o json")]
+struct TestReport<'r> {
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
+    schema: &'static str,
+    /// The result of each test file.
+    files: &'r [TestFileResult],
+}
+
+/// The JSON schema of the report.
+pub fn tests_schema() -> Value {
+    of_report::<TestReport<'_>>()
+}
+
+/// The results for machines.
+pub fn tests_json(files: &[TestFileResult]) -> impl Serialize {
+    TestReport {
+        schema: SCHEMA,
+        files,
+    }
+}
 
 /// How many findings explain a difference.
 const FINDINGS: usize = 10;

@@ -13,7 +13,7 @@ use crate::model::report_schema::of_report;
 use crate::model::severity::Severity;
 use crate::model::text::wrap;
 use crate::model::workload::Kind;
-use crate::rules::{Builds, Check, FAMILIES, Rule, catalogue};
+use crate::rules::{Builds, Check, FAMILIES, Family, Rule, catalogue};
 
 /// The catalogue as a list: one line per rule, by family.
 pub fn rules_text() -> String {
@@ -29,8 +29,8 @@ pub fn rules_text() -> String {
                 rule.name,
                 rule.summary
             );
-            if !rule.severities.is_empty() {
-                let _ = writeln!(out, "{:9}{}", "", rule.severities);
+            if let Some(others) = other_severities(rule) {
+                let _ = writeln!(out, "{:9}{others}", "");
             }
         }
         out.push('\n');
@@ -101,12 +101,24 @@ pub fn rules_schema() -> Value {
 
 /// The catalogue for machines.
 pub fn rules_json() -> impl Serialize {
-    let rules = (FAMILIES.iter())
-        .flat_map(|family| family.rules.iter().map(move |rule| (family, rule)))
-        .map(|(family, rule)| RuleEntry {
+    let rules = (FAMILIES.iter()).flat_map(|family| {
+        family
+            .rules
+            .iter()
+            .map(move |rule| RuleEntry::of(family.title, rule))
+    });
+    RulesReport {
+        schema: SCHEMA,
+        rules: rules.collect(),
+    }
+}
+
+impl RuleEntry {
+    fn of(family: &'static str, rule: &'static Rule) -> Self {
+        RuleEntry {
             id: rule.id,
             rule: rule.name,
-            family: family.title,
+            family,
             severity: rule.severity,
             severities: rule.severities,
             class: rule.class.as_str(),
@@ -117,10 +129,44 @@ pub fn rules_json() -> impl Serialize {
             references: rule.see,
             removable: rule.removable,
             since: rule.since.to_string(),
-        });
-    RulesReport {
-        schema: SCHEMA,
-        rules: rules.collect(),
+        }
+    }
+}
+
+/// The explanation of one rule.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom explain -o json")]
+struct ExplainReport {
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = EXPLAIN_SCHEMA))]
+    schema: &'static str,
+    /// The rule.
+    #[serde(flatten)]
+    rule: RuleEntry,
+    /// Manifests in which it reports a finding.
+    bad: &'static [&'static str],
+    /// Manifests in which it reports none.
+    good: &'static [&'static str],
+}
+
+/// The schema of the explanation of a rule.
+const EXPLAIN_SCHEMA: &str = "transom.dev/explain/v1";
+
+/// The JSON schema of the explanation for machines.
+pub fn explain_schema() -> Value {
+    of_report::<ExplainReport>()
+}
+
+/// One rule with all its details, for machines.
+pub fn explain_json(rule: &'static Rule) -> impl Serialize {
+    let of_rule = |family: &&Family| family.rules.iter().any(|one| one.id == rule.id);
+    let family = FAMILIES.iter().find(of_rule);
+    ExplainReport {
+        schema: EXPLAIN_SCHEMA,
+        rule: RuleEntry::of(family.map_or("", |family| family.title), rule),
+        bad: rule.bad,
+        good: rule.good,
     }
 }
 
@@ -162,7 +208,7 @@ pub fn rules_markdown() -> String {
          `error`: will not run, or runs without something that it requests; denied unless the policy sets another action. \
          `warning`: runs, but not as written, or will probably end on the wrong node. `advice`: best practice, shown by \
          `transom check` and in audit annotations only. A policy sets the action of each rule by its name.\n\n\
-         What is not checked, and why: [not-checked.md](not-checked.md).\n",
+         What is not checked, and why: [coverage.md](coverage.md#limits-that-transom-does-not-check).\n",
     );
     for family in FAMILIES {
         let _ = write!(
@@ -181,38 +227,39 @@ pub fn rules_markdown() -> String {
                 rule.summary.replace('|', "\\|")
             );
         }
-        for rule in family.rules {
-            let _ = write!(
-                out,
-                "\n<a id=\"{}\"></a>\n\n### {}\n\n{} · {}\n\n{}.\n\n",
-                rule.anchor(),
-                rule.name,
-                rule.id,
-                severities(rule),
-                upper(rule.summary)
-            );
-            let _ = write!(out, "{}\n\n**What to do**: {}.\n\n", rule.docs, rule.remedy);
-            for (what, value) in properties(rule) {
-                let _ = writeln!(out, "- {what}: {value}");
-            }
-            for example in rule.bad.iter().take(1) {
-                let _ = write!(out, "\n```yaml\n{}\n```\n", example.trim());
-            }
-            let sources: Vec<String> = rule
-                .see
-                .iter()
-                .map(|s| {
-                    if s.starts_with("http") {
-                        format!("<{s}>")
-                    } else {
-                        format!("`{s}`")
-                    }
-                })
-                .collect();
-            let _ = writeln!(out, "\nSee {}.", sources.join(", "));
-        }
+        family.rules.iter().for_each(|rule| section(rule, &mut out));
     }
     out
+}
+
+/// The section of a rule in the page.
+fn section(rule: &Rule, out: &mut String) {
+    let _ = write!(
+        out,
+        "\n<a id=\"{}\"></a>\n\n### {}\n\n{} · {}\n\n{}.\n\n{}\n\n**What to do**: {}.\n\n",
+        rule.anchor(),
+        rule.name,
+        rule.id,
+        severities(rule),
+        upper(rule.summary),
+        rule.docs,
+        rule.remedy
+    );
+    for (what, value) in properties(rule) {
+        let _ = writeln!(out, "- {what}: {value}");
+    }
+    for example in rule.bad.iter().take(1) {
+        let _ = write!(out, "\n```yaml\n{}\n```\n", example.trim());
+    }
+    let sources = rule.see.iter().map(|source| {
+        if source.starts_with("http") {
+            format!("<{source}>")
+        } else {
+            format!("`{source}`")
+        }
+    });
+    let sources: Vec<String> = sources.collect();
+    let _ = writeln!(out, "\nSee {}.", sources.join(", "));
 }
 
 /// The severities that findings of a rule can have.
@@ -221,6 +268,13 @@ fn severities(rule: &Rule) -> &'static str {
         "" => rule.severity.as_str(),
         severities => severities,
     }
+}
+
+/// When findings of a rule have another severity than the one that heads it.
+fn other_severities(rule: &Rule) -> Option<&'static str> {
+    let others = rule.severities.strip_prefix(rule.severity.as_str());
+    let others = others.map_or(rule.severities, |others| others.trim_start_matches("; "));
+    (!others.is_empty()).then_some(others)
 }
 
 fn properties(rule: &Rule) -> Vec<(&'static str, String)> {

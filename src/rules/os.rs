@@ -70,7 +70,7 @@ fn selection_of(cx: &PodCx<'_>, os: Os, with_runtime_class: bool) -> OsSelection
         .map(|(k, v)| (k.as_str(), v.as_str()));
     let mut best = OsSelection::Nothing;
     for (key, value) in own.chain(of_class).chain(of_namespace) {
-        if os_of_label(key, value, &cx.facts.pool_labels) == Some(os) {
+        if os_of_label(key, value, &cx.facts.node_labels) == Some(os) {
             if is_os_label(key) {
                 return OsSelection::ByOs;
             }
@@ -78,13 +78,13 @@ fn selection_of(cx: &PodCx<'_>, os: Os, with_runtime_class: bool) -> OsSelection
         }
     }
     let terms = cx.spec.required_terms();
-    let of_terms = os_of_terms(terms, &cx.spec.node_selector, &cx.facts.pool_labels);
+    let of_terms = os_of_terms(terms, &cx.spec.node_selector, &cx.facts.node_labels);
     let is_selected = of_terms.is_some_and(|(selected, ..)| selected == os);
     let is_by_label = |term: &NodeSelectorTerm<'_>| {
         let by_label = |e: &Expression<'_>| {
-            is_os_label(&e.key) && os_of_expression(e, &cx.facts.pool_labels) == Some(os)
+            is_os_label(&e.key) && os_of_expression(e, &cx.facts.node_labels) == Some(os)
         };
-        os_of_term(term, &cx.facts.pool_labels) == TermOs::NoNode
+        os_of_term(term, &cx.facts.node_labels) == TermOs::NoNode
             || term.match_expressions.iter().any(by_label)
     };
     if is_selected && terms.iter().all(is_by_label) {
@@ -99,7 +99,7 @@ fn selection_of(cx: &PodCx<'_>, os: Os, with_runtime_class: bool) -> OsSelection
 /// The edit that selects the nodes of the operating system that the author states for the file; `None` without such a
 /// statement.
 pub(crate) fn stated_selector(cx: &PodCx<'_>) -> Option<Edit> {
-    let os = cx.subject.stated_os?.label();
+    let os = cx.subject.context.stated_os?.label();
     let selector = cx.at(&["nodeSelector"]);
     Some(if cx.spec.node_selector.is_empty() {
         Edit::Set(selector, string_map(OS_LABEL, os))
@@ -355,7 +355,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
 fn sign(evidence: &Evidence) -> String {
     let what = match evidence.kind {
         EvidenceKind::OsName => "spec.os.name",
-        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel => "the nodeSelector",
+        EvidenceKind::NodeSelector | EvidenceKind::NodeLabel => "the nodeSelector",
         EvidenceKind::NamespaceNodeSelector => "the default node selector of the namespace",
         EvidenceKind::NodeAffinity => "the node affinity",
         EvidenceKind::RuntimeClass => "the RuntimeClass",
@@ -642,7 +642,7 @@ static OTHER_OS_SELECTED: Rule = Rule {
     ],
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
-        let Some(stated) = cx.subject.stated_os else {
+        let Some(stated) = cx.subject.context.stated_os else {
             return;
         };
         let evidence = cx.inference.evidence.first();

@@ -417,7 +417,8 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
            pod fails there, and the controller creates it again, forever. The controller does not use the scheduling \
            of a RuntimeClass either. If the template selects nodes by a label that names neither an operating system \
            nor a build, such as the name of a node group, the finding is a warning: Transom does not know which nodes \
-           have the label. `poolLabels` of a WindowsNodePolicy names the labels that only Windows nodes have.",
+           have the label. `evidence.nodeLabels` of a \
+           WindowsPodPolicy names the labels that only Windows nodes have.",
     remedy: "add nodeSelector kubernetes.io/os: windows to the template",
     see: &[
         "kubernetes: pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod",
@@ -434,7 +435,6 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
     good: &[
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}}}",
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.azure.com/os-sku: Windows2022}, containers: [{name: app, image: app}]}}}}",
-        "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePolicy, metadata: {name: a}, spec: {poolLabels: [{key: eks.amazonaws.com/nodegroup, values: [win-ng]}]}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, nodeSelector: {eks.amazonaws.com/nodegroup: win-ng}, containers: [{name: app, image: app}]}}}}",
         "os: {name: windows}",
     ],
     needs: FieldSet::ALWAYS,
@@ -463,8 +463,8 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
                     "only labels that Transom does not know as Windows labels keep the DaemonSet's pods off Linux nodes",
                 )
                 .remedy(
-                    "add nodeSelector kubernetes.io/os: windows to the template, or name the label in poolLabels of a \
-                     WindowsNodePolicy",
+                    "add nodeSelector kubernetes.io/os: windows to the template, or name the label in \
+                     evidence.nodeLabels of a WindowsPodPolicy",
                 );
         } else if guessed {
             finding.severity(Severity::Warning);
@@ -481,7 +481,7 @@ fn selects_unknown_label(cx: &PodCx<'_>) -> bool {
         !term.match_fields.is_empty()
             || term.match_expressions.iter().any(|e| is_unknown(&e.key))
             || matches!(
-                os_of_term(term, &cx.facts.pool_labels),
+                os_of_term(term, &cx.facts.node_labels),
                 TermOs::Is(Os::Windows, _) | TermOs::NoNode
             )
     };
@@ -508,7 +508,7 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
         // Whether the nodes of the pool have the label is not known: a warning.
-        "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePolicy, metadata: {name: a}, spec: {pools: [{name: win-2019, build: 10.0.17763}]}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, agentpool: win}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+        "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePool, metadata: {name: win-2019}, spec: {selector: {matchLabels: {agentpool: win}}, template: {build: 10.0.17763}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, agentpool: win}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",

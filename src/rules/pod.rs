@@ -150,7 +150,7 @@ static SHARE_PROCESS_NAMESPACE: Rule = Rule {
     summary: "Windows containers cannot share a process namespace",
     docs: "Every Windows container has its own processes, regardless of the field. With `spec.os.name: windows`, the \
            API server rejects it; `false` is treated as set.",
-    remedy: "remove it (false too)",
+    remedy: "remove the field, also when it is false",
     see: &[INTRO_POD, SOURCE],
     bad: &["shareProcessNamespace: true", "shareProcessNamespace: false"],
     good: &["shareProcessNamespace: null"],

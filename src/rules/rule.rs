@@ -169,7 +169,7 @@ impl Rule {
             findings,
             weigh,
             last: None,
-            beyond: None,
+            over_limit: None,
         };
         match self.check {
             Check::Pod(check) => {
@@ -187,7 +187,7 @@ impl Rule {
             && self.applies_to(cx.subject.kind)
             && self.kubernetes.contains(&cx.facts.kubernetes)
             && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
-            && (!self.stored_only || cx.subject.stage == ReviewStage::Stored)
+            && (!self.stored_only || cx.subject.context.stage == ReviewStage::Stored)
             && (!cx.subject.kind.has_pod() || self.is_for(cx))
             && match self.builds {
                 Builds::Any => true,
@@ -302,13 +302,13 @@ pub struct Reporter<'o> {
     /// The last reported finding, if it is beyond the limit: its check may still change it.
     last: Option<Finding>,
     /// The most important finding beyond the limit, with its action.
-    beyond: Option<(Action, Finding)>,
+    over_limit: Option<(Action, Finding)>,
 }
 
 /// The maximum number of findings of one rule that are kept for one object: each takes memory, and no reader needs
 /// more. The limit is per rule, so a rule with many findings does not displace those of another. Of the findings beyond
 /// the limit, the one with the strongest action is kept, so a rule that denies still denies. The others are in its
-/// [`Finding::beyond`], which is used to compare updates.
+/// [`Finding::over_limit`], which is used to compare updates.
 pub const MOST_OF_A_RULE: usize = 200;
 
 impl Reporter<'_> {
@@ -335,24 +335,24 @@ impl Reporter<'_> {
             return;
         };
         let other = (finding.identity_hash(), finding.severity, action);
-        if let Some((most, kept)) = &mut self.beyond {
+        if let Some((most, kept)) = &mut self.over_limit {
             if (action, finding.severity) > (*most, kept.severity) {
-                finding.beyond = std::mem::take(&mut kept.beyond);
+                finding.over_limit = std::mem::take(&mut kept.over_limit);
                 (*most, *kept) = (action, finding);
             }
-            kept.beyond.push(other);
+            kept.over_limit.push(other);
         } else {
-            finding.beyond.push(other);
-            self.beyond = Some((action, finding));
+            finding.over_limit.push(other);
+            self.over_limit = Some((action, finding));
         }
     }
 
     fn finish(mut self) {
         self.settle();
-        let Some((_, mut finding)) = self.beyond else {
+        let Some((_, mut finding)) = self.over_limit else {
             return;
         };
-        let more = finding.beyond.len() - 1;
+        let more = finding.over_limit.len() - 1;
         if more > 0 {
             let message = format!("{} (and {more} more places that are not listed)", finding.message);
             finding.message(message);
@@ -426,7 +426,7 @@ pub struct Finding {
     pub enforced_action: Action,
     /// The findings of the same rule beyond the limit, including this one: their identity ([`Finding::identity_hash`]),
     /// severity and action. Empty for all others.
-    pub beyond: Vec<(u64, Severity, Action)>,
+    pub over_limit: Vec<(u64, Severity, Action)>,
 }
 
 impl Finding {
@@ -445,7 +445,7 @@ impl Finding {
             resolved_by: None,
             action: Action::Disabled,
             enforced_action: Action::Disabled,
-            beyond: Vec::new(),
+            over_limit: Vec::new(),
         }
     }
 
@@ -489,6 +489,12 @@ impl Finding {
     pub fn required(&mut self, required: Required) -> &mut Self {
         self.required = required;
         self
+    }
+
+    /// Limits what the finding does, with any `validation.action`.
+    pub fn limit_action(&mut self, most: Action) {
+        self.action = self.action.min(most);
+        self.enforced_action = self.enforced_action.min(most);
     }
 
     /// The identity of the finding in other versions of the object: the rule and the path with names, never indexes.

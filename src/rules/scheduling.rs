@@ -140,13 +140,13 @@ impl<'c> Constraints<'c> {
 }
 
 /// Which tolerations placement may add to the Windows pods of a namespace.
-pub struct Givable<'p> {
+pub struct AddableTolerations<'p> {
     policy: &'p Policy,
     /// The tolerations that PodTolerationRestriction allows in the namespace; `None` if it does not restrict them.
     allowed: Option<Vec<Toleration<'p>>>,
 }
 
-impl<'p> Givable<'p> {
+impl<'p> AddableTolerations<'p> {
     /// The tolerations for a namespace.
     pub fn of(namespace: &str, facts: &'p Facts, policy: &'p Policy) -> Self {
         let namespace = facts.namespaces.get(namespace);
@@ -159,7 +159,7 @@ impl<'p> Givable<'p> {
         });
         let of_cluster =
             || (!policy.allowed_tolerations.is_empty()).then(|| policy.allowed_tolerations.clone());
-        Givable {
+        AddableTolerations {
             policy,
             allowed: allowed.or_else(of_cluster),
         }

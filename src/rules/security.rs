@@ -414,7 +414,7 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     summary: "Windows needs a writable root filesystem",
     docs: "The registry and system processes must be able to write inside a Windows container. Windows ignores the \
            field; `false` is treated as set.",
-    remedy: "remove it (false too); mount volumes with readOnly: true instead",
+    remedy: "remove the field, also when it is false; mount volumes with readOnly: true instead",
     see: &[
         INTRO,
         "https://kubernetes.io/docs/concepts/storage/windows-storage/",
@@ -443,7 +443,7 @@ static PRIVILEGED: Rule = Rule {
     docs: "Windows ignores the field. A container that needs access to the host must be a HostProcess container. \
            `false` is treated as set: if a chart or injector writes it, the API server rejects a pod with \
            `spec.os.name: windows`.",
-    remedy: "remove it (false too); use a HostProcess container for access to the host",
+    remedy: "remove the field, also when it is false; use a HostProcess container for access to the host",
     see: &[
         INTRO,
         "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/",
@@ -467,7 +467,7 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     docs: "The field sets no_new_privs on Linux and has no effect on Windows. `allowPrivilegeEscalation: false` from \
            the defaults of a Helm chart is the most common reason why the API server rejects a Windows pod. The \
            restricted Pod Security profile exempts pods with `spec.os.name: windows`.",
-    remedy: "remove it (false too); with spec.os.name: windows, Pod Security does not require it",
+    remedy: "remove the field, also when it is false; with spec.os.name: windows, Pod Security does not require it",
     see: &[INTRO, SOURCE],
     bad: &["containers: [{name: app, image: app, securityContext: {allowPrivilegeEscalation: false}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],

@@ -75,7 +75,7 @@ pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c PersistentVolume<'c>
         let os = os_of_terms(
             &selector.node_selector_terms,
             &Map::default(),
-            &cx.facts.pool_labels,
+            &cx.facts.node_labels,
         );
         os.is_some_and(|(os, ..)| os == Os::Windows)
     });

@@ -206,20 +206,8 @@ fn owner_result(
     let inference = &simulation.evaluation.inference;
     let (image_builds, has_unknown_images) = builds(subject, inference.verdict, eval_context);
     let words = not_reviewed.map(|why| why.words(&subject.namespace));
-    let outcome = match (not_reviewed, simulation.denied_in) {
-        (Some(_), _) => OwnerOutcome::NotReviewed,
-        (None, Some(_)) => OwnerOutcome::Denied,
-        (None, None) if !simulation.edits.is_empty() => OwnerOutcome::Patched,
-        (None, None) => OwnerOutcome::Passes,
-    };
-    let decision = match outcome {
-        OwnerOutcome::NotReviewed => Decision::Skip,
-        OwnerOutcome::Denied => Decision::Deny,
-        _ if simulation.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
-        OwnerOutcome::Patched => Decision::Patch,
-        OwnerOutcome::Passes => Decision::Allow,
-    };
-    let is_patched = not_reviewed.is_none() && outcome != OwnerOutcome::Denied;
+    let (outcome, decision) = outcomes(simulation, words.is_some());
+    let paths_if = |is_patched: bool, edits| if is_patched { paths(edits) } else { Vec::new() };
     let spec = StoredObjectSpec::of(json);
     OwnerResult {
         api_version: api_version(subject.kind, json),
@@ -241,19 +229,31 @@ fn owner_result(
         image_builds,
         has_unknown_images,
         replicas: spec.replicas.or(spec.parallelism),
-        patches: if is_patched {
-            paths(&simulation.edits)
-        } else {
-            Vec::new()
-        },
-        would_patch: if not_reviewed.is_none() {
-            paths(&simulation.would_edit)
-        } else {
-            Vec::new()
-        },
+        patches: paths_if(
+            words.is_none() && outcome != OwnerOutcome::Denied,
+            &simulation.edits,
+        ),
+        would_patch: paths_if(words.is_none(), &simulation.would_edit),
         findings: findings(simulation, words.as_deref()),
         not_reviewed: words,
     }
+}
+
+/// The outcome, and the same as an admission decision.
+fn outcomes(simulation: &Simulation<'_>, is_not_reviewed: bool) -> (OwnerOutcome, Decision) {
+    if is_not_reviewed {
+        return (OwnerOutcome::NotReviewed, Decision::Skip);
+    }
+    if simulation.denied_in.is_some() {
+        return (OwnerOutcome::Denied, Decision::Deny);
+    }
+    let (outcome, decision) = if simulation.edits.is_empty() {
+        (OwnerOutcome::Passes, Decision::Allow)
+    } else {
+        (OwnerOutcome::Patched, Decision::Patch)
+    };
+    let would_deny = simulation.evaluation.would_deny().next().is_some();
+    (outcome, if would_deny { Decision::WouldDeny } else { decision })
 }
 
 /// The findings, each with its outcome.

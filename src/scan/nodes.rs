@@ -21,24 +21,15 @@ const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and sna
 pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<ScannedNode> {
     let windows = view.values().filter(|node| node.is_windows());
     let windows = windows.map(|node| {
-        let pool = pool_of(|key| node.label(key)).map(|(_, pool)| pool.to_owned());
-        let runtime = node.container_runtime.clone();
-        let row = row(
-            &node.name,
-            pool,
-            node.build(),
-            &node.taints(),
-            NodePlatform::of_labels(node.labels.keys().map(String::as_str)),
-            runtime,
-        );
+        let platform = NodePlatform::of_labels(node.labels.keys().map(String::as_str));
         let faults = known_faults::of_node(&**node).into_iter();
+        let faults = faults.map(|fault| format!("{}; {}", fault.message, fault.remedy));
         let pressure = node.has_disk_pressure.then(|| DISK_PRESSURE.to_owned());
         ScannedNode {
-            problems: faults
-                .map(|fault| format!("{}; {}", fault.message, fault.remedy))
-                .chain(pressure)
-                .collect(),
-            ..row
+            pool: pool_of(|key| node.label(key)).map(|(_, pool)| pool.to_owned()),
+            container_runtime: node.container_runtime.clone(),
+            problems: faults.chain(pressure).collect(),
+            ..scanned(&node.name, node.build(), &node.taints(), platform)
         }
     });
     let seen = facts.hosts().iter().filter(|host| host.may_be_at_zero);
@@ -49,44 +40,35 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
         }
     }
     let pools = pools.into_iter().map(|pool| {
-        let label = pool_of(|key| pool.labels.get(key)).map(|(_, pool)| pool.to_owned());
-        let row = row(
-            &pool.name,
-            label,
-            pool.build,
-            &pool.taints,
-            NodePlatform::of_labels(pool.labels.keys()),
-            String::new(),
-        );
+        let platform = NodePlatform::of_labels(pool.labels.keys());
         ScannedNode {
+            pool: pool_of(|key| pool.labels.get(key)).map(|(_, pool)| pool.to_owned()),
             is_at_zero: true,
-            ..row
+            ..scanned(&pool.name, pool.build, &pool.taints, platform)
         }
     });
     windows.chain(pools).collect()
 }
 
-fn row(
+/// What a node and a pool have in common.
+fn scanned(
     name: &str,
-    pool: Option<String>,
     build: Option<Build>,
     taints: &[Taint],
     platform: Option<NodePlatform>,
-    container_runtime: String,
 ) -> ScannedNode {
-    let dates = build
-        .map(|build| support_dates(platform, build))
-        .unwrap_or_default();
+    let dates = build.map(|build| support_dates(platform, build));
+    let dates = dates.unwrap_or_default();
     let release = build.and_then(Build::release);
     ScannedNode {
         name: name.to_owned(),
-        pool,
+        pool: None,
         build: build.map(|build| build.to_string()),
         release: release.map(|release| release.product),
         available: release.and_then(|release| release.available),
         end_of_service: release.and_then(Release::end_of_support),
         taints: taints.iter().map(ToString::to_string).collect(),
-        container_runtime,
+        container_runtime: String::new(),
         is_at_zero: false,
         platform_dates: (dates.iter().filter(|date| date.platform.is_some()))
             .map(ToString::to_string)

@@ -103,5 +103,5 @@ fn is_for_windows(context: &EvalContext<'_>, subject: &Object<'_>) -> bool {
         return is_windows(subject);
     }
     let mut pods = subject.custom_pods.iter();
-    pods.any(|pod| is_windows(&subject.with_custom_pod(pod)))
+    pods.any(|pod| is_windows(&subject.of_custom_pod(pod)))
 }

@@ -71,8 +71,8 @@ pub fn trouble(
     let spec = subject.pod()?;
     let record = PodRecord::read(json);
     let windows = || {
-        let node = pod_context.nodes?.get(spec.node_name.as_deref()?);
-        node.filter(|node| node.is_windows())
+        let node = &**pod_context.nodes?.get(spec.node_name.as_deref()?)?;
+        node.is_windows().then_some(node)
     };
     let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
     let owner = owner.map(str::to_owned).or_else(controller);
@@ -94,13 +94,7 @@ pub fn trouble(
             policy: &policy,
             pod_context,
         };
-        let found = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
-            _ if record.is_ready() => None,
-            Some(node) => (pod.misplaced(node, record.kubelet_messages()))
-                .or_else(|| symptoms::failing(spec, &record, windows()?)),
-            None if record.waits_for_a_node(now) => pod.waits(),
-            None => None,
-        };
+        let found = pod.trouble(&record, windows(), now);
         (found.or_else(|| pod.relabelled())?, record.since())
     };
     Some(PodFinding {
@@ -136,6 +130,19 @@ fn any_of(versions: &KnownVersions) -> String {
     builds.join(" or ")
 }
 
+/// Which builds run images of these versions.
+fn build_advice(versions: &KnownVersions, isolation: ContainerIsolation) -> String {
+    let releases = RELEASES.iter().map(|release| release.build);
+    let runs: Vec<String> = releases
+        .filter(|host| versions.compatibility(*host, isolation) == Compatibility::Runs)
+        .map(|host| host.to_string())
+        .collect();
+    if runs.is_empty() {
+        return "use an image for a build that nodes have".to_owned();
+    }
+    format!("require {BUILD_LABEL} to be {}", runs.join(" or "))
+}
+
 /// The problem, its message, and the remedy.
 type TroubleText = (PodProblem, String, String);
 
@@ -151,6 +158,19 @@ struct ScannedPod<'p> {
 }
 
 impl ScannedPod<'_> {
+    /// What is wrong with its node, or why it has none. `windows`: its node, if that is a Windows node.
+    fn trouble(&self, record: &PodRecord, windows: Option<&NodeView>, now: Timestamp) -> Option<TroubleText> {
+        if record.is_ready() {
+            return None;
+        }
+        match self.spec.node_name.as_deref().filter(|node| !node.is_empty()) {
+            Some(node) => (self.misplaced(node, record.kubelet_messages()))
+                .or_else(|| symptoms::failing(self.spec, record, windows?)),
+            None if record.waits_for_a_node(now) => self.waits(),
+            None => None,
+        }
+    }
+
     fn is_for(&self, verdict: Verdict) -> bool {
         self.inference.verdict == verdict
     }
@@ -293,8 +313,6 @@ impl ScannedPod<'_> {
 
     fn wrong_build(&self, node: &NodeView, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let isolation = self.isolation();
-        // An unknown RuntimeClass may use Hyper-V isolation, which runs older images.
-        let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
         if isolation == ContainerIsolation::HostProcess {
             return None;
         }
@@ -302,48 +320,38 @@ impl ScannedPod<'_> {
         let images = Image::of_pod(self.spec, self.pod_context.eval_context.facts);
         let unfit = images.iter().flatten().find_map(|image| {
             let versions = image.versions.as_ref()?;
-            let fails = versions.fail_on(host?, isolation);
-            let is_reported = versions.is_certain() && !in_doubt
+            let is_reported = versions.is_certain() && !self.is_isolation_in_doubt()
                 || kubelet_messages.is_wrong_build()
                 || kubelet_messages.is_wrong_platform();
-            (fails && is_reported).then_some((image.text, versions))
+            (versions.fail_on(host?, isolation) && is_reported).then_some((image.text, versions))
         });
         let of_node = match (host, host.and_then(Build::release)) {
             (Some(host), Some(release)) => format!("{} ({host}, {})", node.name, release.product),
             (Some(host), None) => format!("{} ({host})", node.name),
             (None, _) => node.name.clone(),
         };
-        let (message, remedy) = match unfit {
-            Some((image, versions)) => {
-                let releases = RELEASES.iter().map(|release| release.build);
-                let runs: Vec<String> = releases
-                    .filter(|host| versions.compatibility(*host, isolation) == Compatibility::Runs)
-                    .map(|host| host.to_string())
-                    .collect();
-                let select = format!("require {BUILD_LABEL} to be {}", runs.join(" or "));
-                (
-                    format!(
-                        "its image {image} is for {}, which {of_node} does not run",
-                        any_of(versions)
-                    ),
-                    self.recreate_advice(&if runs.is_empty() {
-                        "use an image for a build that nodes have".to_owned()
-                    } else {
-                        select
-                    }),
-                )
-            }
+        let (message, advice) = match unfit {
+            Some((image, versions)) => (
+                format!(
+                    "its image {image} is for {}, which {of_node} does not run",
+                    any_of(versions)
+                ),
+                build_advice(versions, isolation),
+            ),
             None if kubelet_messages.is_wrong_build() => (
                 format!(
                     "one of its images is for another Windows build than {of_node}, as its kubelet reports"
                 ),
-                self.recreate_advice(&format!(
-                    "use an image for that build, or select the image's with {BUILD_LABEL}"
-                )),
+                format!("use an image for that build, or select the image's with {BUILD_LABEL}"),
             ),
             None => return None,
         };
-        Some((PodProblem::Build, message, remedy))
+        Some((PodProblem::Build, message, self.recreate_advice(&advice)))
+    }
+
+    /// Whether the pod names an unknown RuntimeClass, which may use Hyper-V isolation: that runs older images.
+    fn is_isolation_in_doubt(&self) -> bool {
+        self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none()
     }
 
     /// What to write, and where: a pod cannot be changed, so its owner must create it again.

@@ -1,6 +1,7 @@
 //! The report of a scan as plain data: everything that any output format prints.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -273,4 +274,14 @@ pub struct ScanGap {
     /// How to fix it; absent if no general remedy is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+}
+
+impl fmt::Display for ScanGap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.resource, self.reason)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
 }

@@ -1,34 +1,26 @@
 //! Builds the report from the objects of a cluster, one at a time. Pure. Its memory grows with the number of
 //! results and of owners of running pods, not with the number of pods.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::RandomState;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 
-use super::dedup::{DedupKey, dedup_key, dedup_key_of_owned, is_at_zero};
-use super::evaluate::{Evaluated, evaluate_object, evaluate_owned_pod};
-use super::owner_templates::OwnerTemplates;
+use super::dedup::is_at_zero;
 use super::pods::{PodContext, trouble};
 use super::report::{
     NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
     ScannedNode,
 };
 use super::result::OwnerResult;
-use crate::model::json::at;
+use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::text::cut;
 use crate::model::workload::Kind;
 
-/// How many unreadable objects are listed by name.
-const NAMED: usize = 20;
 /// How many owners are kept at most; the rest are only counted.
-pub(crate) const MOST_OWNERS: usize = 20_000;
+pub const MOST_OWNERS: usize = 20_000;
 /// How many pods with problems are kept at most; the rest are only counted.
 const MOST_PODS: usize = 10_000;
-/// The maximum length of a reason, in bytes.
-const LONGEST_REASON: usize = 300;
 
 /// Whether an object with these labels is selected.
 type ObjectFilter<'s> = dyn Fn(&BTreeMap<String, String>) -> bool + Sync + 's;
@@ -44,8 +36,8 @@ pub struct Scan<'s> {
     /// The owners of ReplicaSets and Jobs that may have pods: kind, namespace and name of the ReplicaSet or
     /// Job, to the display name of the owner.
     made_by: HashMap<(Kind, String, String), String>,
-    duplicates: KnownDuplicates,
-    templates: OwnerTemplates,
+    stored: StoredEvaluations,
+    unreadable: UnreadableObjects,
     left_out: SkippedObjects,
     /// Selects objects by their labels; `None` selects every object.
     is_meant: Option<&'s ObjectFilter<'s>>,
@@ -56,37 +48,6 @@ pub struct Scan<'s> {
 struct SkippedObjects {
     owners: usize,
     pods: usize,
-}
-
-/// The groups of equal children of which one has been evaluated, for owners whose kind is not evaluated.
-/// Stored as hashes.
-#[derive(Debug, Default)]
-pub(crate) struct KnownDuplicates {
-    seen: HashSet<u64>,
-    hashes: RandomState,
-}
-
-impl KnownDuplicates {
-    /// Whether this pod or ReplicaSet, of an owner that is not evaluated, equals one that was evaluated, or
-    /// is kept for a rollback.
-    pub(crate) fn is_seen(&mut self, subject: &Object<'_>) -> bool {
-        let key = dedup_key(subject, &self.hashes);
-        self.is_seen_as(key)
-    }
-
-    /// The same for a pod that is evaluated instead of its owner.
-    pub(crate) fn is_seen_of_owner(&mut self, pod: &Object<'_>) -> bool {
-        let key = dedup_key_of_owned(pod, &self.hashes);
-        self.is_seen_as(key)
-    }
-
-    fn is_seen_as(&mut self, key: DedupKey) -> bool {
-        match key {
-            DedupKey::None => false,
-            DedupKey::AtZero => true,
-            DedupKey::Of(number) => !self.seen.insert(number),
-        }
-    }
 }
 
 /// The parts of the report that do not come from the objects.
@@ -112,8 +73,8 @@ impl<'s> Scan<'s> {
             pods: Vec::new(),
             gaps: Vec::new(),
             made_by: HashMap::new(),
-            duplicates: KnownDuplicates::default(),
-            templates: OwnerTemplates::default(),
+            stored: StoredEvaluations::default(),
+            unreadable: UnreadableObjects::default(),
             left_out: SkippedObjects::default(),
             is_meant: None,
         }
@@ -139,7 +100,7 @@ impl<'s> Scan<'s> {
         self.summary.objects += 1;
         let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
-            Err(error) => return self.unreadable(kind, json, &error.to_string()),
+            Err(error) => return self.unreadable.add(kind, json, &error),
         };
         let owner = self.owner(&subject);
         let is_meant = self
@@ -147,19 +108,12 @@ impl<'s> Scan<'s> {
             .is_none_or(|is_meant| is_meant(&subject.meta.labels.to_owned_map()));
         let eval_context = self.pod_context.eval_context;
         // Owners come first, whether they are meant or not.
-        self.templates.record(eval_context, &subject);
-        let is_for_owner = is_meant && self.templates.is_only_pod_windows(eval_context, &subject);
-        let evaluated = if is_for_owner && !self.duplicates.is_seen_of_owner(&subject) {
-            Some(evaluate_owned_pod(eval_context, &subject, json))
-        } else if is_meant && !is_for_owner && !self.duplicates.is_seen(&subject) {
-            Some(evaluate_object(eval_context, &subject, json))
-        } else {
-            None
-        };
-        match evaluated {
-            Some(Ok(Evaluated::Owner(owner_result))) => self.add_result(*owner_result),
-            Some(Ok(Evaluated::Owned(..) | Evaluated::Passed(_))) | None => {}
-            Some(Err(error)) => return self.unreadable(kind, json, &error.to_string()),
+        self.stored.record(eval_context, &subject);
+        if is_meant {
+            match self.stored.evaluate(eval_context, &subject, json) {
+                Ok(owner_result) => owner_result.into_iter().for_each(|it| self.add_result(it)),
+                Err(error) => return self.unreadable.add(kind, json, &error),
+            }
         }
         if kind == Kind::Pod
             && is_meant
@@ -212,28 +166,10 @@ impl<'s> Scan<'s> {
         }
     }
 
-    fn unreadable(&mut self, kind: Kind, json: &str, why: &str) {
-        self.summary.unreadable += 1;
-        if self.summary.unreadable > NAMED {
-            return;
-        }
-        let field = |name: &str| -> String {
-            let text = at(json, &["metadata", name]).unwrap_or_default();
-            serde_json::from_str(text).unwrap_or_default()
-        };
-        self.gaps.push(ScanGap {
-            resource: format!("{kind} {}/{}", field("namespace"), field("name")),
-            reason: format!("it cannot be read: {}", cut(why, LONGEST_REASON)),
-            remedy: Some(format!(
-                "inspect it with kubectl get {} --output yaml, and correct it",
-                kind.as_str().to_lowercase()
-            )),
-        });
-    }
-
     /// Finishes the report.
     pub fn report(mut self, frame: ReportHeader) -> ScanReport {
-        self.count_what_is_left_out();
+        self.summary.unreadable = self.unreadable.count();
+        let gaps = self.gaps();
         let key = |owner_result: &OwnerResult| {
             (
                 owner_result.namespace.clone(),
@@ -256,33 +192,26 @@ impl<'s> Scan<'s> {
             namespaces,
             owners: self.owners,
             pods: self.pods,
-            gaps: self.gaps,
+            gaps,
             notes: frame.notes,
         }
     }
 
-    fn count_what_is_left_out(&mut self) {
-        let unnamed = self.summary.unreadable.saturating_sub(NAMED);
+    /// What could not be read, and what is counted but not listed.
+    fn gaps(&mut self) -> Vec<ScanGap> {
+        let mut gaps = std::mem::take(&mut self.unreadable).into_gaps();
+        gaps.append(&mut self.gaps);
         let counts = [
-            (unnamed, "objects", "they cannot be read either"),
-            (
-                self.left_out.owners,
-                "owners",
-                "the report does not list more; they are included in its counts",
-            ),
-            (
-                self.left_out.pods,
-                "pods in trouble",
-                "the report does not list more; they are included in its counts",
-            ),
+            (self.left_out.owners, "owners"),
+            (self.left_out.pods, "pods in trouble"),
         ];
-        for (count, what, why) in counts.into_iter().filter(|(count, ..)| *count > 0) {
-            self.gaps.push(ScanGap {
-                resource: format!("{count} more {what}"),
-                reason: why.to_owned(),
-                remedy: Some("scan one namespace at a time with --namespace".to_owned()),
-            });
-        }
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        gaps.extend(counts.map(|(count, what)| ScanGap {
+            resource: format!("{count} more {what}"),
+            reason: "the report does not list more; they are included in its counts".to_owned(),
+            remedy: Some("scan one namespace at a time with --namespace".to_owned()),
+        }));
+        gaps
     }
 
     fn namespaces(&self) -> Vec<NamespaceReport> {

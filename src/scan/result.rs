@@ -1,7 +1,9 @@
 //! The result for one stored object that carries a pod, as plain data for output, counts and reports.
 
+use std::fmt::Display;
+
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::engine::Decision;
 use crate::model::build::Build;
@@ -94,13 +96,8 @@ pub struct FindingResult {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
-fn as_text<S: serde::Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(class.as_str())
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
-fn decision_as_text<S: serde::Serializer>(decision: &Decision, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(decision.as_str())
+fn as_text<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 /// One stored object that a person, a tool or an unknown controller created.
@@ -110,7 +107,7 @@ pub struct OwnerResult {
     /// Its `apiVersion`, derived from its kind.
     pub api_version: String,
     /// Its kind.
-    #[serde(serialize_with = "kind_as_text")]
+    #[serde(serialize_with = "as_text")]
     #[schemars(with = "String")]
     pub kind: Kind,
     /// Its namespace.
@@ -138,7 +135,7 @@ pub struct OwnerResult {
     #[serde(skip)]
     pub outcome: OwnerOutcome,
     /// The outcome as an admission decision.
-    #[serde(serialize_with = "decision_as_text")]
+    #[serde(serialize_with = "as_text")]
     #[schemars(with = "Decision")]
     pub decision: Decision,
     /// Why the API server does not send it for review; absent if it does.
@@ -180,11 +177,6 @@ impl OwnerResult {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
-fn kind_as_text<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(kind.as_str())
-}
-
-fn builds_as_text<S: serde::Serializer>(builds: &[Build], serializer: S) -> Result<S::Ok, S::Error> {
+fn builds_as_text<S: Serializer>(builds: &[Build], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(builds.iter().map(ToString::to_string))
 }

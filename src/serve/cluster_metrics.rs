@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::api::WindowsNodePolicyStatus;
 use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
+use crate::cluster::node_pools;
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::controller::webhook_probe::ProbeResult;
@@ -37,6 +38,11 @@ struct LabelNameLabels {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OriginLabels {
+    origin: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct ConfigurationLabels {
     r#type: &'static str,
 }
@@ -49,6 +55,8 @@ pub struct ClusterMetrics {
     policies: Family<StateLabels, Gauge>,
     node_policies: Family<StateLabels, Gauge>,
     drifted_nodes: Gauge,
+    node_pools: Family<OriginLabels, Gauge>,
+    unrecorded_pools: Gauge,
     excluded: Family<LabelNameLabels, Gauge>,
     without_policy: Gauge,
     exemptions: Family<StateLabels, Gauge>,
@@ -64,6 +72,8 @@ impl ClusterMetrics {
             policies: Family::default(),
             node_policies: Family::default(),
             drifted_nodes: Gauge::default(),
+            node_pools: Family::default(),
+            unrecorded_pools: Gauge::default(),
             excluded: Family::default(),
             without_policy: Gauge::default(),
             exemptions: Family::default(),
@@ -87,13 +97,23 @@ impl ClusterMetrics {
             );
             registry.register(
                 "node_policies",
-                "WindowsNodePolicy objects, by their condition Ready",
+                "WindowsNodePolicy objects, by their conditions Ready and Accepted",
                 gauges.node_policies.clone(),
             );
             registry.register(
                 "node_policy_drifted_nodes",
                 "Nodes that differ from their WindowsNodePolicy, by its status",
                 gauges.drifted_nodes.clone(),
+            );
+            registry.register(
+                "node_pools",
+                "WindowsNodePool objects, by whether a user declared them or Transom created them",
+                gauges.node_pools.clone(),
+            );
+            registry.register(
+                "unrecorded_node_pools",
+                "Pools of Windows nodes for which no WindowsNodePool is created, because there are too many",
+                gauges.unrecorded_pools.clone(),
             );
             registry.register(
                 "namespaces_excluded",
@@ -147,7 +167,7 @@ impl ClusterMetrics {
                 .and_then(Build::release)
                 .map_or("other", |release| release.name)
         };
-        let nodes = snapshot.view.nodes.values().filter(|node| node.is_windows());
+        let nodes = snapshot.cache.nodes.values().filter(|node| node.is_windows());
         let releases = RELEASES.iter().map(|release| release.name).chain(["other"]);
         set(
             &self.nodes,
@@ -156,6 +176,7 @@ impl ClusterMetrics {
             nodes.map(|node| release(node)),
         );
         let state = |outcome: &PolicyState| match outcome {
+            PolicyState::InForce(decoded) if decoded.is_partial() => "partially_invalid",
             PolicyState::InForce(_) => "valid",
             PolicyState::LastGood { .. } => "using_last_valid",
             PolicyState::Skipped { .. } => "invalid",
@@ -164,11 +185,12 @@ impl ClusterMetrics {
         set(
             &self.policies,
             |state| StateLabels { state },
-            ["valid", "using_last_valid", "invalid"],
+            ["valid", "partially_invalid", "using_last_valid", "invalid"],
             outcomes,
         );
         self.show_node_policies(snapshot);
-        let namespaces = snapshot.view.namespaces.iter();
+        self.show_node_pools(snapshot);
+        let namespaces = snapshot.cache.namespaces.iter();
         let excluded_by_label =
             namespaces.filter(|(name, _)| !registration::is_left_out_by_name(name, &snapshot.excluded));
         let labels = excluded_by_label.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label));
@@ -193,12 +215,14 @@ impl ClusterMetrics {
     /// From the status that the leader has written, so that every replica shows the same values.
     fn show_node_policies(&self, snapshot: &Snapshot) {
         let statuses = || {
-            let policies = snapshot.view.node_policies.values();
+            let policies = snapshot.cache.node_policies.values();
             policies.map(|policy| policy.status.as_ref())
         };
         let state = |status: Option<&WindowsNodePolicyStatus>| {
-            let ready = status.and_then(|status| status.conditions.iter().find(|it| it.type_ == "Ready"));
-            match ready.map(|ready| ready.status.as_str()) {
+            let condition = |kind: &str| status?.conditions.iter().find(|it| it.type_ == kind);
+            let is_partial = condition("Accepted").is_some_and(|it| it.reason == "PartiallyInvalid");
+            match condition("Ready").map(|ready| ready.status.as_str()) {
+                Some("True") if is_partial => "partially_invalid",
                 Some("True") => "ready",
                 Some("False") => "not_ready",
                 _ => "unknown",
@@ -207,7 +231,7 @@ impl ClusterMetrics {
         set(
             &self.node_policies,
             |state| StateLabels { state },
-            ["ready", "not_ready", "unknown"],
+            ["ready", "partially_invalid", "not_ready", "unknown"],
             statuses().map(state),
         );
         self.drifted_nodes.set(
@@ -218,10 +242,26 @@ impl ClusterMetrics {
         );
     }
 
+    fn show_node_pools(&self, snapshot: &Snapshot) {
+        let pools = &snapshot.pools;
+        let origins = pools.declared().map(|_| "declared");
+        let origins = origins.chain(pools.observed().map(|_| "observed"));
+        set(
+            &self.node_pools,
+            |origin| OriginLabels { origin },
+            ["declared", "observed"],
+            origins,
+        );
+        let nodes = &snapshot.cache.nodes;
+        let seen = node_pools::observed(nodes, &snapshot.facts.policy_node_labels());
+        let unrecorded = pools.unrecorded(nodes, &seen).len().saturating_sub(pools.room());
+        (self.unrecorded_pools).set(i64::try_from(unrecorded).unwrap_or(i64::MAX));
+    }
+
     /// Shows whether calls of the API server arrive; unchanged if that is unknown.
     pub fn show_arrival(&self, arrival: Option<&ProbeResult>) {
         let (mutating, validating) = match arrival {
-            Some(ProbeResult::Arrives) => (true, true),
+            Some(ProbeResult::Arrives | ProbeResult::Shared(_)) => (true, true),
             Some(ProbeResult::Lost {
                 mutating, validating, ..
             }) => (*mutating, *validating),

@@ -46,22 +46,17 @@ pub struct ImageArgs {
     image_pull_secret_namespace: Vec<String>,
     /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of the machine, or
     /// Mozilla's where the machine has none. May be repeated
-    #[arg(
-        long,
-        env = "TRANSOM_IMAGE_REGISTRY_CA",
-        value_name = "FILE",
-        value_delimiter = ','
-    )]
-    image_registry_ca: Vec<String>,
+    #[arg(long, env = "TRANSOM_REGISTRY_CA", value_name = "FILE", value_delimiter = ',')]
+    registry_ca: Vec<String>,
     /// A registry, with its port, that is asked by plain HTTP: others on the network can then read credentials and change
     /// answers. May be repeated
     #[arg(
         long,
-        env = "TRANSOM_IMAGE_REGISTRY_PLAIN_HTTP",
+        env = "TRANSOM_REGISTRY_PLAIN_HTTP",
         value_name = "HOST",
         value_delimiter = ','
     )]
-    image_registry_plain_http: Vec<String>,
+    registry_plain_http: Vec<String>,
 }
 
 /// Which registries are asked about images, and with which credentials.
@@ -89,8 +84,8 @@ impl ImageArgs {
             image_registry,
             image_pull_secret,
             image_pull_secret_namespace,
-            image_registry_ca,
-            image_registry_plain_http,
+            registry_ca,
+            registry_plain_http,
         } = self;
         let registries: Vec<String> = non_empty_items(image_registry).collect();
         let registries = RegistryPatterns::parse(registries.iter().map(String::as_str))
@@ -98,8 +93,8 @@ impl ImageArgs {
         let settings = ImageSettings {
             pull_secret: Some(image_pull_secret.trim().to_owned()).filter(|name| !name.is_empty()),
             pull_secret_namespaces: non_empty_items(image_pull_secret_namespace).collect(),
-            ca_files: non_empty_items(image_registry_ca).map(PathBuf::from).collect(),
-            plain_http: non_empty_items(image_registry_plain_http)
+            ca_files: non_empty_items(registry_ca).map(PathBuf::from).collect(),
+            plain_http: non_empty_items(registry_plain_http)
                 .map(|host| host.to_ascii_lowercase())
                 .collect(),
             registries,
@@ -125,8 +120,8 @@ impl ImageSettings {
                     "--image-pull-secret-namespace",
                     !pull_secret_namespaces.is_empty(),
                 ),
-                ("--image-registry-ca", !ca_files.is_empty()),
-                ("--image-registry-plain-http", !plain_http.is_empty()),
+                ("--registry-ca", !ca_files.is_empty()),
+                ("--registry-plain-http", !plain_http.is_empty()),
             ] {
                 if is_set {
                     bail!(
@@ -153,12 +148,12 @@ impl ImageSettings {
         for host in plain_http {
             let pattern: RegistryPattern = host
                 .parse()
-                .map_err(|error| anyhow::anyhow!("--image-registry-plain-http: {error}"))?;
+                .map_err(|error| anyhow::anyhow!("--registry-plain-http: {error}"))?;
             if pattern.host().contains('*') {
-                bail!("--image-registry-plain-http: \"{host}\" has a *; name each registry with its port");
+                bail!("--registry-plain-http: \"{host}\" has a *; name each registry with its port");
             }
             if !registries.matches(host) {
-                bail!("--image-registry-plain-http: \"{host}\" is not in --image-registry; add it there too");
+                bail!("--registry-plain-http: \"{host}\" is not in --image-registry; add it there too");
             }
         }
         Ok(())
@@ -193,9 +188,9 @@ mod tests {
             "pull",
             "--image-pull-secret-namespace",
             "shop,billing",
-            "--image-registry-ca",
+            "--registry-ca",
             "/ca.crt",
-            "--image-registry-plain-http",
+            "--registry-plain-http",
             "Registry.corp:5000",
         ]);
         let expected = ImageSettings {
@@ -217,7 +212,7 @@ mod tests {
             ",",
             "--image-pull-secret",
             "",
-            "--image-registry-ca",
+            "--registry-ca",
             "",
         ];
         assert_eq!(settings(&empty), Ok(None));
@@ -239,10 +234,10 @@ mod tests {
                 &["--image-pull-secret-namespace", "a"],
                 "--image-pull-secret-namespace has no effect",
             ),
-            (&["--image-registry-ca", "a"], "--image-registry-ca has no effect"),
+            (&["--registry-ca", "a"], "--registry-ca has no effect"),
             (
-                &["--image-registry-plain-http", "a:1"],
-                "--image-registry-plain-http has no effect",
+                &["--registry-plain-http", "a:1"],
+                "--registry-plain-http has no effect",
             ),
             (
                 &[HUB[0], HUB[1], "--image-pull-secret", "shop/pull"],
@@ -257,11 +252,11 @@ mod tests {
                 "remove it",
             ),
             (
-                &[HUB[0], HUB[1], "--image-registry-plain-http", "*.corp:80"],
+                &[HUB[0], HUB[1], "--registry-plain-http", "*.corp:80"],
                 "name each registry",
             ),
             (
-                &[HUB[0], HUB[1], "--image-registry-plain-http", "a:1"],
+                &[HUB[0], HUB[1], "--registry-plain-http", "a:1"],
                 "add it there too",
             ),
         ] {

@@ -2,18 +2,18 @@
 //! also gives all replicas the same facts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
 use kube::Client;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::sleep;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::cluster::follow::{ActivityProblems, ObjectFollower, follow};
+use crate::cluster::errors::ApiError;
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
-use crate::cluster::stored::{ObjectHeadMeta, ObjectList};
+use crate::cluster::stored::{KindEvent, ObjectHeadMeta, ObjectList, StoredObjects};
+use crate::cluster::watch_problems::WatchProblems;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::NamespaceFacts;
 use crate::model::object::{Object, ReviewStage};
@@ -35,167 +35,142 @@ const KINDS: [Kind; 5] = [
 const RELIST: Duration = Duration::from_secs(60 * 60);
 /// The first pause after a list of which look-ups were dropped; doubled up to [`RELIST`].
 const RELIST_AFTER_DROPS: Duration = Duration::from_secs(60);
-/// The pause between pages.
-const REST: Duration = Duration::from_millis(100);
-/// How long a list waits for room in the queue, in all.
+/// How long a list waits for room in the queue, in all: not as long as the API server keeps the version of a list.
 const ROOM: Duration = Duration::from_secs(120);
 /// The pause before what was dropped is queued again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Queues look-ups for stored workloads.
 pub struct ImageFeed {
-    client: Client,
     latest: SnapshotReceiver,
     images: ImageService,
+    recoveries: watch::Receiver<u64>,
+    objects: StoredObjects,
     /// The namespaces whose policy uses registries.
-    wanted: watch::Sender<Arc<BTreeSet<String>>>,
-    /// Limits memory to one page at a time, over all kinds.
-    pages: Semaphore,
-    /// The current problems, by activity: each is logged once.
-    problems: Mutex<ActivityProblems>,
+    wanted: BTreeSet<String>,
+    wanted_by: Option<WantedBy>,
+    /// When everything is listed again; `None` while it is listed.
+    relist: Option<Instant>,
+    /// The pause after a list of which look-ups were dropped.
+    after_drops: Duration,
+    has_dropped: bool,
+    /// How long this list may still wait for room in the queue.
+    room: Duration,
+    problems: WatchProblems,
 }
 
 impl ImageFeed {
     /// A feed for the namespaces whose policies use registries.
-    pub fn new(client: Client, latest: SnapshotReceiver, images: ImageService) -> Self {
+    pub fn new(client: &Client, latest: SnapshotReceiver, images: ImageService) -> Self {
+        let mut lists = ObjectList::all(&[]);
+        lists.retain(|list| KINDS.contains(&list.kind));
         ImageFeed {
-            client,
+            recoveries: images.recoveries(),
+            objects: StoredObjects::new(client, lists),
             latest,
             images,
-            wanted: watch::channel(Arc::default()).0,
-            pages: Semaphore::new(1),
-            problems: Mutex::default(),
+            wanted: BTreeSet::new(),
+            wanted_by: None,
+            relist: None,
+            after_drops: RELIST_AFTER_DROPS,
+            has_dropped: false,
+            room: ROOM,
+            problems: WatchProblems::default(),
         }
     }
 
-    /// Follows the workloads, forever.
-    pub async fn run(self) {
-        let lists: Vec<ObjectList> = (ObjectList::all(&[]).into_iter())
-            .filter(|list| KINDS.contains(&list.kind))
-            .collect();
-        let following = async {
+    /// Follows the workloads, until the snapshot channel ends.
+    pub async fn run(mut self) {
+        self.update_wanted();
+        loop {
             // Nothing is watched before a policy needs it.
-            let _ = self
-                .wanted
-                .subscribe()
-                .wait_for(|wanted| !wanted.is_empty())
-                .await;
-            let all = lists.iter().map(|list| follow(&self.client, list, &self));
-            join_all(all).await
-        };
-        tokio::join!(self.follow_policies(), following);
+            let is_used = !self.wanted.is_empty();
+            let due = self.relist;
+            tokio::select! {
+                event = self.objects.next(), if is_used => self.take(event).await,
+                changed = self.latest.changed() => match changed {
+                    Ok(()) if self.update_wanted() => self.list_again(),
+                    Ok(()) => {}
+                    Err(_) => return,
+                },
+                Ok(()) = self.recoveries.changed() => self.list_again(),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.list_again(),
+            }
+        }
     }
 
-    /// Keeps the set of namespaces whose policy uses registries.
-    async fn follow_policies(&self) {
-        let mut latest = self.latest.clone();
-        let mut seen = None;
-        loop {
-            {
-                let snapshot = latest.borrow_and_update();
-                let now = WantedBy::of(&snapshot);
-                if !seen.as_ref().is_some_and(|seen: &WantedBy| seen.is_same(&now)) {
-                    let wanted = wanted(&snapshot);
-                    self.wanted.send_if_modified(|current| {
-                        let differs = **current != wanted;
-                        if differs {
-                            *current = Arc::new(wanted);
-                        }
-                        differs
-                    });
-                    seen = Some(now);
+    /// Updates the namespaces whose policy uses registries; returns whether they have changed.
+    fn update_wanted(&mut self) -> bool {
+        let snapshot = self.latest.borrow_and_update();
+        let now = WantedBy::of(&snapshot);
+        if self.wanted_by.as_ref().is_some_and(|before| before.is_same(&now)) {
+            return false;
+        }
+        self.wanted_by = Some(now);
+        let wanted = wanted(&snapshot);
+        let differs = self.wanted != wanted;
+        self.wanted = wanted;
+        differs
+    }
+
+    fn list_again(&mut self) {
+        for kind in KINDS {
+            self.objects.list_again(kind);
+        }
+        (self.relist, self.has_dropped, self.room) = (None, false, ROOM);
+    }
+
+    async fn take(&mut self, (kind, event): KindEvent) {
+        match event {
+            Ok(Event::InitApply(object)) => {
+                if let Some(images) = images_of(kind, object.json(), &self.wanted) {
+                    self.prepare(images).await;
                 }
             }
-            if latest.changed().await.is_err() {
+            Ok(Event::Apply(object)) => {
+                if let Some(images) = images_of(kind, object.json(), &self.wanted) {
+                    self.images.prepare(&images);
+                }
+            }
+            Ok(Event::InitDone) => self.problems.works(kind.as_str()),
+            Ok(Event::Init | Event::Delete(_)) | Err(ApiError::Expired(_)) => {}
+            Err(error) => {
+                let why = error.to_string();
+                if self.problems.fails(kind.as_str(), why, Instant::now()) {
+                    tracing::warn!(
+                        "images of stored workloads: cannot watch objects of kind {kind}: {error}"
+                    );
+                }
+            }
+        }
+        if self.relist.is_none() && self.objects.is_listed() {
+            self.listed();
+        }
+    }
+
+    /// Queues the look-ups for a listed object; waits for room.
+    async fn prepare(&mut self, images: PodImages) {
+        while !self.images.prepare(&images) {
+            if self.room.is_zero() {
+                self.has_dropped = true;
                 return;
             }
+            sleep(RETRY).await;
+            self.room = self.room.saturating_sub(RETRY);
         }
     }
 
-    /// Lists a kind once. Returns whether everything is known or queued.
-    async fn read(&self, stored: &ObjectList) -> Result<bool, String> {
-        let mut pages = stored.pages(None);
-        let (mut is_complete, mut room) = (true, ROOM);
-        loop {
-            let mut dropped = Vec::new();
-            // The semaphore is never closed, so this cannot fail.
-            let permit = self.pages.acquire().await;
-            let wanted = Arc::clone(&self.wanted.borrow());
-            let next = pages.next(&self.client, |json| {
-                let images = images_of(stored.kind, json, &wanted);
-                dropped.extend(images.filter(|images| !self.images.prepare(images)));
-            });
-            let more = next.await.map_err(|failure| failure.to_string())?;
-            drop(permit);
-            while !dropped.is_empty() && !room.is_zero() {
-                sleep(RETRY).await;
-                room = room.saturating_sub(RETRY);
-                dropped.retain(|images| !self.images.prepare(images));
-            }
-            is_complete &= dropped.is_empty();
-            if !more {
-                return Ok(is_complete);
-            }
-            sleep(REST).await;
-        }
-    }
-
-    fn problems(&self) -> MutexGuard<'_, ActivityProblems> {
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ObjectFollower for ImageFeed {
-    async fn read_for_ever(&self, stored: &ObjectList) -> Infallible {
-        let listing = format!("cannot list {}", stored.path);
-        let mut wanted = self.wanted.subscribe();
-        let mut recoveries = self.images.recoveries();
-        let mut after_drops = RELIST_AFTER_DROPS;
-        loop {
-            wanted.mark_unchanged();
-            recoveries.mark_unchanged();
-            let pause = match self.read(stored).await {
-                Ok(is_complete) => {
-                    self.works(&listing);
-                    if is_complete {
-                        after_drops = RELIST_AFTER_DROPS;
-                        RELIST
-                    } else {
-                        let pause = after_drops;
-                        after_drops = (after_drops * 2).min(RELIST);
-                        pause
-                    }
-                }
-                Err(why) => {
-                    self.fails(&listing, &why);
-                    RELIST_AFTER_DROPS
-                }
-            };
-            tokio::select! {
-                () = sleep(pause) => (),
-                Ok(()) = wanted.changed() => (),
-                Ok(()) = recoveries.changed() => (),
-            }
-        }
-    }
-
-    fn seen(&self, stored: &ObjectList, json: &str) {
-        let wanted = Arc::clone(&self.wanted.borrow());
-        if let Some(images) = images_of(stored.kind, json, &wanted) {
-            self.images.prepare(&images);
-        }
-    }
-
-    fn gone(&self, _: &ObjectList, _: &str) {}
-
-    fn works(&self, activity: &str) {
-        self.problems().works(activity);
-    }
-
-    fn fails(&self, activity: &str, why: &str) {
-        if self.problems().fails(activity, why) {
-            tracing::warn!("images of stored workloads: {activity}: {why}");
-        }
+    /// Every kind is listed: decides when to list again.
+    fn listed(&mut self) {
+        let pause = if self.has_dropped {
+            let pause = self.after_drops;
+            self.after_drops = (pause * 2).min(RELIST);
+            pause
+        } else {
+            self.after_drops = RELIST_AFTER_DROPS;
+            RELIST
+        };
+        self.relist = Some(Instant::now() + pause);
     }
 }
 

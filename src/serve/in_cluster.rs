@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::Args;
 use kube::Client;
-use kube::runtime::events::{Recorder, Reporter};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -18,22 +17,22 @@ use super::image_feed::ImageFeed;
 use super::images::ImageLookups;
 use super::review_handler::Reviewer;
 use crate::certs;
-use crate::cluster::client::{ConnectArgs, Connected, NamesArgs, NoCluster};
-use crate::cluster::lease::{self, Leadership};
+use crate::cluster::client::{Connected, NamesArgs, NoCluster, ServerConnectArgs};
+use crate::cluster::lease::{Election, Leadership};
 use crate::cluster::snapshot::{SnapshotBuilder, SnapshotReceiver};
 use crate::cluster::snapshot_task::SnapshotTask;
 use crate::cluster::watch_staleness::WatchStaleness;
 use crate::cluster::webhook_configurations::WebhookConfigurations;
-use crate::controller::conditions::REPORTER;
-use crate::controller::keep_revisions::RevisionController;
 use crate::controller::leader_loop::LeaderLoop;
+use crate::controller::node_policies::{NodeController, NodeControllerSettings};
+use crate::controller::node_pools::NodePoolController;
 use crate::controller::pod_policies::{PolicyStatusController, StatusSources};
-use crate::controller::pool_history::PoolHistoryController;
 use crate::controller::reports::ReportingState;
-use crate::controller::webhook_probe;
-use crate::controller::{node_policies, reports};
+use crate::controller::webhook_probe::ProbeController;
+use crate::controller::writer::{WRITES_PER_SECOND, Writer};
+use crate::controller::{keep_revisions, reports};
 use crate::model::facts::Facts;
-use crate::process::metrics::{Metrics, Reconciles};
+use crate::process::metrics::{Metrics, Reconcile, Reconciles};
 use crate::process::tasks::Tasks;
 use crate::registration;
 use crate::tls::source::CertificateSource;
@@ -73,7 +72,7 @@ pub struct InClusterArgs {
     #[arg(long, env = "TRANSOM_REPORTS")]
     reports: bool,
     #[command(flatten)]
-    connect: ConnectArgs,
+    connect: ServerConnectArgs,
     #[command(flatten)]
     names: NamesArgs,
     #[command(flatten)]
@@ -81,14 +80,14 @@ pub struct InClusterArgs {
 }
 
 /// How long shutdown may take after the server has drained; it includes releasing the lease.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const LEASE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub async fn run(
     args: InClusterArgs,
     base: Facts,
     images: Option<ImageSettings>,
     mut config: WebhookConfig,
-    behind: Handle,
+    background: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     // Invalid arguments are rejected before the first request to the API server.
@@ -106,21 +105,22 @@ pub async fn run(
     let snapshots =
         SnapshotBuilder::new(base, excluded).with_image_registries(image_registries.unwrap_or_default());
     let (publish_contested, contested) = watch::channel(None);
-    let mut tasks = Tasks::on(behind);
+    let mut tasks = Tasks::on(background);
     let gauges = ClusterMetrics::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
-    let freshness = WatchStaleness::new(&config.metrics);
-    tasks.spawn("freshness", freshness.clone().log_changes());
+    let staleness = WatchStaleness::new(&config.metrics);
+    tasks.spawn("staleness", staleness.clone().log_changes());
     let (publish_probe, arrival) = watch::channel(None);
     let (publish_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
     let kept = (args.certificates).config(&args.names, &namespace, &config.certificate);
     let (name, metrics) = (&kept.configuration, &config.metrics);
-    let configurations = WebhookConfigurations::start(&mut tasks, &client, &freshness, name, metrics);
+    let installation: Arc<str> = format!("{namespace}/{}", args.names.installation.name).into();
+    let configurations = WebhookConfigurations::start(&mut tasks, &client, &staleness, name, metrics);
     let snapshot_task = SnapshotTask {
         snapshots,
         registered: configurations.registered,
         readiness: config.readiness.clone(),
-        freshness: freshness.clone(),
+        staleness: staleness.clone(),
     };
     let latest = snapshot_task.start(&mut tasks, &client, &namespace);
     tasks.spawn("gauges", gauges.follow_snapshots(latest.clone(), arrival.clone()));
@@ -164,15 +164,14 @@ pub async fn run(
         tasks.spawn("reports", reports::run(context));
     }
     if !args.probe_namespace.is_empty() {
-        let (probed, latest, leadership) = (args.probe_namespace.clone(), latest.clone(), leadership.clone());
-        tasks.spawn(
-            "probe",
-            webhook_probe::run(client.clone(), probed, latest, leadership, publish_probe),
-        );
+        let (client, namespace) = (client.clone(), &args.probe_namespace);
+        let probe = ProbeController::new(client, namespace, Arc::clone(&installation), publish_probe);
+        let leader_loop = leader_loop(&latest, &leadership, reconciles.of("webhook_probe"));
+        tasks.spawn("probe", leader_loop.run(probe));
     }
 
     let serving = certs::first(&client, &mode, &kept, &config.readiness).await?;
-    serving.follow(freshness.server_clock().clone());
+    serving.follow(staleness.server_clock().clone());
     config.certificate = CertificateSource::Provided(Arc::clone(&serving));
     let certificates = certs::CertificateTask {
         client: client.clone(),
@@ -182,21 +181,21 @@ pub async fn run(
         serving,
         readiness: config.readiness.clone(),
         metrics: config.metrics.clone(),
-        freshness,
+        staleness,
         reconcile: reconciles.of("certificates"),
         contested: publish_contested,
     };
     tasks.spawn_reporting("certificates", certificates.run(configurations.stored));
 
     let server = Server::on(listening, config).await?;
-    let reviewer = Arc::new(Reviewer::watching(latest, images));
+    let reviewer = Arc::new(Reviewer::watching(latest, images, installation));
     let outcome = outlive(server.serve(reviewer, shutdown), &mut tasks, &mut election).await;
     shut_down(tasks, &mut election, &end).await;
     outcome
 }
 
 /// Connects to the cluster.
-async fn connect(args: &ConnectArgs) -> anyhow::Result<(Connected, String)> {
+async fn connect(args: &ServerConnectArgs) -> anyhow::Result<(Connected, String)> {
     let connected = args.connect().await;
     connected.map_err(|error| match error.downcast_ref::<NoCluster>() {
         Some(none) => anyhow::anyhow!("{none} (and to serve without a cluster, use --standalone)"),
@@ -208,7 +207,7 @@ async fn connect(args: &ConnectArgs) -> anyhow::Result<(Connected, String)> {
 async fn shut_down(tasks: Tasks, election: &mut Tasks, end: &watch::Sender<bool>) {
     tasks.shutdown().await;
     end.send_replace(true);
-    let _ = timeout(LAST_WORDS, election.ended()).await;
+    let _ = timeout(LEASE_RELEASE_TIMEOUT, election.ended()).await;
 }
 
 /// Starts the look-ups of images for reviews and for stored workloads.
@@ -221,7 +220,7 @@ fn start_image_lookups(
     metrics: &Metrics,
 ) -> anyhow::Result<ImageLookups> {
     let lookups = ImageLookups::start_in(client, namespace, settings, metrics, tasks)?;
-    let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.service().clone());
+    let feed = ImageFeed::new(client, latest.clone(), lookups.service().clone());
     tasks.spawn("images of stored workloads", feed.run());
     Ok(lookups)
 }
@@ -247,18 +246,23 @@ fn run_for_election(
     let shutdown_requested = async move {
         let _ = ended.wait_for(|ended| *ended).await;
     };
-    election.spawn(
-        "lease",
-        lease::run(
-            client.clone(),
-            namespace.to_owned(),
-            args.names.lease.clone(),
-            identity(args.identity.clone()),
-            lead,
-            shutdown_requested,
-        ),
-    );
+    let replica = Election {
+        client: client.clone(),
+        namespace: namespace.to_owned(),
+        name: args.names.lease.clone(),
+        identity: identity(args.identity.clone()),
+        until: lead,
+    };
+    election.spawn("lease", replica.run(shutdown_requested));
     Leadership::new(until)
+}
+
+fn leader_loop(latest: &SnapshotReceiver, leadership: &Leadership, reconcile: Reconcile) -> LeaderLoop {
+    LeaderLoop {
+        latest: latest.clone(),
+        leadership: leadership.clone(),
+        reconcile,
+    }
 }
 
 /// Starts the controllers that the leader runs.
@@ -271,41 +275,19 @@ fn start_controllers(
     sources: StatusSources,
     reconciles: &Reconciles,
 ) {
-    let recorder = || {
-        let reporter = Reporter {
-            controller: REPORTER.into(),
-            instance: None,
-        };
-        Recorder::new(client.clone(), reporter)
-    };
-    let leader_loop = |name| LeaderLoop {
-        latest: latest.clone(),
-        leadership: leadership.clone(),
-        reconcile: reconciles.of(name),
-    };
-    let revisions = RevisionController::new(client.clone(), namespace);
-    let pools = PoolHistoryController::new(client.clone(), namespace);
-    let statuses = PolicyStatusController::new(client.clone(), sources, recorder());
+    let writer = Writer::new(client.clone(), Some(leadership.clone()), WRITES_PER_SECOND);
+    let leader_loop = |name| leader_loop(latest, leadership, reconciles.of(name));
+    let revisions = keep_revisions::controller(writer.clone(), namespace);
+    let pools = NodePoolController::new(writer.clone());
+    let statuses = PolicyStatusController::new(writer.clone(), sources);
+    let nodes = NodeController::new(writer, NodeControllerSettings::default());
     tasks.spawn(
         "revisions of policies",
         leader_loop("policy_revisions").run(revisions),
     );
-    tasks.spawn("memory of pools", leader_loop("node_pools").run(pools));
+    tasks.spawn("node pools", leader_loop("node_pools").run(pools));
     tasks.spawn("pod policies", leader_loop("pod_policies").run(statuses));
-    let context = node_policies::NodeControllerContext {
-        client: client.clone(),
-        leadership: leadership.clone(),
-        recorder: recorder(),
-        settings: node_policies::NodeControllerSettings::default(),
-        reconcile: reconciles.of("node_policies"),
-    };
-    let latest = latest.clone();
-    tasks.spawn_reporting("node policies", async move {
-        match node_policies::run(context, latest).await {
-            Ok(()) => "it has nothing to do".to_owned(),
-            Err(ended) => ended.to_string(),
-        }
-    });
+    tasks.spawn("node policies", leader_loop("node_policies").run(nodes));
 }
 
 /// Serves until the server has drained. If a background task ends earlier, the process ends: otherwise its

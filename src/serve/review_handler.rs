@@ -5,8 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 
 use crate::admission::{
-    self, AdmissionContext, MalformedReview, Oversize, Phase, Request, ReviewHead, ReviewImages, decode,
-    probe, read_head,
+    self, AdmissionContext, MalformedReview, Phase, Request, ReviewImages, decode, decode_head, probe,
 };
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::engine::Decision;
@@ -15,7 +14,9 @@ use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::serve::audit_line;
 use crate::serve::images::ImageLookups;
-use crate::webhook::{LONGEST_WAIT, PendingData, ReviewBody, ReviewHandler, ReviewResponse};
+use crate::webhook::{
+    DataArrival, LONGEST_WAIT, OnPending, PendingData, ReviewBody, ReviewHandler, ReviewResponse,
+};
 
 /// Evaluates reviews against the current snapshot, and logs one line per review.
 pub struct Reviewer {
@@ -25,6 +26,8 @@ pub struct Reviewer {
     cautious: Option<PolicySet>,
     /// The facts of images, if registries are asked.
     images: Option<ImageLookups>,
+    /// This installation, as `NAMESPACE/NAME`.
+    installation: Arc<str>,
 }
 
 impl Reviewer {
@@ -34,15 +37,18 @@ impl Reviewer {
             latest,
             cautious: None,
             images,
+            installation: "standalone".into(),
         }
     }
 
     /// A reviewer whose snapshots come from watches: a namespace that they do not contain was just created.
-    pub fn watching(latest: SnapshotReceiver, images: Option<ImageLookups>) -> Self {
+    /// `installation`: this one, as `NAMESPACE/NAME`.
+    pub fn watching(latest: SnapshotReceiver, images: Option<ImageLookups>, installation: Arc<str>) -> Self {
         Reviewer {
             latest,
             cautious: Some(PolicySet::new(Vec::new(), Policy::cluster_default())),
             images,
+            installation,
         }
     }
 
@@ -64,143 +70,97 @@ impl Reviewer {
     }
 
     /// What is known of the images of a review, which parses its object.
-    fn images(
-        &self,
-        phase: Phase,
-        read: &mut DecodedReview<'_>,
-        context: &AdmissionContext<'_>,
-    ) -> Option<ImagesOfReview> {
+    fn images(&self, request: &mut Request<'_>, context: &AdmissionContext<'_>) -> Option<ImagesOfReview> {
         let lookups = self.images.as_ref()?;
-        let DecodedReview::Whole(request) = read else {
-            return None;
-        };
-        let wanted = admission::images_of(phase, request, context)?;
+        let wanted = admission::images_of(request, context)?;
         let known = lookups.known(&wanted);
         Some(ImagesOfReview {
             facts: context.facts.with_images(known.images),
-            // The pod is placed in the first phase, and the second one finds what the first one waited for.
-            pending: (known.pending)
-                .filter(|_| phase == Phase::Mutate && !wanted.wait.is_zero())
-                .map(|arrival| PendingData {
-                    arrival,
-                    at_most: wanted.wait,
-                }),
+            pending: known.pending.filter(|_| !wanted.wait.is_zero()),
             wanted,
         })
     }
 
-    /// Reviews with what is known of the images. A denial looks them up again.
-    fn review_with(
+    /// Evaluates a review with what is known of its images. A denial looks them up again.
+    fn evaluate(
         &self,
         phase: Phase,
-        read: DecodedReview<'_>,
+        request: Request<'_>,
         images: Option<&ImagesOfReview>,
         context: &AdmissionContext<'_>,
     ) -> ReviewResponse {
         let facts = images.map_or(context.facts, |images| &images.facts);
-        let response = read.review(phase, &AdmissionContext { facts, ..*context });
-        let is_denied =
-            (response.record.as_ref()).is_some_and(|it| it.labels.decision == Decision::Deny.as_str());
+        let answer = admission::review_request(phase, request, &AdmissionContext { facts, ..*context });
+        audit_line::log(&answer.record);
+        let is_denied = answer.record.labels.decision == Decision::Deny.as_str();
         if let (true, Some(lookups), Some(images)) = (is_denied, &self.images, images) {
             lookups.refresh_tags(&images.wanted);
         }
-        response
-    }
-}
-
-impl ReviewHandler for Reviewer {
-    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
-        let mut read = match DecodedReview::of(sent) {
-            Ok(read) => read,
-            Err(error) => return malformed(phase, sent, &error),
-        };
-        let snapshot = self.snapshot();
-        let policies = match &self.cautious {
-            Some(cautious) if unknown_namespace(read.request(), &snapshot).is_some() => cautious,
-            _ => &snapshot.policies,
-        };
-        let context = AdmissionContext {
-            facts: &snapshot.facts,
-            policies,
-        };
-        let images = self.images(phase, &mut read, &context);
-        self.review_with(phase, read, images.as_ref(), &context)
-    }
-
-    /// Waits for a namespace that was just created: `kubectl apply` creates it and its pods together, before
-    /// the watch delivers it. Waits for look-ups of images if the policy allows it.
-    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, PendingData> {
-        let mut read = match DecodedReview::of(sent) {
-            Ok(read) => read,
-            Err(error) => return Ok(malformed(phase, sent, &error)),
-        };
-        let snapshot = self.snapshot();
-        if self.cautious.is_some()
-            && let Some(namespace) = unknown_namespace(read.request(), &snapshot)
-        {
-            return Err(self.arrival_of(namespace.to_owned()));
-        }
-        let context = AdmissionContext {
-            facts: &snapshot.facts,
-            policies: &snapshot.policies,
-        };
-        let mut images = self.images(phase, &mut read, &context);
-        if let Some(pending) = images.as_mut().and_then(|images| images.pending.take()) {
-            return Err(pending);
-        }
-        Ok(self.review_with(phase, read, images.as_ref(), &context))
-    }
-}
-
-/// The facts for a review whose policy uses registries.
-struct ImagesOfReview {
-    facts: Facts,
-    pending: Option<PendingData>,
-    wanted: ReviewImages,
-}
-
-/// A review, as far as it can be decoded.
-enum DecodedReview<'b> {
-    Whole(Request<'b>),
-    Head(ReviewHead<'b>, Oversize),
-}
-
-impl<'b> DecodedReview<'b> {
-    fn of(sent: ReviewBody<'b>) -> Result<Self, MalformedReview> {
-        match sent {
-            ReviewBody::Whole(body) => Ok(DecodedReview::Whole(decode(body)?)),
-            ReviewBody::Head { head, oversize } => Ok(DecodedReview::Head(read_head(head)?, oversize)),
-        }
-    }
-
-    fn request(&self) -> &Request<'b> {
-        match self {
-            DecodedReview::Whole(request) => request,
-            DecodedReview::Head(head, _) => &head.request,
-        }
-    }
-
-    fn review(self, phase: Phase, context: &AdmissionContext<'_>) -> ReviewResponse {
-        let answer = match self {
-            DecodedReview::Whole(request) => match probe::answer(phase, &request) {
-                Some(body) => {
-                    return ReviewResponse {
-                        status: StatusCode::OK,
-                        body,
-                        record: None,
-                    };
-                }
-                None => admission::review_request(phase, request, context),
-            },
-            DecodedReview::Head(head, oversize) => admission::review_head(phase, &head, oversize, context),
-        };
-        audit_line::log(&answer.record);
         ReviewResponse {
             status: StatusCode::OK,
             body: answer.body,
             record: Some(answer.record),
         }
     }
+}
+
+impl ReviewHandler for Reviewer {
+    /// Waits for a namespace that was just created: `kubectl apply` creates it and its pods together, before
+    /// the watch delivers it. Waits for look-ups of images if the policy allows it.
+    fn review(
+        &self,
+        phase: Phase,
+        sent: ReviewBody<'_>,
+        on_pending: OnPending,
+    ) -> Result<ReviewResponse, PendingData> {
+        let decoded = match sent {
+            ReviewBody::Whole(body) => decode(body),
+            ReviewBody::Head { head, oversize } => decode_head(head, oversize),
+        };
+        let mut request = match decoded {
+            Ok(request) => request,
+            Err(error) => return Ok(malformed(phase, sent, &error)),
+        };
+        if let Some(body) = probe::answer(phase, &request, &self.installation) {
+            return Ok(ReviewResponse {
+                status: StatusCode::OK,
+                body,
+                record: None,
+            });
+        }
+        let snapshot = self.snapshot();
+        let mut context = AdmissionContext {
+            facts: &snapshot.facts,
+            policies: &snapshot.policies,
+        };
+        if let Some(cautious) = &self.cautious
+            && let Some(namespace) = unknown_namespace(&request, &snapshot)
+        {
+            if on_pending == OnPending::Return {
+                return Err(self.arrival_of(namespace.to_owned()));
+            }
+            context.policies = cautious;
+        }
+        let mut images = self.images(&mut request, &context);
+        // The pod is placed in the first phase, and the second one finds what the first one waited for.
+        if on_pending == OnPending::Return
+            && phase == Phase::Mutate
+            && let Some(images) = &mut images
+            && let Some(arrival) = images.pending.take()
+        {
+            let at_most = images.wanted.wait;
+            return Err(PendingData { arrival, at_most });
+        }
+        Ok(self.evaluate(phase, request, images.as_ref(), &context))
+    }
+}
+
+/// The facts for a review whose policy uses registries.
+struct ImagesOfReview {
+    facts: Facts,
+    /// Resolves when its images are known.
+    pending: Option<DataArrival>,
+    wanted: ReviewImages,
 }
 
 /// The namespace of a request, if the snapshot does not contain it.

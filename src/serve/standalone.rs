@@ -1,5 +1,6 @@
 //! `serve --standalone`: policy and facts from files, which are read again when they change.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl StandaloneFiles {
         facts.today = today();
         policies.declare(&mut facts);
         let policies = policies.set;
-        let mut manifests = Manifests::new(false);
+        let mut manifests = Manifests::default();
         for path in &self.facts {
             read(path, &mut manifests);
         }
@@ -54,8 +55,9 @@ impl StandaloneFiles {
                 error.message
             );
         }
-        manifests.learn(&mut facts, &policies);
-        let unreadable = manifests.check(&facts, &policies, ReviewStage::Written, |_| {});
+        let objects = manifests.objects(ReviewStage::Written);
+        objects.learn(&mut facts, &policies);
+        let unreadable = objects.check(&facts, &policies, |_| {});
         if let Some(error) = unreadable.first() {
             bail!(
                 "cannot read the facts (--facts): {}:{}: {}",
@@ -106,7 +108,7 @@ pub async fn run(
     files: StandaloneFiles,
     images: Option<ImageSettings>,
     config: WebhookConfig,
-    behind: Handle,
+    background: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let snapshot = files.load()?;
@@ -120,7 +122,7 @@ pub async fn run(
     }
     let (show, latest) = watch::channel(Arc::new(snapshot));
     let metrics = config.metrics.clone();
-    let mut tasks = Tasks::on(behind);
+    let mut tasks = Tasks::on(background);
     let images = images.map(|settings| ImageLookups::start(&settings, &metrics, &mut tasks));
     let images = images.transpose()?;
     let is_looking_up = images.is_some();
@@ -132,6 +134,31 @@ pub async fn run(
         () = follow(files, show, metrics) => {
             bail!("the task that follows the policy and facts files ended")
         }
+    }
+}
+
+/// Serves with the built-in policy and these facts until `talk` ends, which gets the address and the CA.
+pub async fn while_serving<T>(
+    facts: Facts,
+    config: WebhookConfig,
+    talk: impl AsyncFnOnce(SocketAddr, &str) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let files = StandaloneFiles {
+        policy: None,
+        facts: Vec::new(),
+        base: facts,
+    };
+    let (_show, latest) = watch::channel(Arc::new(files.load()?));
+    let server = Server::bind(config).await?;
+    let ca = server.ca_pem().unwrap_or_default();
+    let address = server.address();
+    let serving = server.serve(Arc::new(Reviewer::of_files(latest, None)), std::future::pending());
+    tokio::select! {
+        said = talk(address, &ca) => said,
+        ended = serving => match ended {
+            Ok(()) => bail!("the server ended early"),
+            Err(error) => Err(error.into()),
+        },
     }
 }
 

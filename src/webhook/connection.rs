@@ -48,7 +48,7 @@ pub(super) async fn run(
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: Arc<Limits>,
-    place: &ConnectionGuard,
+    connection: &ConnectionGuard,
     mut stage: watch::Receiver<ServerStage>,
 ) {
     // Without it, the kernel delays the last segment of an answer until the previous one is acknowledged.
@@ -56,8 +56,8 @@ pub(super) async fn run(
         return;
     }
     let Some(tls) = tls else {
-        place.activity.leaving.store(true, Relaxed);
-        return speak(tcp, false, router, &limits, place, stage).await;
+        connection.activity.leaving.store(true, Relaxed);
+        return serve_connection(tcp, false, router, &limits, connection, stage).await;
     };
     let accepted = tokio::select! {
         accepted = timeout(limits.handshake_timeout, tls.accept(tcp)) => accepted,
@@ -66,7 +66,7 @@ pub(super) async fn run(
     match accepted {
         Ok(Ok(stream)) => {
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            speak(stream, is_http2, router, &limits, place, stage).await;
+            serve_connection(stream, is_http2, router, &limits, connection, stage).await;
         }
         // Port scans and TCP probes also end here, so this is not a warning. A client that does not trust the
         // CA sends an alert, which `error` contains.
@@ -75,17 +75,17 @@ pub(super) async fn run(
     }
 }
 
-async fn speak<IO>(
+async fn serve_connection<IO>(
     io: IO,
     is_http2: bool,
     router: Router,
     limits: &Limits,
-    place: &ConnectionGuard,
+    connection: &ConnectionGuard,
     stage: watch::Receiver<ServerStage>,
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::clone(&place.activity);
+    let activity = Arc::clone(&connection.activity);
     if *stage.borrow() != ServerStage::Serving {
         activity.leaving.store(true, Relaxed);
     }
@@ -96,7 +96,7 @@ async fn speak<IO>(
         }
     }));
     let clock = ConnectionClock::new(Arc::clone(&activity), limits, is_http2);
-    let client = Arc::clone(&place.client);
+    let client = Arc::clone(&connection.client);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&client));
         // A request is in flight until it is answered and its body is freed.

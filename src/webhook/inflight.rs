@@ -98,29 +98,29 @@ impl InflightLimiter {
     /// A share for a request whose head is complete; `until` is its deadline for waiting for capacity. If too
     /// many requests are open, cancels one whose body is not complete, or whose answer is not read.
     pub(super) fn open(&self, client: &Arc<Peer>, until: Instant) -> Result<InflightPermit, RejectReason> {
-        let place = self.0.open.try_take(1).or_else(|| {
-            // Handed over directly, so that no third request takes the place.
+        let permit = self.0.open.try_take(1).or_else(|| {
+            // Handed over directly, so that no third request takes the permit.
             let cancelled =
                 self.cancel_first(client.connection, |request| request.awaits_client.is_some())?;
             Some(cancelled.open)
         });
-        let place = place.ok_or(RejectReason::Open)?;
-        Ok(self.insert(place, client, until))
+        let permit = permit.ok_or(RejectReason::Open)?;
+        Ok(self.insert(permit, client, until))
     }
 
     /// A share, if one is free without cancelling another request: a body to discard must not displace a
     /// review.
     pub(super) fn open_if_free(&self, client: &Arc<Peer>) -> Option<InflightPermit> {
-        let place = self.0.open.try_take(1)?;
-        Some(self.insert(place, client, Instant::now()))
+        let permit = self.0.open.try_take(1)?;
+        Some(self.insert(permit, client, Instant::now()))
     }
 
-    fn insert(&self, place: PoolPermit, client: &Arc<Peer>, until: Instant) -> InflightPermit {
+    fn insert(&self, permit: PoolPermit, client: &Arc<Peer>, until: Instant) -> InflightPermit {
         let number = self.0.next.fetch_add(1, Relaxed);
         let request = InflightRequest {
             client: Arc::clone(client),
             awaits_client: Some(ClientWait::new()),
-            open: place,
+            open: permit,
             bytes: None,
             review: None,
             is_answered: false,
@@ -221,7 +221,7 @@ impl InflightPermit {
         if let Some(taken) = pool.try_take(bytes) {
             return Ok(taken);
         }
-        let _place = (self.limiter.0.waiting.try_acquire()).map_err(|_| RejectReason::Open)?;
+        let _permit = (self.limiter.0.waiting.try_acquire()).map_err(|_| RejectReason::Open)?;
         self.change(|request| request.awaits_client = None)?;
         let mut taken = pin!(timeout_at(self.until, pool.take(bytes)));
         let mut rounds = interval(CANCEL_AGAIN);

@@ -14,7 +14,8 @@ use super::body::{BodyError, ReceivedBody, collect, declared};
 use super::limits::{MAX_BODY, RejectReason};
 use super::peer::Peer;
 use super::rejection::Rejection;
-use super::review_service::{OversizeBody, ReceivedRequest, ReviewService};
+use super::review_service::{ReceivedRequest, ReviewService};
+use crate::admission::Oversize;
 use crate::process::arg_parsers::duration;
 
 /// Accepts a review; the rest of its body is read and discarded.
@@ -102,7 +103,13 @@ async fn read(
     };
     let (bytes, too_large) = match kept {
         ReceivedBody::Whole(bytes) => (bytes, None),
-        ReceivedBody::Head(head) => (head, Some(OversizeBody { declared })),
+        ReceivedBody::Head(head) => {
+            let oversize = Oversize {
+                bytes: declared,
+                bound: MAX_BODY,
+            };
+            (head, Some(oversize))
+        }
     };
     Ok(ReceivedRequest {
         bytes,

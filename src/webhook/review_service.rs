@@ -14,11 +14,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::body::discard;
 use super::inflight::{InflightLimiter, InflightPermit};
-use super::limits::{Limits, MAX_BODY, RejectReason};
+use super::limits::{Limits, RejectReason};
 use super::metrics::ReviewMetrics;
 use super::peer::Peer;
 use super::rejection::Rejection;
-use super::{LONGEST_WAIT, PendingData, Phase, ReviewBody, ReviewHandler, ReviewResponse};
+use super::{LONGEST_WAIT, OnPending, PendingData, Phase, ReviewBody, ReviewHandler, ReviewResponse};
 use crate::admission::Oversize;
 use crate::process::metrics::Metrics;
 
@@ -35,39 +35,20 @@ const LANES: [(usize, usize); 2] = [(2 << 20, 2), (usize::MAX, 1)];
 pub(super) struct ReceivedRequest {
     pub(super) bytes: Bytes,
     /// Set if `bytes` is the head of a body that is too large.
-    pub(super) too_large: Option<OversizeBody>,
+    pub(super) too_large: Option<Oversize>,
     pub(super) inflight: InflightPermit,
 }
 
-/// The size of a body that is too large.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OversizeBody {
-    /// Its length, if the client declared one.
-    pub(super) declared: Option<usize>,
-}
-
 impl ReceivedRequest {
-    fn sent(&self, has_sign: bool) -> ReviewBody<'_> {
+    fn sent(&self) -> ReviewBody<'_> {
         match self.too_large {
             None => ReviewBody::Whole(&self.bytes),
-            Some(OversizeBody { declared }) => ReviewBody::Head {
+            Some(oversize) => ReviewBody::Head {
                 head: &self.bytes,
-                oversize: Oversize {
-                    bytes: declared,
-                    bound: MAX_BODY,
-                    has_sign,
-                },
+                oversize,
             },
         }
     }
-}
-
-/// The endpoint that received a review.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ReviewEndpoint {
-    pub(super) phase: Phase,
-    /// Whether the webhook entries that call this path select only objects with evidence of Windows.
-    pub(super) has_sign: bool,
 }
 
 /// What all reviews share.
@@ -129,38 +110,39 @@ impl ReviewService {
     /// Evaluates one review, after waiting briefly if data is missing that is expected soon.
     pub(super) async fn reply(
         self: &Arc<Self>,
-        endpoint: ReviewEndpoint,
+        phase: Phase,
         received: &Arc<ReceivedRequest>,
     ) -> Result<ReviewResponse, Rejection> {
-        let PendingData { arrival, at_most } =
-            match self.run(endpoint, received, Self::review_if_known).await? {
+        let mut on_pending = OnPending::Return;
+        loop {
+            let PendingData { arrival, at_most } = match self.run(phase, received, on_pending).await? {
                 Ok(reply) => return Ok(reply),
                 Err(pending) => pending,
             };
-        // Waiting reviews must not block those that need not wait.
-        if !self.limiter.is_half_full() {
-            // Continues whether the data arrived or not: the API server has waited long enough.
-            let _ = timeout(at_most.min(LONGEST_WAIT), arrival).await;
+            // Waiting reviews must not block those that need not wait.
+            if !self.limiter.is_half_full() {
+                // Continues whether the data arrived or not: the API server has waited long enough.
+                let _ = timeout(at_most.min(LONGEST_WAIT), arrival).await;
+            }
+            on_pending = OnPending::Evaluate;
         }
-        self.run(endpoint, received, Self::review).await
     }
 
-    /// Runs work for a review: on the current thread, or if the review is large, on a separate thread once
-    /// its lane is free.
-    async fn run<T: Send + 'static>(
+    /// Evaluates a review: on the current thread, or if the review is large, on a separate thread once its
+    /// lane is free.
+    async fn run(
         self: &Arc<Self>,
-        endpoint: ReviewEndpoint,
+        phase: Phase,
         received: &Arc<ReceivedRequest>,
-        work: fn(&Self, Phase, ReviewBody<'_>) -> T,
-    ) -> Result<T, Rejection> {
-        let ReviewEndpoint { phase, has_sign } = endpoint;
+        on_pending: OnPending,
+    ) -> Result<Result<ReviewResponse, PendingData>, Rejection> {
         let length = received.bytes.len();
         let lane = LANES.iter().position(|(largest, _)| length <= *largest);
         let Some(lane) = lane
             .filter(|_| length > INLINE_MAX)
             .and_then(|lane| self.lanes.get(lane))
         else {
-            return Ok(work(self, phase, received.sent(has_sign)));
+            return Ok(self.review(phase, received.sent(), on_pending));
         };
         let turn = timeout_at(received.inflight.until(), Arc::clone(lane).acquire_owned()).await;
         let Ok(Ok(turn)) = turn else {
@@ -171,7 +153,7 @@ impl ReviewService {
         let (reviews, received) = (Arc::clone(self), Arc::clone(received));
         let worked = spawn_blocking(move || {
             let _turn = turn;
-            work(&reviews, phase, received.sent(has_sign))
+            reviews.review(phase, received.sent(), on_pending)
         });
         worked.await.map_err(|error| match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
@@ -179,24 +161,18 @@ impl ReviewService {
         })
     }
 
-    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, PendingData> {
+    fn review(
+        &self,
+        phase: Phase,
+        sent: ReviewBody<'_>,
+        on_pending: OnPending,
+    ) -> Result<ReviewResponse, PendingData> {
         let started = Instant::now();
-        let reply = self.reviewer.review_if_known(phase, sent)?;
-        self.record_review(phase, sent, &reply, started);
-        Ok(reply)
-    }
-
-    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
-        let started = Instant::now();
-        let reply = self.reviewer.review(phase, sent);
-        self.record_review(phase, sent, &reply, started);
-        reply
-    }
-
-    fn record_review(&self, phase: Phase, sent: ReviewBody<'_>, reply: &ReviewResponse, started: Instant) {
-        self.metrics.reviewed(phase, reply, started.elapsed());
+        let reply = self.reviewer.review(phase, sent, on_pending)?;
+        self.metrics.reviewed(phase, &reply, started.elapsed());
         if let ReviewBody::Head { .. } = sent {
-            self.metrics.too_large(reply);
+            self.metrics.too_large(&reply);
         }
+        Ok(reply)
     }
 }

@@ -18,7 +18,7 @@ use super::inflight::InflightPermit;
 use super::limits::Limits;
 use super::read_request::{read_request, refused};
 use super::rejection::Rejection;
-use super::review_service::{ReceivedRequest, ReviewEndpoint, ReviewService};
+use super::review_service::{ReceivedRequest, ReviewService};
 use super::span::ReviewSpan;
 use super::{Phase, ReviewHandler, ReviewResponse};
 use crate::admission::AuditRecord;
@@ -34,31 +34,9 @@ pub(super) fn router(
     tracer: Option<Tracer>,
 ) -> Router {
     let reviews = Arc::new(ReviewService::new(reviewer, limits, metrics));
-    let with_sign = |phase| {
-        endpoint(
-            ReviewEndpoint {
-                phase,
-                has_sign: true,
-            },
-            tracer.is_some(),
-        )
-    };
-    let without_sign = |phase| {
-        endpoint(
-            ReviewEndpoint {
-                phase,
-                has_sign: false,
-            },
-            tracer.is_some(),
-        )
-    };
     let router = Router::new()
-        .route("/mutate", with_sign(Phase::Mutate))
-        .route("/validate", with_sign(Phase::Validate))
-        // For webhook entries that also select objects without evidence of Windows: a review that is too
-        // large is allowed here.
-        .route("/mutate/no-sign", without_sign(Phase::Mutate))
-        .route("/validate/no-sign", without_sign(Phase::Validate))
+        .route("/mutate", endpoint(Phase::Mutate, tracer.is_some()))
+        .route("/validate", endpoint(Phase::Validate, tracer.is_some()))
         .fallback(
             async |State(reviews): State<Arc<ReviewService>>, request: Request| {
                 refused(request, &reviews, NO_SUCH_PATH)
@@ -83,13 +61,13 @@ const PANICKED: Rejection = Rejection::new(
 
 /// One of the paths. axum clones the state of a handler for every request, and each layer boxes it again:
 /// this handler holds two flags, and catches panics without a layer.
-fn endpoint(endpoint: ReviewEndpoint, is_traced: bool) -> MethodRouter<Arc<ReviewService>> {
+fn endpoint(phase: Phase, is_traced: bool) -> MethodRouter<Arc<ReviewService>> {
     let review = async move |State(reviews): State<Arc<ReviewService>>, request: Request| {
         // A reviewer is a pure function of the body: a panic leaves no inconsistent state.
-        let answered = AssertUnwindSafe(answered(endpoint, request, &reviews, is_traced)).catch_unwind();
+        let answered = AssertUnwindSafe(answered(phase, request, &reviews, is_traced)).catch_unwind();
         answered
             .await
-            .unwrap_or_else(|panic| panicked(endpoint.phase, &*panic, &reviews))
+            .unwrap_or_else(|panic| panicked(phase, &*panic, &reviews))
     };
     post(review).fallback(
         async |State(reviews): State<Arc<ReviewService>>, request: Request| {
@@ -99,18 +77,13 @@ fn endpoint(endpoint: ReviewEndpoint, is_traced: bool) -> MethodRouter<Arc<Revie
 }
 
 /// Accepts a review, evaluates it, and answers it.
-async fn answered(
-    endpoint: ReviewEndpoint,
-    request: Request,
-    reviews: &Arc<ReviewService>,
-    is_traced: bool,
-) -> Response {
+async fn answered(phase: Phase, request: Request, reviews: &Arc<ReviewService>, is_traced: bool) -> Response {
     let received = match read_request(request, reviews).await {
         Ok(received) => Arc::new(received),
         Err(refusal) => return refusal.into_response(),
     };
     let length = received.bytes.len();
-    let replied = match reviews.reply(endpoint, &received).await {
+    let replied = match reviews.reply(phase, &received).await {
         Ok(reply) => account(reply, received, reviews).await,
         Err(refusal) => Err(refusal),
     };
@@ -128,7 +101,7 @@ fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &ReviewService) -> 
     PANICKED.into_response()
 }
 
-/// A response whose bytes count as in flight until the client has read them.
+/// A response whose bytes are in flight until the client has read them.
 struct AccountedResponse {
     status: StatusCode,
     body: Bytes,

@@ -134,8 +134,6 @@ fn begin(tracer: &Tracer, head: &Parts) -> Option<Span> {
     let (name, phase, path) = match head.uri.path() {
         "/mutate" => ("POST /mutate", Phase::Mutate, "/mutate"),
         "/validate" => ("POST /validate", Phase::Validate, "/validate"),
-        "/mutate/no-sign" => ("POST /mutate/no-sign", Phase::Mutate, "/mutate/no-sign"),
-        "/validate/no-sign" => ("POST /validate/no-sign", Phase::Validate, "/validate/no-sign"),
         _ => return None,
     };
     if head.method != Method::POST {

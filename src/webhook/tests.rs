@@ -42,18 +42,20 @@ use crate::tls::source::CertificateSource;
 struct Measure;
 
 impl ReviewHandler for Measure {
-    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
+    fn review(
+        &self,
+        phase: Phase,
+        sent: ReviewBody<'_>,
+        _: OnPending,
+    ) -> Result<ReviewResponse, PendingData> {
         let (ReviewBody::Whole(body) | ReviewBody::Head { head: body, .. }) = sent;
         assert!(!body.starts_with(b"panic"), "asked to panic");
         let head = match sent {
             ReviewBody::Whole(_) => String::new(),
-            ReviewBody::Head { oversize, .. } => format!(
-                ",\"of\":{},\"has_sign\":{}",
-                oversize
-                    .bytes
-                    .map_or("null".to_owned(), |bytes| bytes.to_string()),
-                oversize.has_sign
-            ),
+            ReviewBody::Head { oversize, .. } => {
+                let size = oversize.bytes.map(|bytes| bytes.to_string());
+                format!(",\"of\":{}", size.unwrap_or("null".to_owned()))
+            }
         };
         let labels = ReviewLabels {
             r#type: phase.as_str(),
@@ -62,7 +64,7 @@ impl ReviewHandler for Measure {
             decision: "allow",
             dry_run: false,
         };
-        ReviewResponse {
+        Ok(ReviewResponse {
             status: StatusCode::OK,
             body: format!("{{\"length\":{}{head}}}", body.len()).into_bytes(),
             record: Some(AuditRecord {
@@ -70,7 +72,7 @@ impl ReviewHandler for Measure {
                 rules: vec!["a-rule"],
                 ..AuditRecord::default()
             }),
-        }
+        })
     }
 }
 

@@ -95,7 +95,9 @@ fn provided_after_self_managed(world: &World, engine: &Engine) {
     world.deploy(engine, "install", &values(&json!({})));
     assert!(has_secret(world, OURS), "the leader made none");
     // In a rolling update the leader of before would publish its own CA for as long as the new replica is not ready.
-    world.deploy(engine, "upgrade", &values(&json!({"replicaCount": 0})));
+    let delete = ["delete", "deployment", "transom", "-n", NAMESPACE];
+    world.cluster.kubectl(&delete).succeeded();
+    world.kubelet.settled();
 
     // The only name that the documentation asks of it.
     let (secret, bundle) = issue("mine", vec![format!("transom.{NAMESPACE}.svc")]);

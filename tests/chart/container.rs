@@ -2,7 +2,6 @@
 //! ConfigMaps that its template says, in a mount namespace of its own where that can be had.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::command::program;
 use crate::support::control_plane::ControlPlane;
+use crate::support::skipped::skipped;
 
 /// Where a pod finds who it is.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -44,11 +44,8 @@ fn unshare() -> Option<&'static [&'static str]> {
                     .is_ok_and(|tried| tried.status.success())
             });
         if found.is_none() {
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED: the configuration inside a cluster: no mount namespace can be made here. It takes the program\n\
-                 SKIPPED: unshare, and root or unprivileged user namespaces. Replicas and Jobs get a kubeconfig instead"
-            );
+            skipped("SKIPPED: the configuration inside a cluster: no mount namespace can be made here. It takes the program\n\
+                 SKIPPED: unshare, and root or unprivileged user namespaces. Replicas and Jobs get a kubeconfig instead");
         }
         found
     })

@@ -4,10 +4,12 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, Once, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use serde_json::{Map, Value, json};
 use transom::manifest::Document;
+
+use crate::support::skipped::skipped;
 
 /// The registry of the image, where a test names none.
 pub const REGISTRY: &str = "mirror.example.com";
@@ -60,24 +62,22 @@ fn with_an_image(mut request: Value) -> Value {
     request
 }
 
-/// Says that something is not proved, past the test harness, which would keep it to itself.
-pub fn skipped(what: &str, missing: &str) {
-    let _ = writeln!(
-        std::io::stderr(),
+/// Says that something is not proved because Helm's engine is missing.
+pub fn skipped_without_helm(what: &str, missing: &str) {
+    skipped(format!(
         "SKIPPED: {what}: {missing}. To get Helm's engine:\n\
          SKIPPED:   python3 -m venv target/helm && target/helm/bin/pip install helm-python-sdk==0.2.2\n\
          SKIPPED:   export TRANSOM_HELM_PYTHON=$PWD/target/helm/bin/python"
-    );
+    ));
 }
 
 /// The engine that the tests share; `None`, said once, where there is none.
 pub fn engine() -> Option<&'static Engine> {
     static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
-    static REPORTED: Once = Once::new();
     match ENGINE.get_or_init(Engine::start) {
         Ok(engine) => Some(engine),
         Err(missing) => {
-            REPORTED.call_once(|| skipped("the chart", missing));
+            skipped_without_helm("the chart", missing);
             None
         }
     }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use transom::model::node::Taint;
 
 use super::container::kubeconfig_of;
 use super::engine::{Engine, engine};
@@ -71,7 +72,6 @@ impl Attack {
     fn is_held(&self) {
         for object in [
             in_namespace("v1", "Secret", "other", json!({"type": "Opaque"})),
-            in_namespace("v1", "ConfigMap", "other", json!({})),
             in_namespace("coordination.k8s.io/v1", "Lease", "other", json!({})),
             event("other", json!({"reportingController": "kubelet"})),
             report("other", &json!({})),
@@ -223,7 +223,7 @@ fn the_account_gets_no_token_of_another_account() {
     let controllers = "garbage-collector-controller,serviceaccount-token-controller";
     let key = format!("--service-account-private-key-file={}", key.display());
     if let Err(missing) = attack.cluster.start_controllers_with(controllers, &[&key]) {
-        super::engine::skipped("that the account gets no token of another account", &missing);
+        super::engine::skipped_without_helm("that the account gets no token of another account", &missing);
         return;
     }
     attack
@@ -267,16 +267,6 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         merge(&mut secret, more);
         secret
     };
-    let seen = |more| {
-        let mut map = in_namespace(
-            "v1",
-            "ConfigMap",
-            "transom-node-pools",
-            json!({"metadata": {"labels": labelled}, "data": {"agentpool.win": "{\"label\":\"agentpool=win\",\"builds\":[]}"}}),
-        );
-        merge(&mut map, more);
-        map
-    };
     let lease = |more| in_namespace("coordination.k8s.io/v1", "Lease", "transom", more);
     let ours = |more: Value| {
         let mut metadata = json!({"labels": labelled});
@@ -305,12 +295,9 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
     });
     let cases = [
         // A release of Helm is a Secret or a ConfigMap of this label, which an administrator applies.
-        (secret(label.clone()), Some("a label or annotation of the Secret")),
+        (secret(label), Some("a label or annotation of the Secret")),
         (secret(empty_label), Some("a label or annotation of the Secret")),
-        (
-            secret(annotation.clone()),
-            Some("a label or annotation of the Secret"),
-        ),
+        (secret(annotation), Some("a label or annotation of the Secret")),
         (
             secret(metadata(
                 "labels",
@@ -343,25 +330,10 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
             Some("Transom writes one Secret: transom-certificates"),
         ),
         (secret(json!({})), None),
-        (seen(label), Some("a label or annotation of the ConfigMap")),
-        (seen(annotation), Some("a label or annotation of the ConfigMap")),
         (
-            seen(metadata("ownerReferences", &owner)),
-            Some("an owner or finalizer of the ConfigMap"),
+            in_namespace("v1", "ConfigMap", "other", json!({})),
+            Some("cannot create resource \"configmaps\""),
         ),
-        (
-            seen(json!({"data": {"dashboard.json": "{}"}})),
-            Some("a value of the ConfigMap other than"),
-        ),
-        (
-            seen(json!({"binaryData": {"x": "eA=="}})),
-            Some("a value of the ConfigMap other than"),
-        ),
-        (
-            seen(json!({"metadata": {"name": "kube-root-ca.crt"}})),
-            Some("Transom writes one ConfigMap: transom-node-pools"),
-        ),
-        (seen(json!({})), None),
         (
             lease(json!({"metadata": {"name": "their-controller"}})),
             Some("Transom writes one Lease: transom"),
@@ -554,13 +526,13 @@ spec: {mode: Enforce}
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {taints: {mode: Apply}, runtimeClasses: {management: Managed}}
+spec: {taints: {mode: Reconcile}, runtimeClasses: {management: Reconcile}}
 ";
 
 #[test]
 fn the_program_writes_all_that_it_keeps_within_the_policies() {
     let node_policy =
-        json!({"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}});
+        json!({"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"management": "Reconcile"}}});
     let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
     let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
         return;
@@ -610,10 +582,7 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
     let everything: [(&[&str], &str); 8] = [
         (&["secret", SECRET, "-n", NAMESPACE], "tls.key"),
         (&["lease", "transom", "-n", NAMESPACE], "holderIdentity"),
-        (
-            &["configmap", "transom-node-pools", "-n", NAMESPACE],
-            "10.0.20348",
-        ),
+        (&["windowsnodepools"], "10.0.20348"),
         (&["runtimeclass", CLASS], "transom.dev/owned"),
         (&["node", "win-1"], "transom.dev/owned"),
         (
@@ -631,15 +600,27 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
         assert!(written, "{place:?}\n{}", cluster.end_of_log("transom"));
     }
     // What others have put on an object does not keep Transom from writing its own part of it.
-    let seen = ["configmap", "transom-node-pools", "-n", NAMESPACE];
-    let forgotten =
-        json!({"metadata": {"annotations": {"note": "theirs"}, "labels": {"team": "a"}}, "data": null});
+    let build = "-o=jsonpath={.items[0].metadata.name} {.items[0].spec.template.build}";
+    let pool = || {
+        cluster
+            .kubectl(&["get", "windowsnodepools", build])
+            .succeeded()
+            .out
+    };
+    let name = pool().split(' ').next().unwrap_or_default().to_owned();
+    let forgotten = json!({"metadata": {"annotations": {"note": "theirs"}, "labels": {"team": "a"}},
+                           "spec": {"template": {"build": null}}});
     let forgotten = forgotten.to_string();
-    let patch = ["--type=merge", "-p", &forgotten];
-    cluster
-        .kubectl(&[&["patch"], &seen[..], &patch].concat())
-        .succeeded();
-    let again = wait(Duration::from_secs(60), || has(&seen, "10.0.20348"));
+    let patch = [
+        "patch",
+        "windowsnodepool",
+        &name,
+        "--type=merge",
+        "-p",
+        &forgotten,
+    ];
+    cluster.kubectl(&patch).succeeded();
+    let again = wait(Duration::from_secs(60), || pool().ends_with(" 10.0.20348"));
     let log = std::fs::read_to_string(cluster.path("transom.log")).unwrap();
     assert!(again, "{log}");
     assert!(
@@ -683,6 +664,7 @@ fn the_account_removes_and_marks_no_node_of_others() {
         json!({"key": "tenant", "value": "gold", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"});
     let control_plane = json!({"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"});
     let evicting = taint("os", "windows", "NoExecute");
+    let startup = taint(Taint::STARTUP_KEY, "", "NoSchedule");
     let node = |name: &str, os: &str, taints: &[&Value], owned: Option<String>| {
         json!({
             "apiVersion": "v1", "kind": "Node", "spec": {"taints": taints},
@@ -694,6 +676,7 @@ fn the_account_removes_and_marks_no_node_of_others() {
         node("win-1", "windows", &win, Some(owned(&[&ours]))),
         node("win-2", "windows", &[&tenant], Some(owned(&[&ours]))),
         node("lin-1", "linux", &[&control_plane, &tenant], None),
+        node("win-3", "windows", &[&ours, &startup], Some(owned(&[&ours]))),
     ] {
         let create = ["create", "-f", "-"];
         attack
@@ -747,19 +730,12 @@ fn the_account_removes_and_marks_no_node_of_others() {
     let twice = owned(&[&ours, &ours]);
     let hidden = format!(r#"{{"policy":"default","taints":[],"more":{}}}"#, named(&tenant));
     let reordered = r#"{"policy":"default","taints":[{"effect":"NoExecute","key":"tenant","value":"gold"}]}"#;
-    let marks = [
-        taint("ToBeDeletedByClusterAutoscaler", "1767225600", "NoSchedule"),
-        taint(
-            "DeletionCandidateOfClusterAutoscaler",
-            "1767225600",
-            "PreferNoSchedule",
-        ),
-        taint("karpenter.sh/disrupted", "", "NoSchedule"),
-        taint("karpenter.sh/disruption", "disrupting", "NoSchedule"),
-        taint("node.kubernetes.io/unreachable", "", "NoExecute"),
-        taint("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"),
-        taint("node-role.kubernetes.io/control-plane", "", "NoSchedule"),
-    ];
+    // One of every prefix and every key that the program protects.
+    let of_prefix = Taint::PROTECTED_PREFIXES.map(|prefix| format!("{prefix}x"));
+    let more_marks = Taint::PROTECTED_KEYS.map(str::to_owned);
+    let keys = of_prefix.iter().chain(&more_marks).map(String::as_str);
+    let keys = keys.chain([Taint::STARTUP_KEY, "node.kubernetes.io/out-of-service"]);
+    let marks: Vec<Value> = keys.map(|key| taint(key, "y", "NoSchedule")).collect();
     let mut cases: Vec<NodeAttack<'_>> = vec![
         (
             "lin-1",
@@ -883,7 +859,15 @@ fn the_account_removes_and_marks_no_node_of_others() {
             Some(owned(&[&ours, &evicting])),
             Some("admissionPolicies.noExecuteTaints"),
         ),
+        (
+            "win-3",
+            "remove the startup taint and its own, and keep the name",
+            vec![],
+            None,
+            Some(forged),
+        ),
         // What the program does.
+        ("win-3", "remove the startup taint", vec![&ours], None, None),
         (
             "win-1",
             "set a taint",
@@ -925,6 +909,28 @@ fn the_account_removes_and_marks_no_node_of_others() {
             Some(protected),
         ));
     }
+    let named: Vec<&Value> = marks.iter().collect();
+    let bearer = node("win-4", "windows", &named, Some(owned(&named)));
+    let create = ["create", "-f", "-"];
+    (attack.cluster.kubectl_with(&create, &bearer.to_string())).succeeded();
+    for (at, mark) in marks.iter().enumerate() {
+        if mark["key"] != Taint::STARTUP_KEY {
+            let rest: Vec<&Value> = marks
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != at)
+                .map(|(_, it)| it)
+                .collect();
+            // A kubelet can forge the annotation; the account then removes no such taint either.
+            cases.push((
+                "win-4",
+                "remove a mark",
+                rest.clone(),
+                Some(owned(&rest)),
+                Some(protected),
+            ));
+        }
+    }
     for account in accounts {
         for (node, attempt, taints, owned, words) in &cases {
             let printed = patch(account, node, taints, owned.as_deref());
@@ -937,6 +943,8 @@ fn the_account_removes_and_marks_no_node_of_others() {
             }
         }
     }
+
+    the_account_writes_nothing_else_of_a_node(&attack, &accounts);
 
     // A value of the chart allows the effect.
     let Some(engine) = engine() else { return };
@@ -951,17 +959,84 @@ fn the_account_removes_and_marks_no_node_of_others() {
     assert!(wait(Duration::from_secs(60), evicts));
 }
 
-#[test]
-fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
-    let Some(attack) = Attack::start("a refused taint in a status", &json!({})) else {
-        return;
-    };
+/// Everything of a node but its taints and what is Transom's: each is changed by itself.
+fn the_account_writes_nothing_else_of_a_node(attack: &Attack, accounts: &[&str]) {
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u"}]);
+    let refused = [
+        (
+            json!({"metadata": {"labels": {"team": "a"}}}),
+            "a label of the node",
+        ),
+        (
+            json!({"metadata": {"labels": {"kubernetes.io/os": "linux"}}}),
+            "a label of the node",
+        ),
+        (
+            json!({"metadata": {"labels": {"kubernetes.io/os": null}}}),
+            "a label of the node",
+        ),
+        (
+            json!({"metadata": {"annotations": {"note": "a"}}}),
+            "an annotation of the node",
+        ),
+        (
+            json!({"metadata": {"finalizers": ["example.com/stay"]}}),
+            "its finalizers or owners",
+        ),
+        (
+            json!({"metadata": {"ownerReferences": owner}}),
+            "its finalizers or owners",
+        ),
+        (json!({"spec": {"unschedulable": true}}), "the spec of the node"),
+        (json!({"spec": {"providerID": "a://b"}}), "the spec of the node"),
+        (
+            json!({"spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]}}),
+            "the spec of the node",
+        ),
+    ];
+    for account in accounts {
+        let account = format!("system:serviceaccount:{NAMESPACE}:{account}");
+        let run = |arguments: &[&str]| {
+            let dry_run = ["--as", &account, "--dry-run=server"];
+            attack.cluster.kubectl(&[arguments, &dry_run].concat())
+        };
+        for (patch, words) in &refused {
+            let printed = run(&["patch", "node", "win-1", "--type=merge", "-p", &patch.to_string()]);
+            assert!(
+                !printed.ok && printed.err.contains(words),
+                "{account}: {patch}: {printed:?}"
+            );
+        }
+        // Its rights allow none of these.
+        let status = json!({"status": {"phase": "Terminated"}}).to_string();
+        for arguments in [
+            &[
+                "patch",
+                "node",
+                "win-1",
+                "--subresource=status",
+                "--type=merge",
+                "-p",
+                &status,
+            ][..],
+            &["delete", "node", "win-1", "--wait=false"],
+        ] {
+            let printed = run(arguments);
+            assert!(
+                !printed.ok && printed.err.contains("forbidden"),
+                "{account}: {arguments:?}: {printed:?}"
+            );
+        }
+        let patch =
+            json!({"metadata": {"labels": {"node.kubernetes.io/windows-build": "10.0.20348"}}}).to_string();
+        run(&["patch", "node", "win-1", "--type=merge", "-p", &patch]).succeeded();
+    }
+}
+
+/// Runs the program with the account of the release, next to a Windows node, and with this node policy.
+fn serve(attack: &Attack, policy: &Value) {
     let cluster = &attack.cluster;
     apply(cluster, &printed(&["generate", "crds"]));
-    let policy = json!({
-        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "default"},
-        "spec": {"taints": {"mode": "Apply", "noExecute": "Allowed", "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]}},
-    });
     apply(cluster, &policy.to_string());
     let create = ["create", "-f", "-"];
     cluster
@@ -980,16 +1055,21 @@ fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
         format!("--health-listen=127.0.0.1:{health}"),
     ];
     cluster.run_program("transom", &program(), &arguments);
+}
+
+/// Waits until a condition of the node policy has this status and reason, and a message with these words.
+#[track_caller]
+fn has_condition(attack: &Attack, kind: &str, begin: &str, words: &str) {
+    let cluster = &attack.cluster;
+    let path = format!("jsonpath={{.status.conditions[?(@.type=='{kind}')]['status','reason','message']}}");
     let status = || {
-        let ready = "jsonpath={.status.conditions[?(@.type=='Ready')]['status','reason','message']}";
         cluster
-            .kubectl(&["get", "windowsnodepolicy", "default", "-o", ready])
+            .kubectl(&["get", "windowsnodepolicy", "default", "-o", &path])
             .out
     };
     let reported = || {
         let status = status();
-        status.starts_with("False WriteFailed ")
-            && status.contains("admissionPolicies.noExecuteTaints of the chart")
+        status.starts_with(begin) && status.contains(words)
     };
     assert!(
         wait(Duration::from_secs(60), reported),
@@ -997,6 +1077,134 @@ fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
         status(),
         cluster.end_of_log("transom")
     );
+}
+
+#[test]
+fn the_account_changes_only_the_node_pools_that_it_created() {
+    let Some(attack) = Attack::start("the account and node pools", &json!({})) else {
+        return;
+    };
+    install::define(&attack.cluster);
+    let spec =
+        json!({"selector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}});
+    let pool = |name: &str, labels: Value| {
+        json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool",
+            "metadata": {"name": name, "labels": labels}, "spec": spec})
+    };
+    let own = json!({"app.kubernetes.io/managed-by": "transom"});
+    let create = ["create", "-f", "-"];
+    let theirs = pool("theirs", json!({})).to_string();
+    attack.cluster.kubectl_with(&create, &theirs).succeeded();
+    let is_held = || {
+        attack
+            .create(&pool("other", json!({})))
+            .err
+            .contains("is not Transom's")
+    };
+    assert!(wait(Duration::from_secs(60), is_held));
+    let made = attack.create(&pool("ours", own.clone()));
+    assert!(made.ok, "{}", made.err);
+    let patch = |name: &str, patch: &Value| {
+        let patch = patch.to_string();
+        attack.as_transom(
+            &["patch", "wnpool", name, "--type=merge", "-p", &patch],
+            &Value::Null,
+        )
+    };
+    let build = json!({"spec": {"template": {"build": "10.0.26100"}}});
+    let adopt = json!({"metadata": {"labels": own}});
+    let release = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
+    let elsewhere = json!({"spec": {"selector": {"matchLabels": {"team": "a"}}}});
+    for (name, change) in [
+        ("theirs", &build),
+        ("theirs", &adopt),
+        ("ours", &release),
+        ("ours", &elsewhere),
+    ] {
+        let refused = patch(name, change);
+        assert!(
+            refused.err.contains("Transom must not write"),
+            "{name} {change}: {refused:?}"
+        );
+    }
+    let refused = attack.as_transom(&["delete", "wnpool", "theirs"], &Value::Null);
+    assert!(refused.err.contains("is not Transom's"), "{refused:?}");
+    let allowed = patch("ours", &build);
+    assert!(allowed.ok, "{}", allowed.err);
+    let deleted = attack.as_transom(&["delete", "wnpool", "ours"], &Value::Null);
+    assert!(deleted.ok, "{}", deleted.err);
+}
+
+#[test]
+fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
+    let Some(attack) = Attack::start("a refused taint in a status", &json!({})) else {
+        return;
+    };
+    let policy = json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "default"},
+        "spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed", "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]}},
+    });
+    serve(&attack, &policy);
+    let value = "admissionPolicies.noExecuteTaints of the chart";
+    has_condition(&attack, "Programmed", "False WriteFailed ", value);
+}
+
+#[test]
+fn an_installation_in_audit_changes_no_node_and_names_the_right_that_it_would_need() {
+    let Some(engine) = engine() else { return };
+    let values = json!({"policy": {"spec": {"mode": "Audit"}}});
+    let Some(attack) = Attack::start("an installation in Audit", &values) else {
+        return;
+    };
+    let rendered = engine.render(&values).unwrap();
+    serve(&attack, rendered.object("WindowsNodePolicy", "default"));
+    has_condition(&attack, "Ready", "True Drifted ", "1 of 1 Windows nodes");
+    let node = || {
+        attack
+            .cluster
+            .kubectl(&["get", "node", "win-1", "-o", "json"])
+            .object()
+    };
+    let known = node();
+    assert!(
+        known["metadata"]["annotations"]["transom.dev/owned"].is_null(),
+        "{known}"
+    );
+    let may = |verb: &str, resource: &str| {
+        let arguments = ["auth", "can-i", verb, resource, "--as", &attack.account];
+        attack.cluster.kubectl(&arguments).out.starts_with("yes")
+    };
+    assert!(may("watch", "nodes") && !may("patch", "nodes") && !may("list", "pods"));
+    assert!(!may("create", "runtimeclasses"));
+
+    // Somebody changes the policy without the chart.
+    for (spec, words) in [
+        (
+            json!({"labels": {"nodeRestriction": "Reconcile"}}),
+            "set rbac.nodePolicies=true",
+        ),
+        (
+            json!({"labels": {"nodeRestriction": "Audit"}, "taints": {"mode": "Reconcile"}}),
+            "list the workloads that a taint would affect: set rbac.nodePolicies=true",
+        ),
+        (
+            json!({"taints": {"mode": "Audit"}, "runtimeClasses": {"management": "Reconcile"}}),
+            "set rbac.runtimeClasses=true",
+        ),
+    ] {
+        let patch = json!({ "spec": spec }).to_string();
+        let arguments = [
+            "patch",
+            "windowsnodepolicy",
+            "default",
+            "--type=merge",
+            "-p",
+            &patch,
+        ];
+        attack.cluster.kubectl(&arguments).succeeded();
+        has_condition(&attack, "Programmed", "False Forbidden ", words);
+    }
+    assert_eq!(node()["metadata"]["labels"], known["metadata"]["labels"]);
 }
 
 #[test]

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use transom::api;
+use transom::cluster::node::{OWNED_ANNOTATION, PROOF_LABEL};
+use transom::controller::node_policies::nodes::labels::LABELS;
 use transom::model::node::{
-    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
+    BETA_OS_LABEL, BUILD_LABEL, NodeLabel, NodeLabelValue, OS_LABEL, RESTRICTED_BUILD_LABEL, Taint,
 };
 use transom::model::registry_patterns::RegistryPatterns;
 use transom::model::workload::configured::{ConfiguredKind, PodTemplateKind};
@@ -66,11 +68,11 @@ pub fn webhooks() -> Value {
         assert!(part.contains(KEY), "{part}");
         assert_eq!(part.contains(VALUE), part.contains(&is_value), "{part}");
     }
-    let well_known = PoolLabel::well_known()
+    let well_known = NodeLabel::well_known()
         .into_iter()
         .map(|label| match label.value {
-            PoolLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
-            PoolLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefix": prefix}),
+            NodeLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
+            NodeLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefixes": [prefix]}),
         });
     let well_known: Vec<Value> = well_known.collect();
     let [mutating, ignore, fail] = with;
@@ -134,7 +136,7 @@ fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind], registries: &
             namespace: "NAMESPACE".to_owned(),
         },
         excluded_namespaces: Vec::new(),
-        pool_labels: keys.iter().map(|key| PoolLabel::exact(key, VALUE)).collect(),
+        node_labels: keys.iter().map(|key| NodeLabel::exact(key, VALUE)).collect(),
         pod_templates: pod_templates.to_vec(),
         linux_pods: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
@@ -181,6 +183,22 @@ fn inserted(without: &str, with: &str, key: &str) -> Vec<String> {
         parts.push(new[..end].to_owned());
         new = &new[end..];
     }
+}
+
+/// What the program writes to nodes, and which taints it neither sets nor removes: the admission policies allow no more.
+pub fn node_writes() -> Value {
+    let labels = LABELS.iter().map(|label| label.key);
+    let labels: Vec<&str> = labels.chain([PROOF_LABEL]).collect();
+    json!({
+        "labels": labels,
+        "annotation": OWNED_ANNOTATION,
+        "startupTaint": Taint::STARTUP_KEY,
+        "protectedTaints": {
+            "prefixes": Taint::PROTECTED_PREFIXES,
+            "keys": Taint::PROTECTED_KEYS,
+            "except": Taint::SETTABLE_KEY,
+        },
+    })
 }
 
 /// The names of the rules, one in each line.
@@ -247,10 +265,13 @@ pub fn schema(written: &Value, yaml: &str) -> String {
     for (name, definition) in [
         ("podPolicySpec", api::pod_policy_definition()),
         ("nodePolicySpec", api::node_policy_definition()),
+        ("nodePoolSpec", api::node_pool_definition()),
     ] {
         let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         schema["definitions"][name] = for_values(spec);
     }
+    // The chart's own policy is never the one for emergencies.
+    schema["definitions"]["podPolicySpec"]["properties"]["priority"]["maximum"] = json!(999);
     format!("{schema:#}\n")
 }
 

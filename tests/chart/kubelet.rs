@@ -245,7 +245,9 @@ fn deployment(cluster: &ControlPlane, state: &Mutex<State>, address: IpAddr) {
     }
     let Some(deployment) = listed.objects().into_iter().next() else {
         let left = std::mem::take(&mut state.lock().unwrap().replicas);
-        return end(cluster, state, left);
+        end(cluster, state, left);
+        state.lock().unwrap().settled = requested;
+        return;
     };
     let template = &deployment["spec"]["template"];
     let wanted = deployment["spec"]["replicas"].as_u64().unwrap();

@@ -23,16 +23,19 @@ pub fn untainted() -> Value {
     node
 }
 
+/// The pool that the leader creates for the node: its value, and a hash of `agentpool=win`.
+const POOL: &str = "win-08bb3946";
+
 /// Installs the release with everything that it can write, and waits until it has.
 pub fn install(world: &World, engine: &Engine, more: &Value) {
-    let mut values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}}});
+    let mut values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"management": "Reconcile"}}}});
     let more = more.as_object().unwrap().clone();
     values.as_object_mut().unwrap().extend(more);
     world.deploy(engine, "install", &values);
     let written = || {
         taints(world) == json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}])
             && world.has(&["runtimeclass", CLASS])
-            && world.has(&["configmap", "transom-node-pools", "-n", NAMESPACE])
+            && world.has(&["wnpool", POOL])
     };
     assert!(wait(Duration::from_secs(60), written), "{}", world.kubelet.logs());
 }
@@ -75,13 +78,21 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
         let done = world.request_as(engine, what, "second", "second", more);
         done.unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()))
     };
-    let values = json!({"policy": {"create": false}, "nodePolicy": {"create": false}});
+    let mut values = json!({"policy": {"create": false}, "nodePolicy": {"create": false}});
+    let install = json!({ "values": values });
+    let refused = world.request_as(engine, "install", "second", "second", &install);
+    let refused = refused.unwrap_err();
+    assert!(
+        refused.contains("webhooks.allowSecondRelease: another Transom is registered in this cluster, as ValidatingWebhookConfiguration zz-transom"),
+        "{refused}"
+    );
+    values["webhooks"] = json!({"allowSecondRelease": true});
     second("install", &json!({ "values": values }));
     let version = |kind: &str, name: &str| world.get(kind, name)["metadata"]["resourceVersion"].clone();
     let kept = [version("node", "win-1"), version("runtimeclass", CLASS)];
     second("uninstall", &json!({}));
     let jobs = world.kubelet.jobs();
-    let reported = "kept: the labels and taints of nodes, RuntimeClasses, and reports: Transom is also registered as zz-transom";
+    let reported = "kept: the labels and taints of nodes, RuntimeClasses, node pools, and reports: Transom is also registered as zz-transom";
     assert!(jobs.contains(reported), "{jobs}");
     assert_eq!([version("node", "win-1"), version("runtimeclass", CLASS)], kept);
     let configuration = ["mutatingwebhookconfiguration", "zz-second-transom"];
@@ -223,7 +234,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
             "MutatingWebhookConfiguration zz-transom deleted",
             "Node win-1: Transom's labels and taints were removed",
             "RuntimeClass windows-ltsc2022 deleted",
-            "ConfigMap transom-node-pools deleted",
+            "1 WindowsNodePools (win-08bb3946) deleted",
             "ControllerRevision policy-… deleted",
             "Lease transom deleted",
             "FAILED: ValidatingWebhookConfiguration zz-transom",

@@ -233,7 +233,11 @@ fn the_version_of_the_server_is_printed(world: &World) {
 }
 
 /// The entries of the older chart.
-const BEFORE: [&str; 2] = ["mutate.transom.dev", "validate.transom.dev"];
+const BEFORE: [&str; 3] = [
+    "custom-resources.validate.transom.dev",
+    "mutate.transom.dev",
+    "validate.transom.dev",
+];
 
 const CONFIGURATIONS: [&str; 2] = ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"];
 
@@ -358,7 +362,7 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
     let (old, seconds) = bundle();
     assert_eq!(seconds, 2);
     let values = json!({"webhooks": {"timeoutSeconds": 1, "linuxPods": {"enabled": true}},
-                        "log": {"filter": "debug"},
+                        "server": {"log": {"filter": "debug"}},
                         "podAnnotations": {"generation": "two"}});
     world.deploy(engine, "upgrade", &values);
     assert!(

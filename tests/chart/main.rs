@@ -36,8 +36,6 @@ use engine::engine;
 use generated::{chart, is_up_to_date};
 use serde_json::{Value, json};
 use support::command::printed;
-use transom::controller::node_policies::nodes::labels::LABELS;
-use transom::model::node::Taint;
 
 fn read(file: &str) -> String {
     fs::read_to_string(chart().join(file)).unwrap_or_else(|error| panic!("cannot read {file}: {error}"))
@@ -50,6 +48,10 @@ fn what_the_chart_takes_from_the_code_is_what_the_code_says() {
         &file("files/webhooks.json"),
         &format!("{:#}\n", generated::webhooks()),
     );
+    is_up_to_date(
+        &file("files/node-writes.json"),
+        &format!("{:#}\n", generated::node_writes()),
+    );
     is_up_to_date(&file("files/rules.txt"), &generated::rule_names());
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     is_up_to_date(
@@ -60,39 +62,6 @@ fn what_the_chart_takes_from_the_code_is_what_the_code_says() {
         &file("README.md"),
         &generated::readme(&read("README.md"), &read("values.yaml")),
     );
-}
-
-#[test]
-fn the_admission_policies_allow_every_label_that_nodes_get() {
-    let template = read("templates/admissionpolicies.yaml");
-    let list = template.split_once("$nodeLabels := list ").unwrap().1;
-    let allowed: Vec<&str> = list
-        .lines()
-        .next()
-        .unwrap()
-        .split('"')
-        .skip(1)
-        .step_by(2)
-        .collect();
-    for label in &LABELS {
-        assert!(
-            allowed.contains(&label.key),
-            "{} is not in {allowed:?}",
-            label.key
-        );
-    }
-}
-
-#[test]
-fn the_admission_policies_protect_the_taints_that_the_program_protects() {
-    let template = read("templates/admissionpolicies.yaml");
-    let list = |name: &str| -> Vec<String> {
-        let line = template.split_once(&format!("${name} := list ")).unwrap().1;
-        let line = line.lines().next().unwrap();
-        line.split('"').skip(1).step_by(2).map(str::to_owned).collect()
-    };
-    assert_eq!(list("protectedPrefixes"), Taint::PROTECTED_PREFIXES);
-    assert_eq!(list("protectedKeys"), Taint::PROTECTED_KEYS);
 }
 
 #[test]
@@ -131,9 +100,12 @@ fn the_webhook_configurations_are_those_of_the_program() {
         (json!({}), &[]),
         (
             json!({"webhooks": {"failurePolicy": "Fail"}}),
-            &["--validate-failure-policy", "Fail"],
+            &["--failure-policy", "Fail"],
         ),
-        (json!({"webhooks": {"timeoutSeconds": 1}}), &["--timeout", "1"]),
+        (
+            json!({"webhooks": {"timeoutSeconds": 1}}),
+            &["--timeout-seconds", "1"],
+        ),
         (
             json!({"webhooks": {"excludedNamespaces": ["a", "kube-system", "b"]}}),
             &["--exclude-namespace", "a,kube-system,b"],
@@ -156,31 +128,33 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
-                "nodePolicy": {"spec": {"poolLabels": [
-                    {"key": "example.com/pool", "valuePrefix": "Win-"},
+                "policy": {"spec": {"evidence": {"nodeLabels": [
+                    {"key": "example.com/pool", "valuePrefixes": ["Win-", "Windows-"]},
                     {"key": "kubernetes.azure.com/os-sku", "values": ["Odd_1.x", "Core"]},
-                ]}},
-                "webhooks": {"poolLabels": [
+                ]}}},
+                "webhooks": {"nodeLabels": [
                     {"key": "zone", "values": ["windows"]},
                     {"key": "kubernetes.io/os", "values": ["windows"]},
                 ]},
             }),
             &[
-                "--pool-label",
+                "--node-label",
                 "example.com/pool=Win-*",
-                "--pool-label",
+                "--node-label",
+                "example.com/pool=Windows-*",
+                "--node-label",
                 "kubernetes.azure.com/os-sku=Odd_1.x",
-                "--pool-label",
+                "--node-label",
                 "kubernetes.azure.com/os-sku=Core",
-                "--pool-label",
+                "--node-label",
                 "zone=windows",
-                "--pool-label",
+                "--node-label",
                 "kubernetes.io/os=windows",
             ],
         ),
         (
             json!({
-                "policy": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"namespaceDefaultOS": "Linux"}}},
+                "policy": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"defaultOS": "Linux"}}},
                 "webhooks": {"defaultOS": {"namespaceSelector": {"matchExpressions": [
                     {"key": "team", "operator": "In", "values": ["a"]},
                 ]}}},
@@ -210,7 +184,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
                 "MCR.microsoft.com:443,*.azurecr.io,index.docker.io,registry-1.docker.io,docker.io,docker.io:5000,Registry.corp:5000",
                 "--image-registry",
                 "a.*.dkr.*.corp:5000,10.0.0.5,localhost:5000,[fd00::5]:5000,[FD00::5],mcr.microsoft.com",
-                "--validate-failure-policy",
+                "--failure-policy",
                 "Fail",
                 "--linux-pods-selector",
                 "",
@@ -275,7 +249,12 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "additional properties 'replica' not allowed",
         ),
         (json!({"replicaCount": "two"}), "/replicaCount"),
-        (json!({"replicaCount": -1}), "/replicaCount"),
+        (json!({"replicaCount": 0}), "/replicaCount"),
+        (json!({"runtimeClassName": "A B"}), "/runtimeClassName"),
+        (
+            json!({"extraObjects": [{"kind": "ConfigMap"}]}),
+            "/extraObjects/0",
+        ),
         (
             json!({"podDisruptionBudget": {"maxUnavailable": "0%"}}),
             "/podDisruptionBudget/maxUnavailable",
@@ -333,22 +312,22 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "additional properties 'priorty' not allowed",
         ),
         (
-            policy(json!({"validation": {"rules": {"run-as-user": "warn"}}})),
-            "/policy/spec/validation/rules/run-as-user",
+            policy(json!({"validation": {"rules": [{"name": "run-as-user", "action": "warn"}]}})),
+            "/policy/spec/validation/rules/0/action",
         ),
         (
-            policy(json!({"validation": {"rules": {"run-as-usr": "Warn"}}})),
+            policy(json!({"validation": {"rules": [{"name": "run-as-usr", "action": "Warn"}]}})),
             "policy.spec.validation.rules: unknown rule \"run-as-usr\"; `transom rules` lists them",
         ),
         (
             policy(
-                json!({"exemptions": [{"name": "a", "rules": ["*", "TSM301"], "namespaces": ["a"], "expires": "2027-01-01", "owner": "a", "reason": "b"}]}),
+                json!({"exemptions": [{"name": "a", "rules": ["*", "TSM301"], "namespaces": ["a"], "expiresOn": "2027-01-01", "owner": "a", "reason": "b"}]}),
             ),
             "policy.spec.exemptions[0].rules: unknown rule \"TSM301\"",
         ),
         (
             policy(
-                json!({"exemptions": [{"name": "a", "rules": ["*"], "expires": "2027-01-01", "reason": "b"}]}),
+                json!({"exemptions": [{"name": "a", "rules": ["*"], "expiresOn": "2027-01-01", "reason": "b"}]}),
             ),
             "missing property 'owner'",
         ),
@@ -361,13 +340,13 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "set nodePolicy.spec.taints.noExecute=Allowed",
         ),
         (
-            json!({"webhooks": {"poolLabels": [{"key": "pool", "value": "win*"}]}}),
+            json!({"webhooks": {"nodeLabels": [{"key": "pool", "value": "win*"}]}}),
             "additional properties 'value' not allowed",
         ),
         (
-            json!({"webhooks": {"poolLabels": [{"key": "a", "values": many("a")}]},
-                   "nodePolicy": {"spec": {"poolLabels": [{"key": "b", "values": many("b")}]}}}),
-            "webhooks.poolLabels: there are 80 values together with nodePolicy.spec.poolLabels",
+            json!({"webhooks": {"nodeLabels": [{"key": "a", "values": many("a")}]},
+                   "policy": {"spec": {"evidence": {"nodeLabels": [{"key": "b", "valuePrefixes": many("b")}]}}}}),
+            "webhooks.nodeLabels: there are 80 values and prefixes together with policy.spec.evidence.nodeLabels",
         ),
         (
             json!({"hostNetwork": true}),
@@ -434,16 +413,27 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
 }
 
 #[test]
-fn the_mode_of_the_policy_decides_whether_taints_are_set() {
+fn the_mode_of_the_policy_decides_what_is_written_to_nodes() {
     let Some(engine) = engine() else { return };
     let mode = |mode: &str| json!({"policy": {"spec": {"mode": mode}}});
-    let taints = |mode: &str| json!({"nodePolicy": {"spec": {"taints": {"mode": mode}}}});
-    for (values, of_pods, of_taints) in [
-        (json!({}), Some("Enforce"), "Apply"),
-        (mode("Warn"), Some("Warn"), "Report"),
-        (mode("Audit"), Some("Audit"), "Report"),
-        (taints("Report"), Some("Enforce"), "Report"),
-        (json!({"policy": {"create": false}}), None, "Report"),
+    let audit =
+        json!({"labels": {"kubelet": "Audit", "nodeRestriction": "Audit"}, "taints": {"mode": "Audit"}});
+    let taints = |mode: &str| json!({"taints": {"mode": mode}});
+    let set =
+        |mode: &str, spec: Value| json!({"policy": {"spec": {"mode": mode}}, "nodePolicy": {"spec": spec}});
+    for (values, of_pods, of_nodes) in [
+        (json!({}), Some("Enforce"), taints("Reconcile")),
+        (mode("Warn"), Some("Warn"), taints("Audit")),
+        (mode("Audit"), Some("Audit"), audit.clone()),
+        // A cluster without a policy uses Audit.
+        (json!({"policy": {"create": false}}), None, audit),
+        // Values that are set win.
+        (set("Enforce", taints("Audit")), Some("Enforce"), taints("Audit")),
+        (
+            set("Audit", json!({"labels": {"kubelet": "Reconcile"}})),
+            Some("Audit"),
+            json!({"labels": {"kubelet": "Reconcile", "nodeRestriction": "Audit"}, "taints": {"mode": "Audit"}}),
+        ),
     ] {
         engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
@@ -452,7 +442,7 @@ fn the_mode_of_the_policy_decides_whether_taints_are_set() {
             assert_eq!(*spec, json!({"mode": mode}), "{values}");
         }
         let spec = &rendered.object("WindowsNodePolicy", "default")["spec"];
-        assert_eq!(*spec, json!({"taints": {"mode": of_taints}}), "{values}");
+        assert_eq!(*spec, of_nodes, "{values}");
     }
     // What else the values say of taints stays.
     let required = json!([{"key": "os", "value": "Windows"}]);
@@ -460,7 +450,7 @@ fn the_mode_of_the_policy_decides_whether_taints_are_set() {
     let rendered = engine.render(&values).unwrap();
     assert_eq!(
         rendered.object("WindowsNodePolicy", "default")["spec"]["taints"],
-        json!({"mode": "Apply", "required": required})
+        json!({"mode": "Reconcile", "required": required})
     );
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::engine::engine;
 use super::prometheus::{Prometheus, Target, metrics_of, queries_of};
 use super::refusal;
-use crate::support::command::markdown_in;
+use crate::support::command::{markdown_in, program, transom};
 use crate::support::control_plane::{ControlPlane, free_ports, wait};
 use crate::support::install::{self, Replica};
 
@@ -101,7 +101,7 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
         .kubectl_with(&["create", "-f", "-"], &stored.to_string())
         .succeeded();
     let [port, health] = free_ports();
-    install::register(cluster, port, &["--validate-failure-policy", "Fail"]);
+    install::register(cluster, port, &["--failure-policy", "Fail"]);
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad", "namespace": "default"},
         "spec": spec,
@@ -136,10 +136,6 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
         let metrics = replica.get("/metrics");
         metrics.is_some_and(|(_, text)| text.lines().any(|shown| shown == line))
     };
-    let registered = || {
-        let path = "-o=jsonpath={.status.conditions[?(@.type=='Programmed')]['status','reason']}";
-        cluster.kubectl(&["get", "wpp", "default", path]).out
-    };
     let minutes = Duration::from_secs(120);
     let both = || arrives("mutating", 1) && arrives("validating", 1);
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
@@ -155,16 +151,17 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
     install::register(cluster, nobody, &[]);
     let neither = || arrives("mutating", 0) && arrives("validating", 0);
     assert!(wait(minutes, neither), "{}", cluster.end_of_log("replica"));
-    let reported = || registered() == "False WebhookProbeFailed";
-    assert!(wait(minutes, reported), "{}", registered());
+    let reported = || registered(cluster) == "False WebhookProbeFailed";
+    assert!(wait(minutes, reported), "{}", registered(cluster));
     install::register(cluster, port, &[]);
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
     assert!(
-        wait(minutes, || registered() == "True Programmed"),
+        wait(minutes, || registered(cluster) == "True Programmed"),
         "{}",
-        registered()
+        registered(cluster)
     );
 
+    notices_a_second_installation(cluster);
     let of_the_server = cluster.kubectl(&["get", "--raw", "/metrics"]).succeeded().out;
     for (metric, more) in [
         ("fail_open_count", "name=\"mutate.transom.dev\""),
@@ -177,6 +174,56 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
         assert!(of_the_server.lines().any(is_it), "{metric} {more}");
     }
     [of_the_replica, of_the_server]
+}
+
+/// The status and the reason of the condition that the policy is in effect.
+fn registered(cluster: &ControlPlane) -> String {
+    let path = "-o=jsonpath={.status.conditions[?(@.type=='Programmed')]['status','reason']}";
+    cluster.kubectl(&["get", "wpp", "default", path]).out
+}
+
+/// The condition and `transom probe` report it.
+fn notices_a_second_installation(cluster: &ControlPlane) {
+    install_again(cluster);
+    let noticed = wait(Duration::from_secs(120), || {
+        registered(cluster) == "False InstalledTwice"
+    });
+    assert!(noticed, "{}", registered(cluster));
+    let kubeconfig = cluster.path("admin.kubeconfig");
+    let probe = ["probe", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let probed = transom(Path::new("."), &probe);
+    assert!(
+        probed.out.contains("another installation of Transom"),
+        "{}{}",
+        probed.out,
+        probed.err
+    );
+}
+
+/// A second installation next to the first, without Helm.
+fn install_again(cluster: &ControlPlane) {
+    cluster.create_namespace("second", &[]);
+    let [port, health] = free_ports();
+    let (kubeconfig, url) = (
+        cluster.path("admin.kubeconfig"),
+        format!("https://127.0.0.1:{port}"),
+    );
+    let (listen, health) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{health}"));
+    let args = [
+        ["--kubeconfig", kubeconfig.to_str().unwrap()],
+        ["--transom-namespace", "second"],
+        ["--name", "second"],
+        ["--webhook-url", &url],
+        ["--listen", &listen],
+        ["--health-listen", &health],
+    ];
+    let args: Vec<String> = ["serve"]
+        .into_iter()
+        .chain(args.into_iter().flatten())
+        .map(str::to_owned)
+        .collect();
+    cluster.run_program("second", &program(), &args);
+    install::register(cluster, port, &["--name", "second"]);
 }
 
 #[test]

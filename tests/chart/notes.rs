@@ -18,7 +18,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
                 "transom preflight",
                 "kubectl -n transom-system rollout status deployment/transom",
                 "helm test transom -n transom-system",
-                "manifests/break-glass.yaml",
+                "transom generate break-glass | kubectl apply -f -",
             ],
             &["uninstall", "Host network", "rbac.create", "Fix them", "docs/"],
         ),
@@ -30,10 +30,15 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
         (
             json!({"policy": {"spec": {"mode": "Audit"}}}),
             &[
-                "The policy default has mode Audit.",
+                "The policy default has mode Audit. Transom only records, and changes nothing but its own objects.",
                 "then set policy.spec.mode=Enforce",
             ],
             &["are denied"],
+        ),
+        (
+            json!({"policy": {"spec": {"mode": "Audit"}}, "nodePolicy": {"spec": {"labels": {"kubelet": "Reconcile"}}}}),
+            &["The policy default has mode Audit."],
+            &["nothing but its own objects"],
         ),
         (
             json!({"policy": {"create": false}}),

@@ -12,6 +12,7 @@ use super::engine::engine;
 use super::generated;
 use super::read;
 use super::rendered::copy;
+use crate::support::command::transom;
 use crate::support::control_plane::{self, ControlPlane};
 use crate::support::http;
 
@@ -33,7 +34,7 @@ fn the_chart_says_of_itself_what_is_so() {
     let line = format!("image: {registry}/{repository}:{version}\n");
     assert!(images.contains(&line), "{images}");
     let definitions = metadata["annotations"]["artifacthub.io/crds"].as_str().unwrap();
-    for name in ["windowspodpolicies", "windowsnodepolicies"] {
+    for name in ["windowspodpolicies", "windowsnodepolicies", "windowsnodepools"] {
         let definition = generated::values(&read(&format!("crds/{name}.yaml")));
         let name = format!("name: {}\n", definition["metadata"]["name"].as_str().unwrap());
         assert!(definitions.contains(&name), "{definitions}");
@@ -43,7 +44,7 @@ fn the_chart_says_of_itself_what_is_so() {
         .unwrap();
     let examples = generated::values(&format!("items:\n{examples}"));
     let examples = examples["items"].as_array().unwrap();
-    assert_eq!(examples.len(), 2);
+    assert_eq!(examples.len(), 3);
     let file: Vec<String> = examples.iter().map(Value::to_string).collect();
     let file = file.join("\n---\n");
     read_policies(file.clone().into_bytes()).unwrap_or_else(|error| panic!("{file}: {error:?}"));
@@ -155,8 +156,9 @@ fn kubernetes(version: &'static str, folder: &Path) -> String {
 fn a_kubernetes_without_match_conditions_is_refused() {
     let Some(engine) = engine() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // With policies the templates would ask for the definitions.
-    let values = json!({"policy": {"create": false}, "nodePolicy": {"create": false}});
+    // With policies the templates would ask for the definitions, and for other releases.
+    let values = json!({"policy": {"create": false}, "nodePolicy": {"create": false},
+                        "webhooks": {"allowSecondRelease": true}});
     for (version, fits) in [
         ("v1.29.14", false),
         ("v1.29.14-eks-1a2b3c", false),
@@ -281,11 +283,13 @@ fn the_examples_are_taken_by_an_api_server_to_the_last_field() {
     };
     apply("crds.yaml", &[]);
     cluster.wait_for_definitions();
-    apply("break-glass.yaml", &[]);
+    let break_glass = transom(root(), &["generate", "break-glass"]).out;
+    let arguments = ["apply", "--server-side", "--validate=strict", "-f", "-"];
+    cluster.kubectl_with(&arguments, &break_glass).succeeded();
     let mut applied = Vec::new();
     for entry in fs::read_dir(root().join("manifests/examples")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        if name.contains("policy") {
+        if name.contains("policy") || name.contains("pool") {
             apply(&format!("examples/{name}"), &[]);
             applied.push(name);
         }
@@ -295,6 +299,7 @@ fn the_examples_are_taken_by_an_api_server_to_the_last_field() {
         applied,
         [
             "node-policy.yaml",
+            "node-pool.yaml",
             "policy-audit.yaml",
             "policy-enforce.yaml",
             "policy.yaml"
@@ -304,6 +309,7 @@ fn the_examples_are_taken_by_an_api_server_to_the_last_field() {
     for (kind, file, definition) in [
         ("wpp", "examples/policy.yaml", "windowspodpolicies"),
         ("wnp", "examples/node-policy.yaml", "windowsnodepolicies"),
+        ("wnpool", "examples/node-pool.yaml", "windowsnodepools"),
     ] {
         let stored = cluster
             .kubectl(&["get", kind, "example", "-o", "json"])

@@ -77,11 +77,7 @@ fn values_of(platform: &'static str) -> Value {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let snapshot =
         SnapshotBuilder::new(Facts::new(36, date(2026, 1, 1)), []).take(&Arc::new(view), None, now);
-    let platform = Platform {
-        name: platform,
-        title: platform,
-        evidence_texts: Vec::new(),
-    };
+    let platform = Platform::named(platform).unwrap();
     let sight = ClusterInput {
         snapshot: &snapshot,
         environment: &environment,
@@ -114,8 +110,12 @@ fn values_of(platform: &'static str) -> Value {
             "{field}:\n{text}"
         );
     }
-    for field in ["pools", "poolLabels", "taints"] {
-        assert!(!read["nodePolicy"]["spec"][field].is_null(), "{field}:\n{text}");
+    for path in [
+        "/nodePools",
+        "/policy/spec/evidence/nodeLabels",
+        "/nodePolicy/spec/taints",
+    ] {
+        assert!(read.pointer(path).is_some(), "{path}:\n{text}");
     }
     read
 }
@@ -137,23 +137,17 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
             .map(|kind| rendered.object(kind, "default").to_string());
         let read = transom::api::read_policies(both.join("\n---\n").into_bytes());
         assert!(read.is_ok(), "{platform}: {read:?}");
-        for (kind, lists) in [
-            ("WindowsPodPolicy", &["/placement/toleratedTaints"][..]),
-            ("WindowsNodePolicy", &["/pools", "/poolLabels"]),
-        ] {
-            let policy = rendered.object(kind, "default");
-            let below = if kind == "WindowsPodPolicy" {
-                "policy"
-            } else {
-                "nodePolicy"
-            };
-            for list in lists {
-                let made = policy["spec"].pointer(list).unwrap().as_array().unwrap();
-                let known = file[below]["spec"].pointer(list).and_then(Value::as_array);
-                for known in known.into_iter().flatten() {
-                    assert!(made.contains(known), "{platform}: {list} lost {known}");
-                }
+        let policy = rendered.object("WindowsPodPolicy", "default");
+        for list in ["/placement/toleratedTaints", "/evidence/nodeLabels"] {
+            let made = policy["spec"].pointer(list).unwrap().as_array().unwrap();
+            let known = file["policy"]["spec"].pointer(list).and_then(Value::as_array);
+            for known in known.into_iter().flatten() {
+                assert!(made.contains(known), "{platform}: {list} lost {known}");
             }
+        }
+        for pool in file["nodePools"].as_array().into_iter().flatten() {
+            let made = rendered.object("WindowsNodePool", pool["name"].as_str().unwrap());
+            assert_eq!(made["spec"], pool["spec"], "{platform}");
         }
         let own = rendered.object("Deployment", "transom");
         let tolerations = &own["spec"]["template"]["spec"]["tolerations"];

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::support::control_plane::{free_ports, wait};
 use crate::support::http;
+use crate::support::skipped::skipped;
 
 /// A text that is scraped as the metrics of a job.
 pub struct Target {
@@ -55,11 +56,9 @@ impl Prometheus {
     /// Starts one with these rules, and waits until it has scraped each target a few times.
     pub fn start_or_skip(targets: Vec<Target>, groups: &Value) -> Option<Self> {
         if !is_installed() {
-            // Past the capture of the test harness, which hides what a passed test prints.
-            let _ = writeln!(
-                std::io::stderr(),
+            skipped(
                 "SKIPPED: the queries of alerts, dashboard and documentation: there is no prometheus or no promtool. To get \
-                 both:\nSKIPPED:   apt-get install prometheus"
+                 both:\nSKIPPED:   apt-get install prometheus",
             );
             return None;
         }

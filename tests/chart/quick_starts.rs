@@ -1,7 +1,8 @@
 //! The quick starts of docs/how-to/install.md on a real API server, as they are written: every platform begins without a denial, goes
-//! to Enforce by the steps of docs/how-to/operations.md, and back by its emergency command.
+//! to Enforce by the steps of docs/how-to/operations.md, and back by the command of docs/how-to/emergency.md.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use super::documents::{merge, set, typed, words};
 use super::engine::{Engine, engine};
 use super::generated::{self, chart, is_up_to_date};
 use super::release::{World, node, windows_pod};
+use crate::support::command::transom;
 use crate::support::control_plane::{Printed, wait};
 
 const LONG: Duration = Duration::from_secs(90);
@@ -41,7 +43,7 @@ fn values_of(platform: &str) -> (String, Value) {
 fn manifest(engine: &Engine, platform: &str) -> String {
     let (text, values) = values_of(platform);
     let mut policies = engine.render(&values).unwrap().objects;
-    policies.retain(|it| it["kind"] == "WindowsPodPolicy" || it["kind"] == "WindowsNodePolicy");
+    policies.retain(|it| it["apiVersion"] == transom::api::API_VERSION);
     for policy in &mut policies {
         policy["metadata"].as_object_mut().unwrap().remove("labels");
     }
@@ -80,6 +82,14 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
                 assert_eq!(made, *value, "{platform}: {kind}.{field}");
             }
         }
+        for pool in values["nodePools"].as_array().into_iter().flatten() {
+            let name = pool["name"].as_str().unwrap();
+            assert_eq!(
+                rendered.object("WindowsNodePool", name)["spec"],
+                pool["spec"],
+                "{platform}"
+            );
+        }
         // Valid beyond its schema: the program compiles it as it does in a cluster.
         let policy = rendered.object("WindowsPodPolicy", "default").to_string();
         let read = transom::api::read_policies(policy.into_bytes());
@@ -97,7 +107,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
             guarded,
             "{platform}"
         );
-        let labels = &values["nodePolicy"]["spec"]["poolLabels"];
+        let labels = &values["policy"]["spec"]["evidence"]["nodeLabels"];
         for label in labels.as_array().into_iter().flatten() {
             assert!(
                 webhooks.contains(label["key"].as_str().unwrap()),
@@ -169,7 +179,7 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
     };
     // The commands of the page are for the root of the repository.
     let kubectl = |beginning: &str| {
-        let found = commands("docs/how-to/operations.md", &format!("kubectl {beginning}"));
+        let found = commands("docs/how-to/emergency.md", &format!("kubectl {beginning}"));
         let command = words(found.first().unwrap_or_else(|| panic!("{beginning}")));
         let manifests = format!("{}/manifests/", env!("CARGO_MANIFEST_DIR"));
         let arguments: Vec<String> = command[1..]
@@ -208,7 +218,7 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
         });
         assert_eq!(
             world.get("wnp", "default")["spec"]["taints"]["mode"],
-            "Report",
+            "Audit",
             "{platform}"
         );
 
@@ -242,14 +252,14 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
         let taints = || world.get("wnp", "default")["spec"]["taints"]["mode"].clone();
         assert_eq!(
             taints(),
-            if of_the_mode { "Apply" } else { "Report" },
+            if of_the_mode { "Reconcile" } else { "Audit" },
             "{platform}"
         );
         if platform == "aks" {
             let mut tainting = values.clone();
-            merge(&mut tainting, step("taints.mode=Apply"));
+            merge(&mut tainting, step("taints.mode=Reconcile"));
             world.deploy(engine, "upgrade", &tainting);
-            assert_eq!(taints(), "Apply");
+            assert_eq!(taints(), "Reconcile");
         }
 
         // Even where a label asks for a denial, nothing is denied.
@@ -261,7 +271,14 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
             "transom.dev/mode=Enforce",
         ];
         world.cluster.kubectl(&label).succeeded();
-        kubectl("apply -f manifests/break-glass.yaml");
+        let piped = commands(
+            "docs/how-to/emergency.md",
+            "transom generate break-glass | kubectl apply -f -",
+        );
+        assert!(!piped.is_empty());
+        let printed = transom(Path::new("."), &["generate", "break-glass"]).out;
+        let arguments = ["apply", "-f", "-"];
+        world.cluster.kubectl_with(&arguments, &printed).succeeded();
         comes_to(&world, &bad, "is warned of in an emergency", |it| {
             it.ok && it.err.contains("Warning: ") && !tolerations(it).is_empty()
         });

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::engine::{Engine, skipped};
+use super::engine::Engine;
 use super::kubelet::Kubelet;
 use crate::support::command::program;
 use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::skipped::skipped;
 
 pub const NAMESPACE: &str = "transom-system";
 
@@ -37,7 +38,9 @@ impl World {
     /// `None`, said past the test harness, where `what` cannot be proved here.
     pub fn start(what: &str, node: &Value) -> Option<World> {
         let Some(address) = address() else {
-            skipped(what, "this machine has no address but loopback");
+            skipped(format!(
+                "SKIPPED: {what}: this machine has no address but loopback"
+            ));
             return None;
         };
         let cluster = Arc::new(ControlPlane::start_or_skip(what)?);
@@ -141,11 +144,12 @@ pub fn cleanup(kubeconfig: &str, more: &[&str]) -> Output {
 }
 
 /// What stays after an uninstall. The API server makes the first by itself of the others, which Helm keeps.
-pub fn definitions() -> [String; 3] {
+pub fn definitions() -> [String; 4] {
     let definition = |kind: &str| format!("CustomResourceDefinition /{kind}.transom.dev");
     [
         "APIService /v1alpha1.transom.dev".to_owned(),
         definition("windowsnodepolicies"),
+        definition("windowsnodepools"),
         definition("windowspodpolicies"),
     ]
 }

@@ -50,7 +50,7 @@ fn the_program_leaves_out_the_namespaces_that_the_webhooks_leave_out() {
 #[test]
 fn the_program_understands_every_feature_gate_that_the_chart_accepts() {
     let Some(engine) = engine() else { return };
-    let with = |gates: &[&str]| json!({"cluster": {"featureGates": gates}});
+    let with = |gates: &[&str]| json!({"server": {"featureGates": gates}});
     let gates = ["WinDSR=false", "ContainerStopSignals=true"];
     engine
         .request("validate", json!({"values": with(&gates)}))
@@ -69,7 +69,7 @@ fn the_program_understands_every_feature_gate_that_the_chart_accepts() {
     for bad in ["WinDSR", "WinDSR=yes", "WinDSR=true,ContainerStopSignals=true"] {
         assert!(feature_gates::parse(bad).is_err(), "{bad}");
         let refusal = refusal(engine, &with(&[bad]));
-        assert!(refusal.contains("/cluster/featureGates"), "{bad}: {refusal}");
+        assert!(refusal.contains("/server/featureGates"), "{bad}: {refusal}");
     }
 }
 
@@ -115,7 +115,9 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
                 it["value"].as_str().unwrap_or_default()
             )
         });
-        shown.filter(|it| it.starts_with("TRANSOM_IMAGE_")).collect()
+        let is_of_images =
+            |it: &String| it.starts_with("TRANSOM_IMAGE_") || it.starts_with("TRANSOM_REGISTRY_");
+        shown.filter(is_of_images).collect()
     };
     let rules = |rendered: &Rendered, kind: &str, name: &str, namespace: &str| -> Vec<Value> {
         let is_it = |it: &&Value| {
@@ -151,8 +153,8 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
             "TRANSOM_IMAGE_REGISTRY=mcr.microsoft.com,*.azurecr.io,registry.corp:5000",
             "TRANSOM_IMAGE_PULL_SECRET=pull",
             "TRANSOM_IMAGE_PULL_SECRET_NAMESPACE=shop,billing",
-            "TRANSOM_IMAGE_REGISTRY_PLAIN_HTTP=registry.corp:5000",
-            "TRANSOM_IMAGE_REGISTRY_CA=/var/run/transom/registries/all.pem",
+            "TRANSOM_REGISTRY_PLAIN_HTTP=registry.corp:5000",
+            "TRANSOM_REGISTRY_CA=/var/run/transom/registries/all.pem",
         ]
     );
     let pod = &with.object("Deployment", "transom")["spec"]["template"]["spec"];
@@ -548,7 +550,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
         json!({"hooks": {"runner": "argocd"}, "serviceAccount": {"create": false, "name": "existing"}}),
         json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "linuxPods": {"enabled": true},
                             "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}}},
-               "policy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}}}}),
+               "policy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Reconcile"}}}}),
         json!({"networkPolicy": {"enabled": true, "webhookFrom": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}},
                "commonLabels": {"app.kubernetes.io/part-of": "platform"},
@@ -570,5 +572,54 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
         let printed = cluster.kubectl_with(&dry_run, &rendered.list());
         assert!(printed.ok && printed.err.is_empty(), "{values}\n{}", printed.err);
         assert_eq!(printed.out.lines().count(), rendered.objects.len(), "{values}");
+    }
+}
+
+#[test]
+fn a_digest_is_added_to_the_tag_and_what_the_values_add_is_in_the_release() {
+    let Some(engine) = engine() else { return };
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let rendered = engine
+        .render(&json!({
+            "image": {"tag": "1.2.3", "digest": digest}, "runtimeClassName": "gvisor", "deploymentAnnotations": {"a": "b"},
+            "metrics": {"serviceMonitor": {"enabled": true, "relabelings": [{"targetLabel": "cluster", "replacement": "east"}]}},
+            "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}}],
+        }))
+        .unwrap();
+    let deployment = rendered.object("Deployment", "transom");
+    let pod = &deployment["spec"]["template"]["spec"];
+    let image = pod["containers"][0]["image"].as_str().unwrap();
+    assert!(
+        image.ends_with(&format!("/transom/transom:1.2.3@{digest}")),
+        "{image}"
+    );
+    assert_eq!(pod["runtimeClassName"], "gvisor");
+    assert_eq!(deployment["metadata"]["annotations"]["a"], "b");
+    assert_eq!(rendered.names("ConfigMap"), ["transom-more"]);
+    let endpoint = &rendered.object("ServiceMonitor", "transom")["spec"]["endpoints"][0];
+    assert_eq!(endpoint["relabelings"][0]["replacement"], "east");
+}
+
+#[test]
+fn a_single_failure_raises_no_alert() {
+    let Some(engine) = engine() else { return };
+    let values = json!({"metrics": {"prometheusRule": {"enabled": true, "job": "transom"}},
+                        "reports": {"enabled": true}, "images": {"registries": ["quay.io"]}});
+    let rendered = engine.render(&values).unwrap();
+    let rules = rendered.object("PrometheusRule", "transom")["spec"]["groups"][0]["rules"].clone();
+    for rule in rules.as_array().unwrap() {
+        let (alert, expression) = (rule["alert"].as_str().unwrap(), rule["expr"].as_str().unwrap());
+        // A panic is a defect, however seldom.
+        if alert == "TransomReviewPanic" {
+            continue;
+        }
+        let minutes = |text: &str| text.trim_end_matches(['m', 'h']).parse::<u32>().unwrap();
+        let holds = rule["for"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{alert} has no time"));
+        for range in expression.split('[').skip(1) {
+            let range = range.split(']').next().unwrap();
+            assert!(minutes(range) < minutes(holds), "{alert}: {range} in {holds}");
+        }
     }
 }

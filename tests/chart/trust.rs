@@ -74,7 +74,7 @@ fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
         [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"}]}});
     let reports = json!({"nodePolicy": {"create": false}, "reports": {"enabled": true}});
     let classes = json!({"reports": {"enabled": false},
-        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Managed"}}}});
+        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Reconcile"}}}});
     let (list, watch) = (&["get", "list"][..], &["get", "list", "watch"][..]);
     for (values, expected) in [
         (&off, &[][..]),
@@ -104,8 +104,17 @@ fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
 fn the_right_to_write_goes_with_the_policies_that_need_it() {
     let Some(engine) = engine() else { return };
     let none = json!({"create": false});
-    let managed = json!({"spec": {"runtimeClasses": {"management": "Managed"}}});
+    let managed = json!({"spec": {"runtimeClasses": {"management": "Reconcile"}}});
     let read = ["get", "list", "watch"];
+    let argo = json!({"runner": "argocd"});
+    let audit = |more: Value| {
+        let mut values = json!({"policy": {"spec": {"mode": "Audit"}}});
+        values
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        values
+    };
     for (values, nodes, classes) in [
         (json!({}), true, false),
         (json!({"nodePolicy": managed}), true, true),
@@ -114,35 +123,39 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
         (
             json!({"nodePolicy": none, "rbac": {"runtimeClasses": true}}),
             false,
-            false,
+            true,
         ),
         (
             json!({"nodePolicy": none, "rbac": {"nodePolicies": true}}),
             true,
             false,
         ),
-        // Argo CD renders without a cluster, so the chart cannot see what Transom still has to revert.
+        // An installation in Audit only reports on nodes.
+        (audit(json!({})), false, false),
+        (audit(json!({"rbac": {"nodePolicies": false}})), false, false),
+        (audit(json!({"nodePolicy": managed})), false, true),
         (
-            json!({"nodePolicy": none, "hooks": {"runner": "argocd"}}),
-            true,
-            true,
-        ),
-        (
-            json!({"nodePolicy": none, "hooks": {"runner": "argocd"}, "rbac": {"runtimeClasses": false}}),
+            audit(json!({"nodePolicy": {"spec": {"labels": {"kubelet": "Reconcile"}}}})),
             true,
             false,
         ),
+        (json!({"policy": {"create": false}}), false, false),
+        // Argo CD renders without a cluster: only the values decide.
+        (json!({"hooks": argo}), true, false),
+        (json!({"hooks": argo, "nodePolicy": managed}), true, true),
+        (audit(json!({"hooks": argo})), false, false),
+        (json!({"nodePolicy": none, "hooks": argo}), false, false),
         (
-            json!({"nodePolicy": none, "hooks": {"runner": "argocd"}, "rbac": {"nodePolicies": false}}),
-            false,
-            false,
+            json!({"nodePolicy": none, "hooks": argo, "rbac": {"nodePolicies": true, "runtimeClasses": true}}),
+            true,
+            true,
         ),
     ] {
         let mut on_nodes = read.to_vec();
         on_nodes.extend(nodes.then_some("patch"));
         assert_eq!(verbs(engine, &values, "nodes"), on_nodes, "{values}");
         let looks = verbs(engine, &values, "deployments");
-        assert_eq!(looks.is_empty(), !nodes, "{values}: {looks:?}");
+        assert_eq!(looks.is_empty(), !nodes && !classes, "{values}: {looks:?}");
         let mut on_classes = read.to_vec();
         on_classes.extend(if classes {
             &["create", "patch", "delete"][..]
@@ -345,7 +358,7 @@ fn the_right_to_write_goes_after_what_was_written() {
     // With the policy goes what it wrote, by the rights that it needed.
     // The spec of before stays in the values, as with --reset-then-reuse-values.
     let values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"},
-                        "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}},
+                        "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"management": "Reconcile"}}},
                         "probe": {"namespace": "second"}});
     world.deploy(engine, "upgrade", &values);
     let taken_back = || {
@@ -378,6 +391,46 @@ fn the_right_to_write_goes_after_what_was_written() {
         "{}",
         world.kubelet.logs()
     );
+}
+
+#[test]
+fn a_rollback_to_a_revision_without_a_node_policy_leaves_nothing_on_nodes() {
+    let Some(engine) = engine() else { return };
+    let Some(world) = World::start("a rollback over a node policy", &untainted()) else {
+        return;
+    };
+    let before = world.get("node", "win-1");
+    let none = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"create": false}});
+    world.deploy(engine, "install", &none);
+    let mut some = none.clone();
+    some["nodePolicy"] = json!({"spec": {"taints": {"mode": "Reconcile"}}});
+    world.deploy(engine, "upgrade", &some);
+    let owned = || world.get("node", "win-1")["metadata"]["annotations"]["transom.dev/owned"].clone();
+    let is_tainted = || owned().as_str().is_some_and(|owned| owned.contains("NoSchedule"));
+    assert!(
+        wait(Duration::from_secs(60), is_tainted),
+        "{}",
+        world.kubelet.logs()
+    );
+    let rolled_back = world.request(engine, "rollback", &json!({"version": 1}));
+    rolled_back.unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()));
+    let reverted = || {
+        let node = world.get("node", "win-1");
+        node["metadata"]["annotations"] == before["metadata"]["annotations"]
+    };
+    assert!(
+        wait(Duration::from_secs(90), reverted),
+        "{}",
+        world.kubelet.logs()
+    );
+    let may = |verb: &str, resource: &str| {
+        let requested = ["auth", "can-i", verb, resource, "--as", ACCOUNT];
+        world.cluster.kubectl(&requested).out.starts_with("yes")
+    };
+    assert!(may("patch", "nodes"));
+    // The next upgrade removes what the hook granted.
+    world.deploy(engine, "upgrade", &none);
+    assert!(!may("patch", "nodes") && may("watch", "nodes"));
 }
 
 /// Calls are seen to arrive, by the rights of the account, which stores no pod.

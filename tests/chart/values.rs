@@ -105,10 +105,13 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "missing property 'name'",
         ),
         (
-            json!({"policy": {"spec": {"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["a"], "expires": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
+            json!({"policy": {"spec": {"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["a"], "expiresOn": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
             "'2027-02-30' is not valid date",
         ),
-        (json!({"log": {"filter": "foo=bar=baz"}}), "/log/filter"),
+        (
+            json!({"server": {"log": {"filter": "foo=bar=baz"}}}),
+            "/server/log/filter",
+        ),
         (
             images(json!({"registries": ["*.0.0.1"]})),
             "images.registries: *.0.0.1 has a * in an address; list each address",
@@ -159,7 +162,10 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             json!({"policy": {"spec": {"mode": "Audit", "evidence": {"images": "Registry"}}}}),
             "policy.spec.evidence.images: Registry has no effect, because images.registries is empty",
         ),
-        (json!({"log": {"filter": "foo=loud"}}), "/log/filter"),
+        (
+            json!({"server": {"log": {"filter": "foo=loud"}}}),
+            "/server/log/filter",
+        ),
         (json!({"listenAddress": "999.1.1.1"}), "/listenAddress"),
         (json!({"listenAddress": "[:::]"}), "/listenAddress"),
         (json!({"image": {"registry": "https://x/"}}), "/image/registry"),
@@ -193,7 +199,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "nodeSelector: kubernetes.azure.com/os-sku=Windows2022 selects Windows nodes",
         ),
         (
-            json!({"nodeSelector": {"pool": "win-1"}, "webhooks": {"poolLabels": [{"key": "pool", "valuePrefix": "win-"}]}}),
+            json!({"nodeSelector": {"pool": "win-1"}, "webhooks": {"nodeLabels": [{"key": "pool", "valuePrefixes": ["win-"]}]}}),
             "nodeSelector: pool=win-1 selects Windows nodes",
         ),
         (
@@ -223,7 +229,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "policy.spec: no policy would use it",
         ),
         (
-            json!({"nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}}}}),
+            json!({"nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}}}}),
             "nodePolicy.spec: no policy would use it",
         ),
     ];
@@ -250,8 +256,8 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         json!({"podDisruptionBudget": {"maxUnavailable": "50%"}}),
         json!({"replicaCount": 1, "podDisruptionBudget": {"maxUnavailable": 1}}),
         json!({"podDisruptionBudget": {"enabled": false, "maxUnavailable": 5}}),
-        json!({"hooks": {"runner": "argocd"}, "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}}}}),
-        json!({"log": {"filter": "info,audit=warn,transom::webhook=debug,h2[span]=off"}}),
+        json!({"hooks": {"runner": "argocd"}, "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}}}}),
+        json!({"server": {"log": {"filter": "info,audit=warn,transom::webhook=debug,h2[span]=off"}}}),
         json!({"listenAddress": "[fd00::1]"}),
         json!({"image": {"registry": "mirror.example.com:5000/a/b-c"}}),
     ] {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::control_plane::{ControlPlane, skipped, wait};
+use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::objects::windows_pod;
+use crate::support::skipped::skipped;
 
 const A_WHILE: Duration = Duration::from_secs(60);
 const SECRET: [&str; 4] = ["secret", "transom-certificates", "-n", "transom-system"];

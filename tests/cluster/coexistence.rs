@@ -493,7 +493,7 @@ spec:
   mode: Enforce
   priority: 5
   namespaceSelector: {matchLabels: {team: both}}
-  validation: {rules: {rule-of-tomorrow: Deny, host-pid: Deny}}
+  validation: {rules: [{name: rule-of-tomorrow, action: Deny}, {name: host-pid, action: Deny}]}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
@@ -514,13 +514,13 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
         let stored = || place.kubectl(&["get", kind, name, "-o", "yaml"]).out;
         assert!(came, "{name}: {condition} should be {expected}: {}", stored());
     };
-    comes("wpp", "a-denies", "Accepted", "True UnknownRules");
+    comes("wpp", "a-denies", "Accepted", "True PartiallyInvalid");
     comes("wpp", "a-denies", "Ready", "True Ready");
     for name in ["a-denies", "b-looks-away"] {
-        comes("wpp", name, "Overlapping", "True SamePriority");
+        comes("wpp", name, "Overlapping", "True Overlapping");
     }
     for name in ["default", "other"] {
-        comes("wnp", name, "Overlapping", "True SamePriority");
+        comes("wnp", name, "Overlapping", "True Overlapping");
     }
     let reported = || {
         let events = place.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"]);
@@ -530,7 +530,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
                 .iter()
                 .any(|event| event["regarding"]["name"] == name && event["reason"] == reason)
         };
-        about("a-denies", "UnknownRules") && about("b-looks-away", "SamePriority")
+        about("a-denies", "PartiallyInvalid") && about("b-looks-away", "Overlapping")
     };
     assert!(
         wait(PATIENCE, reported),
@@ -568,7 +568,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
         .kubectl(&["delete", "wpp", "a-denies", "b-looks-away"])
         .succeeded();
     place.kubectl(&["delete", "wnp", "other"]).succeeded();
-    comes("wnp", "default", "Overlapping", "False NoOverlap");
+    comes("wnp", "default", "Overlapping", "False NotOverlapping");
 }
 
 #[test]

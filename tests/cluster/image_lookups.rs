@@ -14,13 +14,13 @@ use crate::support::registry::{LTSC2022, Registry, linux, windows};
 
 const A_WHILE: Duration = Duration::from_secs(60);
 
-fn policies(image_wait: &str) -> String {
+fn policies(milliseconds: i32) -> String {
     format!(
         "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {{name: default}}
-spec: {{mode: Enforce, evidence: {{images: Registry, imageWait: {image_wait}}}}}
+spec: {{mode: Enforce, evidence: {{images: Registry, imageWaitMilliseconds: {milliseconds}}}}}
 "
     )
 }
@@ -67,7 +67,7 @@ fn an_outage_of_a_registry_fails_no_create_and_what_is_known_stays() {
         );
     }
     join(&cluster, "win-2022", "10.0.20348");
-    install::prepare(&cluster, &policies("500ms"));
+    install::prepare(&cluster, &policies(500));
     let replica = start(&cluster, &registry, &[]);
     let (known, later) = (
         registry.reference("shop/known:1"),
@@ -150,7 +150,7 @@ fn images_of_stored_workloads_are_known_before_their_pods_are_created() {
             reference
         })
         .collect();
-    install::prepare(&cluster, &policies("0s"));
+    install::prepare(&cluster, &policies(0));
     let replica = start(&cluster, &registry, &[]);
     let found = format!(
         "transom_image_lookups_total{{registry=\"{}\",outcome=\"found\"}}",
@@ -181,7 +181,7 @@ fn a_private_registry_is_queried_with_the_secrets_that_the_flags_allow() {
         registry.push_index(&format!("shop/{name}:1"), &[windows(LTSC2022)]);
     }
     join(&cluster, "win-2022", "10.0.20348");
-    install::prepare(&cluster, &policies("500ms"));
+    install::prepare(&cluster, &policies(500));
     let secret = |namespace: &str, name: &str| {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
@@ -198,7 +198,7 @@ fn a_private_registry_is_queried_with_the_secrets_that_the_flags_allow() {
     }
     let ca = registry.ca_file().display().to_string();
     let args = [
-        "--image-registry-ca",
+        "--registry-ca",
         &ca,
         "--image-pull-secret",
         "registries",
@@ -265,7 +265,7 @@ fn slow_and_lying_registries_fail_no_create_delay_no_review_and_take_nothing_tha
     ];
     let hostile = all.map(|behaviour| (behaviour, HostileRegistry::before(registry.port)));
     join(&cluster, "win-2022", "10.0.20348");
-    install::prepare(&cluster, &policies("200ms"));
+    install::prepare(&cluster, &policies(200));
     let hosts = hostile.each_ref().map(|(_, registry)| registry.host()).join(",");
     let replica = Replica::start(&cluster, "transom", &["--image-registry", &hosts]);
     install::register(&cluster, replica.port, &["--image-registry", &hosts]);
@@ -348,7 +348,7 @@ fn reports_and_scan_use_what_registries_report_of_stored_workloads() {
     registry.push_index("shop/web:1", &[linux()]);
     let web = registry.reference("shop/web:1");
     join(&cluster, "win-2022", "10.0.20348");
-    install::prepare(&cluster, &policies("0s"));
+    install::prepare(&cluster, &policies(0));
     cluster
         .kubectl_with(
             &["apply", "--server-side", "-f", "-"],

@@ -17,6 +17,7 @@ mod existing_cluster;
 mod image_lookups;
 mod match_conditions;
 mod node_custom_resources;
+mod node_pools;
 mod nodes;
 mod partition;
 mod placement;

@@ -273,12 +273,7 @@ fn what_is_printed_is_what_the_library_makes() {
         serde_json::to_value(mutating(&options)).unwrap(),
         serde_json::to_value(validating(&options)).unwrap(),
     ];
-    let args = [
-        "--service",
-        "transom.transom-system",
-        "--validate-failure-policy",
-        "Fail",
-    ];
+    let args = ["--service", "transom.transom-system", "--failure-policy", "Fail"];
     let run = generate(&args);
     assert_eq!(run.status, 0, "{}", run.err);
     let parsed = transom::manifest::parse(run.out.into_bytes());
@@ -295,7 +290,7 @@ fn what_is_printed_is_what_the_library_makes() {
         (&[][..], "--service"),
         (&["--url", "http://h"], "https://"),
         (&["--url", "https://h", "--service", "a.b"], "cannot be used with"),
-        (&["--url", "https://h", "--timeout", "3"], "1..=2"),
+        (&["--url", "https://h", "--timeout-seconds", "3"], "1..=2"),
         (&["--url", "https://h", "--ca-bundle", "Cargo.toml"], "not PEM"),
         (
             &["--url", "https://h", "--default-os-selector", "a in (b)"],

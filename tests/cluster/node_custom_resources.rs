@@ -77,8 +77,8 @@ async fn custom_resources_keep_taints_away_and_hold_what_they_name() {
     let agent = |pod: Value| object("apps.kruise.io/v1alpha1", "DaemonSet", "agent", &[], &pod);
     apply(&world, &agent(json!({})));
     let spec = json!({
-        "taints": {"mode": "Apply", "required": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]},
-        "runtimeClasses": {"management": "Managed"},
+        "taints": {"mode": "Reconcile", "required": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]},
+        "runtimeClasses": {"management": "Reconcile"},
     });
     world.create(&policy("windows", spec)).await;
     let _running = world.run(quick());
@@ -139,7 +139,7 @@ async fn uninstalling_names_what_uses_the_label_removes_it_and_keeps_a_class_in_
     };
     define(&world);
     world.create(&node("w22", "10.0.20348.2700", &[])).await;
-    let managed = json!({"runtimeClasses": {"management": "Managed"}});
+    let managed = json!({"runtimeClasses": {"management": "Reconcile"}});
     world.create(&policy("windows", managed)).await;
     let running = world.run(quick());
     world.node_until("w22", |node| mirror(node).is_some()).await;

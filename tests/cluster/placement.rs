@@ -91,7 +91,7 @@ spec: {mode: Enforce, placement: {linuxPods: Apply}}
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {taints: {mode: Apply}}
+spec: {taints: {mode: Reconcile}}
 ";
     let _replica = serve(&cluster, policies, &[]);
 
@@ -99,6 +99,33 @@ spec: {taints: {mode: Apply}}
     let right = report("with Transom", &all, &with);
     assert_eq!(right.len(), all.len(), "{}", cluster.end_of_log("transom"));
 }
+
+/// A policy with a pool label, and pools at zero: one without labels, and one with the build label.
+const POOLS_AT_ZERO: &str = "
+apiVersion: transom.dev/v1alpha1
+kind: WindowsPodPolicy
+metadata: {name: default}
+spec: {mode: Enforce, evidence: {nodeLabels: [{key: agentpool, valuePrefixes: [win]}]}}
+---
+apiVersion: transom.dev/v1alpha1
+kind: WindowsNodePolicy
+metadata: {name: default}
+spec: {}
+---
+apiVersion: transom.dev/v1alpha1
+kind: WindowsNodePool
+metadata: {name: bare}
+spec:
+  selector: {matchLabels: {agentpool: win22}}
+  template: {build: 10.0.20348}
+---
+apiVersion: transom.dev/v1alpha1
+kind: WindowsNodePool
+metadata: {name: labelled}
+spec:
+  selector: {matchLabels: {karpenter.sh/nodepool: win25}}
+  template: {build: 10.0.26100, labels: {node.kubernetes.io/windows-build: 10.0.26100}}
+";
 
 /// What else is in the way of Windows pods on a platform stands in `platforms`, in the same cluster.
 ///
@@ -109,26 +136,11 @@ fn an_autoscaler_finds_a_pool_at_zero_for_the_pod_that_placement_made() {
     let Some(cluster) = cluster() else { return };
     join_with(&cluster, "linux-a", "", &[]);
     join_with(&cluster, "win-2019", "10.0.17763", &[]);
-    let policies = "
-apiVersion: transom.dev/v1alpha1
-kind: WindowsPodPolicy
-metadata: {name: default}
-spec: {mode: Enforce}
----
-apiVersion: transom.dev/v1alpha1
-kind: WindowsNodePolicy
-metadata: {name: default}
-spec:
-  poolLabels: [{key: agentpool, valuePrefix: win}]
-  pools:
-  - {name: bare, build: 10.0.20348, labels: {agentpool: win22}}
-  - {name: labelled, build: 10.0.26100, labels: {karpenter.sh/nodepool: win25, node.kubernetes.io/windows-build: 10.0.26100}}
-";
     platforms::define_constraints(&cluster);
-    install::prepare(&cluster, policies);
+    install::prepare(&cluster, POOLS_AT_ZERO);
     let replica = Replica::start(&cluster, "transom", &[]);
     let guard = ["--linux-pods-selector", "guard=on"];
-    let pool = ["--pool-label", "agentpool=win*"];
+    let pool = ["--node-label", "agentpool=win*"];
     install::register(&cluster, replica.port, &[guard, pool].concat());
     replica.is_ready(&cluster);
     let pod = |name: &str, image: &str| {

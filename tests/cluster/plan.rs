@@ -102,11 +102,13 @@ fn the_same_objects_give_the_same_plan_from_a_cluster_and_from_standard_input() 
     cluster
         .kubectl(&["create", "namespace", "transom-system"])
         .succeeded();
-    let pool = |name: &str, build: &str| {
-        json!({"label": format!("agentpool={name}"), "builds": [{"build": build, "lastSeen": "2999-01-01",
-            "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}]})
-        .to_string()
+    let pool = |name: &str, labels: Value, label: &str, taints: Value| {
+        let (key, value) = label.split_once('=').unwrap();
+        json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": name, "labels": labels},
+            "spec": {"selector": {"matchLabels": {key: value}}, "template": {"build": "10.0.26100", "taints": taints}}})
     };
+    let observed = json!({"app.kubernetes.io/managed-by": "transom"});
+    let taints = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
     let deployment = |name: &str, namespace: &str, selector: &Value| {
         let labels = json!({"app": name});
         let mut selector = selector.clone();
@@ -117,12 +119,10 @@ fn the_same_objects_give_the_same_plan_from_a_cluster_and_from_standard_input() 
             "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
     };
     let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "transom-node-pools", "namespace": "transom-system"},
-            "data": {"agentpool.new": pool("new", "10.0.26100")}},
+        pool("new", observed, "agentpool=new", taints),
         {"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "shop"},
             "spec": {"mode": "Enforce", "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}},
-        {"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "windows"},
-            "spec": {"pools": [{"name": "gpu", "build": "10.0.26100", "labels": {"gpu": "yes"}}]}},
+        pool("gpu", json!({}), "gpu=yes", json!([])),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
         deployment("placed", "shop", &json!({"agentpool": "new"})),
         deployment("not-placed", "default", &json!({"agentpool": "new"})),
@@ -133,7 +133,7 @@ fn the_same_objects_give_the_same_plan_from_a_cluster_and_from_standard_input() 
     cluster
         .kubectl_with(&["create", "-f", "-"], &objects.to_string())
         .succeeded();
-    let kinds = "nodes,namespaces,runtimeclasses,configmaps,controllerrevisions,windowspodpolicies,windowsnodepolicies,\
+    let kinds = "nodes,namespaces,runtimeclasses,controllerrevisions,windowspodpolicies,windowsnodepolicies,windowsnodepools,\
                  deployments,replicasets,pods";
     let dump = cluster
         .kubectl(&["get", kinds, "-A", "-o", "yaml"])
@@ -182,7 +182,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         "[process isolation: 10.0.20348 image on 10.0.26100 host]",
         "1. win22",
         "1 of 1 on the drained pools can move",
-        "assumed placement: DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies",
+        "assumed placement: Audit in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
@@ -212,7 +212,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
             "nothing to plan: no Windows node and no Windows workload in the input\n"
         )
     );
-    assert!(errors.starts_with("transom: /no-such-folder: "), "{errors}");
+    assert!(errors.starts_with("error: /no-such-folder: "), "{errors}");
     let (status, text, _) = transom(
         &["plan", "--to", "ltsc2025", "-"],
         &old.replace("cpu: 4, ", "").replace("pods: 30", ""),

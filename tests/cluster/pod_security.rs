@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use jiff::civil::date;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use transom::check::{CheckInput, FixScope, Manifests};
+use transom::check::{CheckInput, CheckSettings, FixScope, Manifests};
 use transom::engine::evaluate;
 use transom::engine::policy_set::PolicySet;
 use transom::fix::fix;
@@ -160,7 +160,10 @@ fn thrown_pod(dice: &mut Dice, n: usize) -> Value {
 
 /// The pod as `fix` leaves it.
 fn fixed(pod: &Value, facts: &Facts, scope: &FixScope) -> Value {
-    let mut manifests = Manifests::new(true);
+    let mut manifests = Manifests::new(CheckSettings {
+        keep_text: true,
+        ..CheckSettings::default()
+    });
     let bytes = pod.to_string().into_bytes();
     manifests.add(CheckInput {
         source: "pod.json".into(),
@@ -179,8 +182,10 @@ fn fixed(pod: &Value, facts: &Facts, scope: &FixScope) -> Value {
 /// The pod with the edits of admission in a namespace.
 fn admitted(pod: &Value, namespace: &str, facts: &Facts, policy: &Policy) -> Value {
     let json = pod.to_string();
-    let mut subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
-    subject.namespace = namespace.into();
+    let subject = Object {
+        namespace: namespace.into(),
+        ..Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap()
+    };
     let edits = evaluate(&subject, facts, policy).edits;
     let mut after = pod.clone();
     json_patch::patch(&mut after, &to_json_patch(&edits)).unwrap();

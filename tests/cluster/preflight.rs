@@ -226,7 +226,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
         apply(&cluster, &object);
     }
     let count = "1 of 2 on the drained pools can move unchanged";
-    let placement = "DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies";
+    let placement = "Audit in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies";
     let (json, _) = preflight(&cluster, "", &["-o", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
     let hint = message(&report, "Nodes", "there is a newer build")["message"]
@@ -342,27 +342,23 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
     let taint = |value: &str| json!({"key": "os", "value": value, "effect": "NoSchedule"});
     let placement = json!({
         "toleratedTaints": value(&["policy", "spec", "placement", "toleratedTaints"]),
-        "runtimeClasses": value(&["policy", "spec", "placement", "runtimeClasses"]),
+        "runtimeClasses": {"names": value(&["policy", "spec", "placement", "runtimeClasses", "names"])},
     });
     assert_eq!(
         placement,
         json!({
             "toleratedTaints": [taint("windows"), taint("Windows")],
-            "runtimeClasses": [{"release": "ltsc2022", "name": "windows-2022"}],
+            "runtimeClasses": {"names": [{"release": "ltsc2022", "name": "windows-2022"}]},
         })
     );
-    let spec = json!({"mode": mode, "placement": placement});
-    let node_spec = json!({
-        "taints": {"required": value(&["nodePolicy", "spec", "taints", "required"])},
-        "poolLabels": value(&["nodePolicy", "spec", "poolLabels"]),
-    });
+    let node_labels = value(&["policy", "spec", "evidence", "nodeLabels"]);
     assert_eq!(
-        node_spec,
-        json!({
-            "taints": {"required": [taint("Windows")]},
-            "poolLabels": [{"key": "agentpool", "values": ["windows-a"]}],
-        })
+        node_labels,
+        json!([{"key": "agentpool", "values": ["windows-a"]}])
     );
+    let spec = json!({"mode": mode, "placement": placement, "evidence": {"nodeLabels": node_labels}});
+    let node_spec = json!({"taints": {"required": value(&["nodePolicy", "spec", "taints", "required"])}});
+    assert_eq!(node_spec, json!({"taints": {"required": [taint("Windows")]}}));
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");
     cluster.kubectl(&["create", "-f", crds]).succeeded();
     for (kind, spec) in [("WindowsPodPolicy", spec), ("WindowsNodePolicy", node_spec)] {
@@ -380,9 +376,12 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
 
 /// With the rights of the page nothing is missing; with fewer the rest is told.
 fn rights(cluster: &ControlPlane) {
-    let page = include_str!("../../docs/how-to/preflight.md");
-    let (_, role) = page.split_once("```yaml\n").unwrap();
-    let (role, _) = role.split_once("```").unwrap();
+    let page = include_str!("../../docs/reference/rights.md");
+    let role = page
+        .split("```yaml\n")
+        .filter_map(|rest| rest.split("```").next())
+        .find(|block| block.contains("name: transom-preflight\n"))
+        .unwrap();
     cluster.kubectl_with(&["create", "-f", "-"], role).succeeded();
     cluster
         .kubectl(&[
@@ -437,7 +436,7 @@ fn rights(cluster: &ControlPlane) {
     assert_eq!(plan.status, 2, "{errors}");
     assert!(text.contains("shop/good Deployment"), "{text}");
     for refused in ["podtemplates", "daemonsets", "pods"] {
-        let start = format!("transom: cannot list {refused}: ");
+        let start = format!("error: cannot list {refused}: ");
         let mut lines = errors.lines();
         assert!(
             lines.any(|line| line.starts_with(&start)

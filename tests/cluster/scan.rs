@@ -19,7 +19,7 @@ metadata: {name: default}
 spec:
   mode: Audit
   exemptions:
-  - {name: agent, rules: [host-pid], namespaces: [exempt], expires: 2999-12-31, owner: platform, reason: until the agent is rebuilt}
+  - {name: agent, rules: [host-pid], namespaces: [exempt], expiresOn: 2999-12-31, owner: platform, reason: until the agent is rebuilt}
 ";
 
 fn scan(cluster: &ControlPlane, user: &str, args: &[&str]) -> CommandRun {
@@ -316,11 +316,11 @@ fn missing_rights_are_reported_and_the_rest_is_evaluated(cluster: &ControlPlane)
     assert!(!of_file.contains(&"windowspodpolicies".to_owned()), "{of_file:?}");
 
     // The rights that the page names are all that it takes.
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/scan.md")).unwrap();
+    let page = include_str!("../../docs/reference/rights.md");
     let role = page
         .split("```yaml\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next())
+        .filter_map(|rest| rest.split("```").next())
+        .find(|block| block.contains("name: transom-scan\n"))
         .unwrap();
     cluster.kubectl_with(&["apply", "-f", "-"], role).succeeded();
     let bind = [

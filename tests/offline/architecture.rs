@@ -1,16 +1,16 @@
-//! The order of the rooms of `src`, that every import keeps to it, and that names of types are unique: read from the sources,
+//! The order of the modules of `src`, that every import keeps to it, and that names of types are unique: read from the sources,
 //! without a compiler.
 
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::source::{House, Import, Module};
+use self::source::{Import, Module, Sources};
 
-/// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
-/// `docs/explanation/architecture.md` draw it.
+/// Every module, lowest first, with the modules that it may use. This is where the order stands; `src/lib.rs` and
+/// `docs/contributing/architecture.md` draw it.
 #[rustfmt::skip]
-const ROOMS: [(&str, &str); 25] = [
+const MODULES: [(&str, &str); 25] = [
     ("model",        ""),
     ("process",      ""),
     ("rules",        "model"),
@@ -41,54 +41,54 @@ const ROOMS: [(&str, &str); 25] = [
 ];
 
 #[test]
-fn a_room_uses_only_rooms_below_it() {
-    for (at, (room, uses)) in ROOMS.iter().enumerate() {
+fn a_module_uses_only_modules_below_it() {
+    for (at, (module, uses)) in MODULES.iter().enumerate() {
         for used in uses.split_whitespace() {
-            let below = ROOMS[..at].iter().any(|(name, _)| *name == used);
+            let below = MODULES[..at].iter().any(|(name, _)| *name == used);
             assert!(
                 below,
-                "the table lets {room} use {used}, which does not stand above it"
+                "the table lets {module} use {used}, which does not stand above it"
             );
         }
     }
-    let house = House::read();
-    for (room, _) in ROOMS {
+    let sources = Sources::read();
+    for (module, _) in MODULES {
         assert!(
-            house.modules.contains(&vec![room.to_owned()]),
-            "there is no room {room}"
+            sources.modules.contains(&vec![module.to_owned()]),
+            "there is no module {module}"
         );
     }
     let mut wrong = Vec::new();
-    for import in &house.imports {
-        let (Some(room), Some(used)) = (import.from.first(), import.path.first()) else {
+    for import in &sources.imports {
+        let (Some(module), Some(used)) = (import.from.first(), import.path.first()) else {
             continue;
         };
-        let Some((_, uses)) = ROOMS.iter().find(|(name, _)| name == room) else {
-            assert_eq!(room, "lib", "{} is in no room of the table", import.place());
+        let Some((_, uses)) = MODULES.iter().find(|(name, _)| name == module) else {
+            assert_eq!(module, "lib", "{} is in no module of the table", import.place());
             continue;
         };
-        if room != used && is_room(used) && !uses.split_whitespace().any(|name| name == used) {
+        if module != used && is_module(used) && !uses.split_whitespace().any(|name| name == used) {
             let path = import.path.join("::");
-            wrong.push(format!("{}: {room} must not use {path}", import.place()));
+            wrong.push(format!("{}: {module} must not use {path}", import.place()));
         }
     }
     assert!(wrong.is_empty(), "imports run back:\n{}", wrong.join("\n"));
-    for (room, uses) in ROOMS {
+    for (module, uses) in MODULES {
         for used in uses.split_whitespace() {
             let is_used = |import: &Import| {
-                import.from.first().is_some_and(|from| from == room)
+                import.from.first().is_some_and(|from| from == module)
                     && import.path.first().is_some_and(|path| path == used)
             };
             assert!(
-                house.imports.iter().any(is_used),
-                "the table lets {room} use {used}, which it does not"
+                sources.imports.iter().any(is_used),
+                "the table lets {module} use {used}, which it does not"
             );
         }
     }
-    for module in house.modules.iter().filter(|module| module.len() == 1) {
+    for module in sources.modules.iter().filter(|module| module.len() == 1) {
         assert!(
-            module[0] == "lib" || is_room(&module[0]),
-            "{} is in no room of the table",
+            module[0] == "lib" || is_module(&module[0]),
+            "{} is in no module of the table",
             module[0]
         );
     }
@@ -121,7 +121,7 @@ fn no_message_names_a_page_of_the_documentation() {
         let mut words = text.split(|c: char| c.is_whitespace() || "\"'`([".contains(c));
         words.any(|word| word.starts_with("docs/") && word.contains(".md"))
     };
-    let mut texts = House::read().texts;
+    let mut texts = Sources::read().texts;
     assert!(texts.len() > 1000, "{} texts were found", texts.len());
     // The examples there write the pages.
     texts.retain(|(place, _)| !place.starts_with("src/cli/generate.rs:"));
@@ -146,7 +146,7 @@ fn no_message_names_a_page_of_the_documentation() {
 /// A type can be searched for by its name, and a sentence about it needs no path.
 #[test]
 fn each_type_has_a_name_of_its_own() {
-    let types = House::read().types;
+    let types = Sources::read().types;
     assert!(types.len() > 500, "{} types were found", types.len());
     let shared = types.iter().filter(|(_, places)| places.len() > 1);
     let shared: Vec<String> = shared
@@ -157,10 +157,10 @@ fn each_type_has_a_name_of_its_own() {
 
 #[test]
 fn no_files_import_each_other_in_a_circle() {
-    let house = House::read();
+    let sources = Sources::read();
     let mut floors: BTreeMap<Module, Graph<'_>> = BTreeMap::new();
-    for import in &house.imports {
-        let to = house.resolve(&import.path);
+    for import in &sources.imports {
+        let to = sources.resolve(&import.path);
         let same = import.from.iter().zip(&to).take_while(|(a, b)| a == b).count();
         // A parent and what is below it may know each other; of two others, the branches are compared at which they part.
         if same < import.from.len() && same < to.len() {
@@ -180,8 +180,8 @@ fn no_files_import_each_other_in_a_circle() {
 
 type Graph<'a> = BTreeMap<String, BTreeMap<String, &'a Import>>;
 
-fn is_room(name: &str) -> bool {
-    ROOMS.iter().any(|(room, _)| *room == name)
+fn is_module(name: &str) -> bool {
+    MODULES.iter().any(|(module, _)| *module == name)
 }
 
 /// Every circle of a graph that has not been told yet, each once, with one import for every step.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use transom::manifest::parse;
 
 use crate::support::command::{bad_pod, files, path_with_program};
+use crate::support::skipped::skipped;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -43,7 +44,7 @@ fn has(tool: &str, what: &str) -> bool {
         .output()
         .is_ok_and(|it| it.status.success());
     if !found {
-        eprintln!("SKIPPED: {what}: there is no {tool} on this machine");
+        skipped(format!("SKIPPED: {what}: there is no {tool} on this machine"));
     }
     found
 }
@@ -372,7 +373,7 @@ fn the_manifest_for_krew_has_what_krew_requires_when_a_release_fills_it() {
     }
     assert_eq!(systems, ["linux/amd64", "linux/arm64", "windows/amd64"]);
     the_archives_of_a_release_are_those_of(spec);
-    let placeholders = fs::read_to_string(root().join("docs/how-to/release.md")).unwrap();
+    let placeholders = fs::read_to_string(root().join("docs/contributing/release.md")).unwrap();
     assert!(
         placeholders.contains(".ci/krew.yaml"),
         "the release page does not say how to fill it"

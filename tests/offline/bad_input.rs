@@ -468,10 +468,11 @@ fn check(bytes: &[u8]) -> (usize, Vec<UnreadableInput>) {
         bytes: bytes.to_vec(),
     }]);
     let mut facts = facts();
-    manifests.learn(&mut facts, &policies);
+    let objects = manifests.objects(ReviewStage::Written);
+    objects.learn(&mut facts, &policies);
     let mut findings = 0;
     let started = processor_time();
-    let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
+    let errors = objects.check(&facts, &policies, |checked| {
         let mut places = checked.places();
         for finding in &checked.evaluation.findings {
             assert!(places.of(&finding.path).line >= 1);

@@ -72,7 +72,7 @@ fn a_baseline_suppresses_what_is_known_and_nothing_else() {
 #[test]
 fn a_baseline_without_comments_keeps_inline_suppressions_apart() {
     let suppressed =
-        bad_pod("name: a").replace("  containers:", "  containers: # transom:ignore run-as-user");
+        bad_pod("name: a").replace("  containers:", "  containers: # transom:suppress run-as-user");
     let folder = files(&[("a.yaml", &suppressed)]);
     let run = transom(
         folder.path(),

@@ -89,7 +89,7 @@ fn what_admission_never_sees_is_not_called_denied() {
         assert_eq!(run.status, 0, "{text}\n{}", run.out);
         assert!(
             run.out
-                .contains("error[TSM204 run-as-user] (not reviewed here): "),
+                .contains("error[TSM204 run-as-user] (in an excluded namespace): "),
             "{}",
             run.out
         );
@@ -99,7 +99,8 @@ fn what_admission_never_sees_is_not_called_denied() {
             run.out
         );
         assert!(
-            run.out.contains("; 0 would be denied, 1 not reviewed here\n"),
+            run.out
+                .contains("; 0 would be denied, 1 in excluded namespaces\n"),
             "{}",
             run.out
         );
@@ -165,7 +166,7 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
     let why = &json["objects"][0]["policy"];
     assert_eq!(
         (&why["name"], &why["validation"], &why["placement"]),
-        (&json!("first"), &json!("Audit"), &json!("DryRun"))
+        (&json!("first"), &json!("Audit"), &json!("Audit"))
     );
     let why = why["reason"].as_str().unwrap();
     assert!(
@@ -288,7 +289,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
     let owned = bad(
         "name: a, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, controller: true}]",
     );
-    let exempt = "exemptions: [{name: old, rules: [run-as-user], namespaces: ['*'], expires: 2999-01-01, owner: web team, reason: old image}]";
+    let exempt = "exemptions: [{name: old, rules: [run-as-user], namespaces: ['*'], expiresOn: 2999-01-01, owner: web team, reason: old image}]";
     let enforce = policy("p", "mode: Enforce");
     for (policies, text, effect, note, status) in [
         (enforce.clone(), &pod, "Deny", "", 1),
@@ -300,7 +301,10 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
             0,
         ),
         (
-            policy("p", "mode: Enforce, validation: {rules: {run-as-user: Warn}}"),
+            policy(
+                "p",
+                "mode: Enforce, validation: {rules: [{name: run-as-user, action: Warn}]}",
+            ),
             &pod,
             "Warn",
             "Warn instead of Deny: the policy p sets run-as-user to Warn",
@@ -367,7 +371,7 @@ fn advice_that_denies_is_shown_whatever_is_left_out() {
     let pod = bad("name: a").replace("  os: {name: windows}\n", "");
     let policies = policy(
         "p",
-        "mode: Enforce, placement: {mode: Disabled}, validation: {rules: {os-name-missing: Deny, run-as-user: Disabled}}",
+        "mode: Enforce, placement: {mode: Disabled}, validation: {rules: [{name: os-name-missing, action: Deny}, {name: run-as-user, action: Disabled}]}",
     );
     let run = check_by(&policies, &["--no-advice"], &pod);
     assert_eq!(run.status, 1);
@@ -499,7 +503,7 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
     ) + &policy(
         &format!("\"{evil}\""),
         &format!(
-            "mode: Enforce, exemptions: [{{name: \"{evil}\", rules: [host-pid], namespaces: ['*'], expires: 2999-01-01, owner: \"{evil}\", reason: \"{evil}\"}}]"
+            "mode: Enforce, exemptions: [{{name: \"{evil}\", rules: [host-pid], namespaces: ['*'], expiresOn: 2999-01-01, owner: \"{evil}\", reason: \"{evil}\"}}]"
         ),
     );
     let broken = policy("p", &format!("mode: \"{evil}\", \"{evil}\": 1"));
@@ -1008,7 +1012,7 @@ fn rules_are_selected_ignored_and_counted() {
 fn a_suppressed_denial_of_a_selected_rule_is_still_named() {
     let text = bad("name: a").replace(
         "    securityContext:",
-        "    # transom:ignore run-as-user\n    securityContext:",
+        "    # transom:suppress run-as-user\n    securityContext:",
     );
     let named = "still denied by admission: Pod a: admission does not know suppressions\n";
     for (arguments, denies) in [
@@ -1071,12 +1075,12 @@ fn reports_link_to_the_documentation_only_if_it_is_published() {
         !without.contains("helpUri") && !without.contains("docs/reference"),
         "{without}"
     );
-    let with = sarif(&["--documentation-url", "https://git.example.com/docs"]);
+    let with = sarif(&["--documentation-base-url", "https://git.example.com/docs"]);
     assert!(
         with.contains("\"helpUri\": \"https://git.example.com/docs/reference/rules.md#tsm204\""),
         "{with}"
     );
-    assert_eq!(check_text(&["--documentation-url", "docs"], &text).status, 2);
+    assert_eq!(check_text(&["--documentation-base-url", "docs"], &text).status, 2);
 }
 
 #[test]
@@ -1086,7 +1090,7 @@ fn a_key_that_is_given_twice_is_noted_at_its_position() {
     assert_eq!(run.status, 0, "{}", run.out);
     let out = run.out.replace("\n  ", " ");
     let twice =
-        "warning: -:3:21: the key name is given twice in one mapping, at lines 3 and 3: the last one applies";
+        "warning: -:3:21: the key name is given twice in one mapping, on line 3: the last one applies";
     assert!(out.contains(twice), "{}", run.out);
     let unread = "warning: -:5:1: kubectl does not read this, because the document above has ended";
     assert!(out.contains(unread), "{}", run.out);

@@ -18,7 +18,7 @@ fn the_nearest_file_applies_and_arguments_replace_its_fields() {
         ),
         (
             "team/.transom.yaml",
-            "rules: {run-as-user: Warn}\npolicy: ../policy.yaml\n",
+            "rules: [{name: run-as-user, action: Warn}]\npolicy: ../policy.yaml\n",
         ),
         (
             "policy.yaml",
@@ -143,7 +143,7 @@ fn one_file_is_one_configuration_however_its_paths_are_spelled() {
 #[test]
 fn an_action_of_the_file_is_not_attributed_to_the_policy() {
     let folder = files(&[
-        (".transom.yaml", "rules: {run-as-user: Warn}\n"),
+        (".transom.yaml", "rules: [{name: run-as-user, action: Warn}]\n"),
         ("web.yaml", &bad_pod("name: web")),
     ]);
     let run = transom(folder.path(), &["check", "web.yaml"]);
@@ -207,7 +207,7 @@ fn a_bad_file_ends_with_status_2_and_every_line() {
 }
 
 /// The commands whose reports have a schema.
-const REPORTS: [&str; 9] = [
+const REPORTS: [&str; 12] = [
     "check",
     "scan",
     "plan",
@@ -215,7 +215,10 @@ const REPORTS: [&str; 9] = [
     "audit-log",
     "fix",
     "image",
+    "image-pulls",
     "rules",
+    "explain",
+    "test-report",
     "version",
 ];
 
@@ -265,9 +268,11 @@ fn the_schemas_are_what_the_types_say() {
         is_up_to_date(file, &printed.out, "offline config::");
     }
     let of_config = CheckConfig::schema();
-    let rules = of_config.pointer("/properties/rules/properties").unwrap();
+    let rules = of_config
+        .pointer("/properties/rules/items/properties/name/oneOf")
+        .unwrap();
     assert_eq!(
-        rules.as_object().unwrap().len(),
+        rules.as_array().unwrap().len(),
         transom::rules::catalogue().count()
     );
     assert_eq!(of_config["additionalProperties"], false);

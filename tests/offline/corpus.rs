@@ -159,9 +159,10 @@ fn read(folder: &'static str, path: &Path) -> File {
         source: name.clone(),
         bytes: text.clone().into_bytes(),
     }]);
-    manifests.learn(&mut world.facts, &world.policies);
+    let objects = manifests.objects(world.stage);
+    objects.learn(&mut world.facts, &world.policies);
     let mut answers = Vec::new();
-    let errors = manifests.check(&world.facts, &world.policies, world.stage, |checked| {
+    let errors = objects.check(&world.facts, &world.policies, |checked| {
         answers.push(Answer {
             line: checked.document.start().line,
             kind: checked.kind,
@@ -193,7 +194,7 @@ fn read(folder: &'static str, path: &Path) -> File {
 fn whole(checked: &Checked<'_>) -> Value {
     let mut json: Value = serde_json::from_str(checked.document.json()).unwrap();
     json["kind"] = checked.kind.as_str().into();
-    json["apiVersion"] = checked.api_version.clone().into();
+    json["apiVersion"] = checked.api_version.into();
     json
 }
 
@@ -272,7 +273,8 @@ fn again(world: &World, document: &Value) -> Evaluation {
         bytes: document.to_string().into_bytes(),
     }]);
     let mut evaluation = None;
-    let errors = manifests.check(&world.facts, &world.policies, world.stage, |checked| {
+    let objects = manifests.objects(world.stage);
+    let errors = objects.check(&world.facts, &world.policies, |checked| {
         evaluation = Some(checked.evaluation);
     });
     assert!(errors.is_empty(), "{errors:?}");

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
-use transom::check::{CheckInput, FixScope, Manifests, Scope, StatedSystems};
+use transom::check::{CheckInput, CheckSettings, FixScope, Manifests, Scope, StatedSystems};
 use transom::engine::policy_set::PolicySet;
 use transom::fix::{FixedInputs, fix};
 use transom::manifest;
@@ -36,9 +36,13 @@ fn manifests(bytes: &[u8], os: Option<Os>) -> Manifests {
         all: os,
         ..StatedSystems::default()
     };
-    let mut manifests = Manifests::new(true).within(Scope {
-        systems,
-        ..Scope::default()
+    let mut manifests = Manifests::new(CheckSettings {
+        keep_text: true,
+        scope: Scope {
+            systems,
+            ..Scope::default()
+        },
+        ..CheckSettings::default()
     });
     manifests.add(CheckInput {
         source: "a.yaml".into(),
@@ -80,9 +84,10 @@ fn findings(
 ) -> BTreeSet<(usize, String, String)> {
     let manifests = manifests(bytes, os);
     let mut facts = facts.clone();
-    manifests.learn(&mut facts, policies);
+    let objects = manifests.objects(ReviewStage::Written);
+    objects.learn(&mut facts, policies);
     let (mut found, mut index) = (BTreeSet::new(), 0);
-    manifests.check(&facts, policies, ReviewStage::Written, |checked| {
+    objects.check(&facts, policies, |checked| {
         for finding in &checked.evaluation.findings {
             found.insert((index, finding.rule.name.to_owned(), finding.path.named()));
         }
@@ -1000,10 +1005,12 @@ fn a_field_that_other_pods_of_the_object_use_too_is_left() {
 
 #[test]
 fn what_the_author_suppressed_is_left_and_listed() {
-    let pod = POD.replace("# gone", "# transom:ignore run-as-user");
+    let pod = POD.replace("# gone", "# transom:suppress run-as-user");
     let fixed = run(folder(&[]).path(), &["-"], pod.as_bytes());
     assert!(
-        fixed.out.contains("runAsUser: 1000 # transom:ignore run-as-user"),
+        fixed
+            .out
+            .contains("runAsUser: 1000 # transom:suppress run-as-user"),
         "{}",
         fixed.out
     );
@@ -1045,7 +1052,7 @@ fn placement_writes_nothing_that_resolves_a_suppressed_finding() {
         ("missing-os-selector", "    kubernetes.io/os: windows\n"),
     ] {
         assert!(all.out.contains(written), "{rule}: {}{}", all.out, all.err);
-        let suppressed = format!("# transom:ignore {rule}\n{BARE_POD}");
+        let suppressed = format!("# transom:suppress {rule}\n{BARE_POD}");
         let left = fix(&suppressed);
         assert!(!left.out.contains(written), "{rule}: {}", left.out);
         assert!(left.err.contains("suppressed by -:"), "{rule}: {}", left.err);
@@ -1090,7 +1097,7 @@ fn a_key_that_is_given_twice_is_noted_and_its_mapping_stays() {
     );
     let folder = folder(&[("pod.yaml", text.as_bytes())]);
     let fixed = run(folder.path(), &["--write", "pod.yaml"], b"");
-    let note = "warning: pod.yaml:10:37: the key runAsUser is given twice in one mapping, at lines 10 and 10: the last one \
+    let note = "warning: pod.yaml:10:37: the key runAsUser is given twice in one mapping, on line 10: the last one \
                 applies; remove one of them\n";
     assert!(fixed.err.contains(note), "{}", fixed.err);
     assert!(

@@ -44,7 +44,7 @@ fn the_configuration_file_of_check_applies_to_fix_too() {
     let folder = files(&[
         (
             ".transom.yaml",
-            "rules: {run-as-user: Disabled}\nexclude: [vendor]\npodTemplates: [{group: example.com, kind: GameServer, path: \
+            "rules: [{name: run-as-user, action: Disabled}]\nexclude: [vendor]\npodTemplates: [{group: example.com, kind: GameServer, path: \
              spec.template}]\npaths: [app]\n",
         ),
         ("app/web.yaml", &pod("name: web")),
@@ -98,7 +98,7 @@ fn a_function_config_has_the_settings_of_fix() {
     let linux = function(&format!("{head}spec: {{os: linux}}\n"));
     assert!(linux.out.contains("runAsUser:"), "{}", linux.out);
     let disabled = function(&format!(
-        "{head}spec: {{config: {{rules: {{run-as-user: Disabled}}}}}}\n"
+        "{head}spec: {{config: {{rules: [{{name: run-as-user, action: Disabled}}]}}}}\n"
     ));
     assert!(disabled.out.contains("runAsUser:"), "{}", disabled.out);
     // Kustomize needs an object of some kind, and it may have no settings.
@@ -115,7 +115,7 @@ fn a_function_config_has_the_settings_of_fix() {
         ),
         (
             format!("{head}spec: {{placement: true, placement: false}}\n"),
-            "-:7: functionConfig: the key placement is given twice in one mapping, at lines 7 and 7",
+            "-:7: functionConfig: the key placement is given twice in one mapping, on line 7",
         ),
         (
             format!("{head}spec:\n  placment: true\n"),
@@ -126,8 +126,8 @@ fn a_function_config_has_the_settings_of_fix() {
             "-:8: functionConfig: spec.rules[0]: there is no rule \"run-as-usr\"; did you mean run-as-user?",
         ),
         (
-            format!("{head}spec:\n  config:\n    rules: {{run-as-usr: Warn}}\n"),
-            "-:9: functionConfig: spec.config.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?",
+            format!("{head}spec:\n  config:\n    rules: [{{name: run-as-usr, action: Warn}}]\n"),
+            "-:9: functionConfig: spec.config.rules[0].name: there is no rule \"run-as-usr\"; did you mean run-as-user?",
         ),
     ] {
         let run = function(&settings);

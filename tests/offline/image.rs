@@ -5,6 +5,7 @@
 mod check;
 mod connections;
 mod credentials;
+mod pulls;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use transom::manifest::parse;
 
 use crate::support::command::{files, path_with_program, transom};
+use crate::support::skipped::skipped;
 
 const WORKLOADS: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web.v1}\nspec:\n  selector: \
     {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      nodeSelector:\n        \
@@ -38,8 +39,8 @@ fn kustomize(folder: &Path, arguments: &[&str], may_be_kubectl: bool) -> Option<
             return Some(output);
         }
     }
-    eprintln!(
-        "SKIPPED: Kustomize does not apply what fix writes: there is no kustomize (for functions) and no kubectl"
+    skipped(
+        "SKIPPED: Kustomize does not apply what fix writes: there is no kustomize (for functions) and no kubectl",
     );
     None
 }

@@ -13,6 +13,7 @@ mod baseline;
 mod check;
 mod config;
 mod corpus;
+mod demo;
 mod docs;
 mod fix;
 mod fix_settings;

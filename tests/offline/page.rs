@@ -15,6 +15,7 @@ use transom::render::{page, scan_sarif};
 use transom::scan::report::ScanReport;
 
 use crate::support::command::{assert_valid_reports, assert_valid_sarif};
+use crate::support::skipped::skipped;
 
 use self::browser::{Browser, chromium};
 
@@ -166,8 +167,8 @@ fn the_page_works_in_chromium() {
         fs::write(file, written(&sample::report(200), true)).unwrap();
     }
     let Some(program) = chromium() else {
-        eprintln!(
-            "SKIPPED: the page is not proved in a browser: there is no Chromium in the path, and no $CHROME"
+        skipped(
+            "SKIPPED: the page is not proved in a browser: there is no Chromium in the path, and no $CHROME",
         );
         return;
     };

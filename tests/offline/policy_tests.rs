@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::command::{bad_pod, files, junit_cases, page_blocks, transom};
 
 const POLICY: &str = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: ours}\n\
-                      spec:\n  mode: Enforce\n  validation: {rules: {run-as-user: Warn}}\n";
+                      spec:\n  mode: Enforce\n  validation: {rules: [{name: run-as-user, action: Warn}]}\n";
 const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata:\n  name: win\n  labels: {kubernetes.io/os: windows}\nspec:\n  \
                     taints: [{key: os, value: windows, effect: NoSchedule}]\n";
 const PLAIN: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: plain, namespace: shop}\nspec:\n  \
@@ -47,7 +47,7 @@ fn expectations_that_are_met_pass() {
     }
     // Suppressions are for check only.
     let pods = bad_pod("name: web, namespace: shop")
-        .replace("  containers:", "  containers: # transom:ignore run-as-user");
+        .replace("  containers:", "  containers: # transom:suppress run-as-user");
     std::fs::write(
         folder.path().join("tests/shop/pods.yaml"),
         format!("{pods}---\n{PLAIN}"),
@@ -57,12 +57,12 @@ fn expectations_that_are_met_pass() {
 }
 
 #[test]
-fn a_node_policy_alone_is_tested_with_the_built_in_policy() {
+fn a_node_pool_alone_is_tested_with_the_built_in_policy() {
     let test = "policies: [nodes.yaml]\nresources: [pods.yaml]\nexpectations:\n- object: Pod shop/plain\n  outcome: \
                 admitted\n  patched: [spec.tolerations, spec.os]\n";
     let folder = with_test(test);
-    let policy = "apiVersion: transom.dev/v1alpha1\nkind: WindowsNodePolicy\nmetadata: {name: pools}\nspec:\n  pools:\n  \
-                  - {name: win, build: 10.0.20348, taints: [{key: os, value: windows, effect: NoSchedule}]}\n";
+    let policy = "apiVersion: transom.dev/v1alpha1\nkind: WindowsNodePool\nmetadata: {name: win}\nspec:\n  \
+                  selector: {matchLabels: {agentpool: win}}\n  template: {build: 10.0.20348, taints: [{key: os, value: windows}]}\n";
     std::fs::write(folder.path().join("tests/shop/nodes.yaml"), policy).unwrap();
     let run = transom(folder.path(), &["test", "tests"]);
     assert_eq!(run.status, 0, "{}{}", run.out, run.err);
@@ -158,7 +158,7 @@ fn a_test_that_cannot_be_run_ends_with_status_2() {
         ),
         (
             "resources: [pods.yaml]\npolicies: [node.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: denied}\n",
-            "there is no WindowsPodPolicy and no WindowsNodePolicy in the files of policies",
+            "there is no WindowsPodPolicy, WindowsNodePolicy or WindowsNodePool in the files of policies",
         ),
     ] {
         let folder = with_test(test);
@@ -196,7 +196,10 @@ fn the_page_shows_a_test_that_runs_as_it_says() {
         .collect();
     assert_eq!(shown.len(), 2);
     assert_eq!(transom(folder.path(), &["test", "."]).out, shown[0]);
-    let policy = named[0].1.replace("      run-as-user: Warn\n", "      {}\n");
+    let policy = named[0].1.replace(
+        "    rules:\n    - name: run-as-user\n      action: Warn\n",
+        "    rules: []\n",
+    );
     assert_ne!(policy, named[0].1);
     std::fs::write(folder.path().join("policy.yaml"), policy).unwrap();
     assert_eq!(transom(folder.path(), &["test", "."]).out, shown[1]);
@@ -204,7 +207,7 @@ fn the_page_shows_a_test_that_runs_as_it_says() {
 
 #[test]
 fn commands_that_ask_no_registry_say_that_they_use_names() {
-    const NOTE: &str = "transom: note: policy ours uses what registries report (evidence.images: Registry), which this command \
+    const NOTE: &str = "note: policy ours uses what registries report (evidence.images: Registry), which this command \
                         did not look up: images are evaluated by their names";
     let test = format!("{HEAD}expectations:\n- object: Pod shop/plain\n  outcome: admitted\n");
     let folder = with_test(&test);

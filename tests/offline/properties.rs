@@ -797,7 +797,7 @@ fn a_patch_is_only_made_for_a_pod_with_a_spec() {
         ..Policy::standalone()
     };
     let default = Policy {
-        namespace_default_os: Some(Os::Windows),
+        default_os: Some(Os::Windows),
         ..Policy::standalone()
     };
     for (facts, policy) in [(with_host, guard), (facts, default)] {

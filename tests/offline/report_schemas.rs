@@ -20,7 +20,7 @@ fn has(report: &Value, pointer: &str) -> bool {
 fn reports_of_check_are_what_the_schema_says() {
     let pods = [
         bad_pod("name: denied"),
-        bad_pod("name: suppressed").replace("spec:", "# transom:ignore run-as-user until=2027-03-31 reason=\"old\"\nspec:"),
+        bad_pod("name: suppressed").replace("spec:", "# transom:suppress run-as-user until=2027-03-31 reason=\"old\"\nspec:"),
         bad_pod("name: exempted, namespace: legacy"),
         bad_pod("name: unseen, namespace: kube-system"),
         "apiVersion: v1\nkind: Pod\nmetadata: {name: placed}\nspec:\n  containers:\n  - name: a\n    image: \
@@ -31,7 +31,7 @@ fn reports_of_check_are_what_the_schema_says() {
             .to_owned(),
     ];
     let policy = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: default}\nspec:\n  mode: \
-                  Enforce\n  exemptions:\n  - {name: legacy, owner: team@example.com, reason: replaced soon, expires: \
+                  Enforce\n  exemptions:\n  - {name: legacy, owner: team@example.com, reason: replaced soon, expiresOn: \
                   2027-03-31, rules: [run-as-user], namespaces: [legacy]}\n";
     let folder = files(&[
         ("pods.yaml", &pods.join("---\n")),
@@ -41,7 +41,7 @@ fn reports_of_check_are_what_the_schema_says() {
         (
             "expired.yaml",
             &format!(
-                "# transom:ignore run-as-user until=2020-01-01\n{}",
+                "# transom:suppress run-as-user until=2020-01-01\n{}",
                 bad_pod("name: expired")
             ),
         ),
@@ -93,7 +93,7 @@ fn reports_of_plan_are_what_the_schema_says() {
 }
 
 #[test]
-fn reports_of_audit_log_rules_and_version_are_what_the_schemas_say() {
+fn reports_of_audit_log_rules_explain_and_version_are_what_the_schemas_say() {
     let run = |arguments: &[&str]| transom(Path::new("."), arguments).json();
     let log = run(&[
         "audit-log",
@@ -109,4 +109,34 @@ fn reports_of_audit_log_rules_and_version_are_what_the_schemas_say() {
     assert_valid_reports("audit-log", &[&log]);
     assert_valid_reports("rules", &[&run(&["rules", "-o", "json"])]);
     assert_valid_reports("version", &[&run(&["version", "-o", "json"])]);
+    let explained = run(&["explain", "TSM204", "-o", "json"]);
+    assert_eq!(explained["rule"], "run-as-user");
+    assert!(
+        has(&explained, "/bad") && has(&explained, "/good"),
+        "{explained:#}"
+    );
+    assert_valid_reports("explain", &[&explained]);
+}
+
+#[test]
+fn reports_of_tests_are_what_the_schema_says() {
+    let folder = files(&[
+        (
+            "pod.yaml",
+            "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {nodeSelector: {kubernetes.io/os: windows}, hostNetwork: true, containers: [{name: a, image: a}]}}",
+        ),
+        (
+            "transom-test.yaml",
+            "resources: [pod.yaml, nothing.yaml]\nexpectations: [{object: Pod shop/a, outcome: admitted}]\n",
+        ),
+    ]);
+    let report = transom(folder.path(), &["test", "-o", "json", "."]).json();
+    let difference = "/files/0/results/0/differences/0";
+    assert_eq!(
+        report.pointer(difference).unwrap()["actual"],
+        serde_json::json!(["denied"]),
+        "{report:#}"
+    );
+    assert!(has(&report, "/files/0/errors"), "{report:#}");
+    assert_valid_reports("test-report", &[&report]);
 }

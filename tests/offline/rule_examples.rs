@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use jiff::civil::date;
 use serde_json::Value;
-use transom::check::{CheckInput, Manifests, Scope, StatedSystems};
+use transom::check::{CheckInput, CheckSettings, Manifests, Scope, StatedSystems};
 use transom::engine::policy_set::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
 use transom::model::field_set::FieldSet;
-use transom::model::object::{Object, ReviewStage};
+use transom::model::object::{Object, ReviewContext, ReviewStage};
 use transom::model::os::Os;
 use transom::model::policy::{LinuxPods, Policy};
 use transom::model::severity::Severity;
@@ -91,9 +91,13 @@ fn manifests(text: String, os: Option<Os>) -> Manifests {
         all: os,
         ..StatedSystems::default()
     };
-    let mut manifests = Manifests::new(false).within(Scope {
-        systems,
-        ..Scope::default()
+    let mut manifests = Manifests::new(CheckSettings {
+        keep_text: false,
+        scope: Scope {
+            systems,
+            ..Scope::default()
+        },
+        ..CheckSettings::default()
     });
     manifests.add(CheckInput {
         source: "example".into(),
@@ -113,11 +117,15 @@ fn each_object(example: &str, mut each: impl FnMut(&Object<'_>, &Facts, &Policy)
     } = case(example);
     let policies = PolicySet::new(Vec::new(), policy.clone());
     let manifests = manifests(text, os);
-    manifests.learn(&mut facts, &policies);
-    let errors = manifests.check(&facts, &policies, stage, |checked| {
-        let mut subject =
-            Object::parse(checked.kind, checked.document.json(), stage).expect("it was read before");
-        subject.stated_os = checked.stated_os;
+    let objects = manifests.objects(stage);
+    objects.learn(&mut facts, &policies);
+    let errors = objects.check(&facts, &policies, |checked| {
+        let read = Object::parse(checked.kind, checked.document.json(), stage).expect("it was read before");
+        let context = ReviewContext {
+            stated_os: checked.stated_os,
+            ..read.context
+        };
+        let subject = Object { context, ..read };
         each(&subject, &facts, &policy);
     });
     assert!(errors.is_empty(), "{example}: {errors:?}");
@@ -132,9 +140,10 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
     let policies = PolicySet::new(Vec::new(), case.policy);
     let manifests = manifests(case.text, case.os);
     let mut facts = case.facts;
-    manifests.learn(&mut facts, &policies);
+    let objects = manifests.objects(case.stage);
+    objects.learn(&mut facts, &policies);
     let mut fired = Vec::new();
-    let errors = manifests.check(&facts, &policies, case.stage, |checked| {
+    let errors = objects.check(&facts, &policies, |checked| {
         for finding in checked
             .evaluation
             .findings

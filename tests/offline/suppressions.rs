@@ -31,7 +31,7 @@ fn commented(line: usize, comment: &str, above: &str) -> String {
 
 #[test]
 fn a_comment_covers_its_field_and_all_below_it_or_the_object() {
-    let ignore = "# transom:ignore run-as-user";
+    let ignore = "# transom:suppress run-as-user";
     let spaced = format!(" {ignore}");
     for text in [
         // On the line of the field, and of those above it in the object.
@@ -41,7 +41,7 @@ fn a_comment_covers_its_field_and_all_below_it_or_the_object() {
             &format!(" {ignore} until=2026-11-22 reason=\"the old chart\""),
             "",
         ),
-        commented(9, " # transom:ignore host-pid, TSM204", ""),
+        commented(9, " # transom:suppress host-pid, TSM204", ""),
         commented(10, &spaced, ""),
         // On the line above.
         commented(10, &format!("\n    # why\n    {ignore}"), ""),
@@ -90,7 +90,7 @@ fn a_comment_covers_its_field_and_all_below_it_or_the_object() {
             "{ignore}\nkind: Namespace\napiVersion: v1\nmetadata: {{name: a}}\n---\n{}",
             bad_pod("name: web")
         ),
-        commented(11, " # transom:ignore host-pid", ""),
+        commented(11, " # transom:suppress host-pid", ""),
     ] {
         let run = check(&[], &text);
         assert_eq!(run.status, 1, "{text}\n{}", run.out);
@@ -102,7 +102,7 @@ fn a_comment_covers_its_field_and_all_below_it_or_the_object() {
 fn what_is_suppressed_is_shown_on_request_and_in_every_format() {
     let text = commented(
         11,
-        " # transom:ignore run-as-user until=2027-01-31 reason=\"the old chart\"",
+        " # transom:suppress run-as-user until=2027-01-31 reason=\"the old chart\"",
         "",
     );
     let run = check(&["--show-suppressed"], &text);
@@ -166,7 +166,7 @@ fn what_is_suppressed_is_shown_on_request_and_in_every_format() {
 
 #[test]
 fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
-    let text = commented(11, " # transom:ignore run-as-user until=2026-11-21", "");
+    let text = commented(11, " # transom:suppress run-as-user until=2026-11-21", "");
     let run = check(&[], &text);
     assert_eq!(run.status, 1, "{}", run.out);
     let expired = "the suppression of run-as-user ended on 2026-11-21, and its findings count again";
@@ -188,7 +188,7 @@ fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
         (&json!("minor"), &json!(11))
     );
 
-    let text = commented(11, " # transom:ignore run-as-user, host-pid", "");
+    let text = commented(11, " # transom:suppress run-as-user, host-pid", "");
     let run = check(&[], &text);
     assert_eq!(run.status, 0, "{}", run.out);
     let unused = "the suppression of host-pid matches no finding; remove it";
@@ -224,24 +224,24 @@ fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
 fn a_bad_suppression_is_an_error_with_its_line_and_the_nearest_name() {
     for (comment, error) in [
         (
-            "ignore run-as-usr",
-            "transom:ignore: there is no rule \"run-as-usr\"; did you mean run-as-user?",
+            "suppress run-as-usr",
+            "transom:suppress: there is no rule \"run-as-usr\"; did you mean run-as-user?",
         ),
         (
-            "ignore run-as-user until=2027-02-30",
-            "transom:ignore: until=2027-02-30: there is no such date; did you mean 2027-02-28?",
+            "suppress run-as-user until=2027-02-30",
+            "transom:suppress: until=2027-02-30: there is no such date; did you mean 2027-02-28?",
         ),
         (
-            "ignore run-as-user untill=x",
-            "transom:ignore: there is no field \"untill\"; did you mean until?",
+            "suppress run-as-user untill=x",
+            "transom:suppress: there is no field \"untill\"; did you mean until?",
         ),
         (
-            "ignore",
-            "transom:ignore: name the rules, as in run-as-user or TSM204",
+            "suppress",
+            "transom:suppress: name the rules, as in run-as-user or TSM204",
         ),
         (
             "ingore run-as-user",
-            "there is no comment \"transom:ingore\"; did you mean transom:ignore?",
+            "there is no comment \"transom:ingore\"; did you mean transom:suppress?",
         ),
     ] {
         let run = check(&[], &commented(11, &format!(" # transom:{comment}"), ""));
@@ -259,12 +259,12 @@ fn a_bad_suppression_is_an_error_with_its_line_and_the_nearest_name() {
         );
         let annotated = format!(
             "name: web, annotations: {{{SUPPRESS_ANNOTATION}: '{}'}}",
-            comment.replace("ignore", "")
+            comment.replace("suppress", "")
         );
-        if let Some(why) = error.strip_prefix("transom:ignore: ") {
+        if let Some(why) = error.strip_prefix("transom:suppress: ") {
             let run = check(&[], &bad_pod(&annotated));
             let message = format!("cannot read -:3: the annotation {SUPPRESS_ANNOTATION}: {why}\n");
-            let is_empty = comment == "ignore";
+            let is_empty = comment == "suppress";
             assert_eq!(run.status, if is_empty { 1 } else { 2 }, "{}", run.out);
             assert_eq!(run.out.contains(&message), !is_empty, "{}", run.out);
         }
@@ -342,7 +342,7 @@ fn suppressions_of_one_file_do_not_apply_to_another() {
     let folder = files(&[
         (
             "a.yaml",
-            &format!("# transom:ignore run-as-user\n{}", bad_pod("name: a")),
+            &format!("# transom:suppress run-as-user\n{}", bad_pod("name: a")),
         ),
         ("b.yaml", &bad_pod("name: b")),
     ]);

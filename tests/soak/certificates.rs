@@ -32,7 +32,8 @@ use transom::registration::configurations::Configurations;
 use transom::tls::files::CertificateFiles;
 use transom::tls::source::CertificateSource;
 use transom::webhook::{
-    Limits, ListenArgs, Phase, ReviewBody, ReviewHandler, ReviewResponse, Server, WebhookConfig,
+    Limits, ListenArgs, OnPending, PendingData, Phase, ReviewBody, ReviewHandler, ReviewResponse, Server,
+    WebhookConfig,
 };
 
 /// A CA for half a minute, a certificate for eight seconds.
@@ -49,7 +50,7 @@ const LIFETIMES: Lifetimes = Lifetimes {
 struct AllowAll(AtomicUsize);
 
 impl ReviewHandler for AllowAll {
-    fn review(&self, _: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
+    fn review(&self, _: Phase, sent: ReviewBody<'_>, _: OnPending) -> Result<ReviewResponse, PendingData> {
         self.0.fetch_add(1, Ordering::Relaxed);
         let ReviewBody::Whole(body) = sent else {
             panic!("{sent:?}")
@@ -60,11 +61,11 @@ impl ReviewHandler for AllowAll {
             "kind": "AdmissionReview",
             "response": {"uid": review["request"]["uid"], "allowed": true},
         });
-        ReviewResponse {
+        Ok(ReviewResponse {
             status: StatusCode::OK,
             body: answer.to_string().into_bytes(),
             record: None,
-        }
+        })
     }
 }
 
@@ -128,7 +129,7 @@ impl Replica {
         let reviewer = Arc::new(AllowAll::default());
         let reviews = Arc::clone(&reviewer);
         let keeper = CertificateTask {
-            freshness: WatchStaleness::default(),
+            staleness: WatchStaleness::default(),
             client: client.clone(),
             mode,
             config,

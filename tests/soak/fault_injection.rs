@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::service::{self, Endpoints, leader, name, replica_of};
 use crate::support::control_plane::{ControlPlane, programs, wait};
+use crate::support::skipped::skipped;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
@@ -104,11 +105,8 @@ fn found() -> Option<std::path::PathBuf> {
     });
     found
         .inspect_err(|missing| {
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED: tests/soak/fault_injection.rs: {missing}. Put kube-controller-manager of the same release beside the \
-                 programs of setup-envtest, in $KUBEBUILDER_ASSETS"
-            );
+            skipped(format!("SKIPPED: tests/soak/fault_injection.rs: {missing}. Put kube-controller-manager of the same release beside the \
+                 programs of setup-envtest, in $KUBEBUILDER_ASSETS"));
         })
         .ok()
 }

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use transom::cluster::lease::{self, ACT, LEASE, Leadership};
+use transom::cluster::lease::{ACT, Election, LEASE, Leadership};
 
 const NAMESPACE: &str = "default";
 
@@ -24,14 +24,14 @@ impl Replica {
     fn start(client: &Client, lease: &str, identity: &str) -> Self {
         let (sender, receiver) = watch::channel(None);
         let (shutdown, ends) = oneshot::channel::<()>();
-        let election = lease::run(
-            client.clone(),
-            NAMESPACE.to_owned(),
-            lease.to_owned(),
-            identity.to_owned(),
-            sender,
-            async { drop(ends.await) },
-        );
+        let election = Election {
+            client: client.clone(),
+            namespace: NAMESPACE.to_owned(),
+            name: lease.to_owned(),
+            identity: identity.to_owned(),
+            until: sender,
+        };
+        let election = election.run(async { drop(ends.await) });
         Replica {
             leadership: Leadership::new(receiver),
             shutdown,

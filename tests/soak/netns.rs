@@ -1,8 +1,9 @@
 //! A network of the test's own: EndpointSlices refuse loopback addresses, so replicas need others, which nobody else
 //! should see.
 
-use std::io::Write as _;
 use std::process::{Command, Stdio};
+
+use crate::support::skipped::skipped;
 
 /// The addresses of the replicas, on the loopback device of that network.
 pub const ADDRESSES: [&str; 3] = ["10.213.7.1", "10.213.7.2", "10.213.7.3"];
@@ -52,10 +53,9 @@ pub fn is_inside(test: &str) -> bool {
         assert!(status.success(), "{test} failed in its own network: {status}");
         return false;
     }
-    let _ = writeln!(
-        std::io::stderr(),
+    skipped(format!(
         "SKIPPED: {test}: no network namespace can be made here. It takes the programs unshare and ip, and root or\n\
          SKIPPED: unprivileged user namespaces"
-    );
+    ));
     false
 }

@@ -60,7 +60,7 @@ pub fn connections(number: usize) -> u64 {
 /// Registers both configurations, and gives the API server the time to see it.
 pub fn register(cluster: &ControlPlane, failure_policy: &str) {
     let service = ["generate", "webhooks", "--service", "transom.transom-system"];
-    let webhooks = printed(&[&service[..], &["--validate-failure-policy", failure_policy]].concat());
+    let webhooks = printed(&[&service[..], &["--failure-policy", failure_policy]].concat());
     cluster
         .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
         .succeeded();

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::skipped::skipped;
+
 /// What one run said.
 #[derive(Debug)]
 pub struct CommandRun {
@@ -186,7 +188,7 @@ pub fn markdown_in(folder: &str) -> Vec<String> {
 #[track_caller]
 pub fn assert_valid_sarif(log: &Value) {
     let Some(schema) = std::env::var_os("TRANSOM_SARIF_SCHEMA") else {
-        eprintln!("SKIPPED: SARIF is not validated: TRANSOM_SARIF_SCHEMA names no schema");
+        skipped("SKIPPED: SARIF is not validated: TRANSOM_SARIF_SCHEMA names no schema");
         return;
     };
     let schema: Value = serde_json::from_str(&fs::read_to_string(schema).unwrap()).unwrap();
@@ -236,14 +238,14 @@ fn assert_valid(validator: &str, schema: &Value, documents: &[&Value]) {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut child) = started else {
-        eprintln!("SKIPPED: reports are not validated: there is no Python");
+        skipped("SKIPPED: reports are not validated: there is no Python");
         return;
     };
     let given = json!({"schema": schema, "documents": documents}).to_string();
     let _ = child.stdin.take().unwrap().write_all(given.as_bytes());
     let output = child.wait_with_output().unwrap();
     if output.status.code() == Some(3) {
-        eprintln!("SKIPPED: reports are not validated: Python has no jsonschema");
+        skipped("SKIPPED: reports are not validated: Python has no jsonschema");
         return;
     }
     let message = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -261,7 +263,7 @@ pub fn junit_cases(folder: &Path, file: &str) -> Option<String> {
         .current_dir(folder)
         .output();
     let Ok(read) = reader else {
-        eprintln!("SKIPPED: JUnit's XML is not read by another program: there is no python3");
+        skipped("SKIPPED: JUnit's XML is not read by another program: there is no python3");
         return None;
     };
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));

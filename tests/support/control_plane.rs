@@ -1,7 +1,7 @@
 //! A real etcd and kube-apiserver on loopback, in a temporary folder, and kubectl to query them as a user
 //! would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -17,6 +17,8 @@ use rcgen::{
 };
 
 use serde_json::{Value, json};
+
+use super::skipped::skipped;
 
 /// The programs that envtest provides.
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
@@ -84,17 +86,6 @@ pub fn programs() -> Result<PathBuf, String> {
         Ok(folder)
     } else {
         Err(format!("no {} in {}", missing.join(", "), folder.display()))
-    }
-}
-
-/// Reports skipped tests on the terminal, because the test harness would capture the output. Prints each
-/// message once.
-pub fn skipped(text: String) {
-    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut reported = REPORTED.lock().unwrap();
-    if !reported.contains(&text) {
-        let _ = writeln!(std::io::stderr(), "{text}");
-        reported.insert(text);
     }
 }
 

@@ -133,16 +133,19 @@ impl Replica {
     }
 }
 
-/// Installs the resources and the policies, and creates Transom's namespace.
-pub fn prepare(cluster: &ControlPlane, policies: &str) {
-    cluster.create_namespace("transom-system", &[]);
+/// Installs the definitions.
+pub fn define(cluster: &ControlPlane) {
+    let apply = ["apply", "--server-side", "-f", "-"];
     cluster
-        .kubectl_with(
-            &["apply", "--server-side", "-f", "-"],
-            &printed(&["generate", "crds"]),
-        )
+        .kubectl_with(&apply, &printed(&["generate", "crds"]))
         .succeeded();
     cluster.wait_for_definitions();
+}
+
+/// Installs the definitions and the policies, and creates Transom's namespace.
+pub fn prepare(cluster: &ControlPlane, policies: &str) {
+    cluster.create_namespace("transom-system", &[]);
+    define(cluster);
     // The API server serves new kinds a moment after they are established.
     let applied = || cluster.kubectl_with(&["apply", "-f", "-"], policies).ok;
     assert!(wait(Duration::from_secs(20), applied), "{policies}");

@@ -28,5 +28,6 @@ pub mod recorder;
 pub mod registry;
 pub mod schedule;
 pub mod server;
+pub mod skipped;
 #[cfg(unix)]
 pub mod world;

@@ -13,6 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
 use super::server::free_port;
+use super::skipped::skipped;
 
 /// Versions that Microsoft published.
 pub const LTSC2019: &str = "10.0.17763.6293";
@@ -450,10 +451,8 @@ fn program() -> Option<PathBuf> {
     let mut programs = std::env::split_paths(&paths).map(|folder| folder.join("docker-registry"));
     let found = programs.find(|program| program.is_file());
     if found.is_none() {
-        // Past the test harness, which would keep it to itself.
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: asking a registry is not proved: there is no docker-registry in PATH (apt-get install docker-registry)"
+        skipped(
+            "SKIPPED: asking a registry is not proved: there is no docker-registry in PATH (apt-get install docker-registry)",
         );
     }
     found

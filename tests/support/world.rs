@@ -14,7 +14,6 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
-use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher;
 use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _};
 use serde_json::{Value, json};
@@ -25,7 +24,9 @@ use transom::cluster::cache::ClusterCache;
 use transom::cluster::lease::Leadership;
 use transom::cluster::node::{NodeView, WatchedNode};
 use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use transom::controller::node_policies::{NodeControllerContext, NodeControllerSettings, run};
+use transom::controller::leader_loop::LeaderLoop;
+use transom::controller::node_policies::{NodeController, NodeControllerSettings};
+use transom::controller::writer::{WRITES_PER_SECOND, Writer};
 use transom::model::facts::Facts;
 use transom::process::metrics::{Metrics, Reconciles};
 
@@ -163,23 +164,23 @@ impl World {
 
     /// Runs the controller.
     pub fn run_with(&self, settings: NodeControllerSettings, leads: bool) -> Running {
+        self.run_at(settings, leads, WRITES_PER_SECOND)
+    }
+
+    /// Runs the controller with another rate of writes.
+    pub fn run_at(&self, settings: NodeControllerSettings, leads: bool, per_second: u32) -> Running {
         let (lease, leadership) = World::leadership(leads);
         let (sender, latest) = watch::channel(Arc::new(snapshots().unknown()));
-        let reporter = Reporter {
-            controller: "transom".into(),
-            instance: Some("transom-test".into()),
-        };
-        let context = NodeControllerContext {
-            client: self.client.clone(),
+        let writer = Writer::new(self.client.clone(), Some(leadership.clone()), per_second);
+        let leader_loop = LeaderLoop {
+            latest,
             leadership,
-            recorder: Recorder::new(self.client.clone(), reporter),
-            settings,
             reconcile: Reconciles::new(&Metrics::new("0", None)).of("node_policies"),
         };
         let watches = tokio::spawn(follow_all(self.client.clone(), sender));
         let controller = tokio::spawn(async move {
-            let ended = run(context, latest).await;
-            eprintln!("the controller has ended: {ended:?}");
+            leader_loop.run(NodeController::new(writer, settings)).await;
+            eprintln!("the controller has ended");
         });
         Running {
             tasks: vec![controller, watches],

@@ -17,6 +17,8 @@ mod process;
 #[path = "../../../tests/support/process_memory.rs"]
 #[allow(dead_code)] // the tests use more of it
 mod process_memory;
+#[path = "../../../tests/support/skipped.rs"]
+mod skipped;
 mod stored;
 mod storm;
 

@@ -7,6 +7,7 @@
 {{- include "transom.checkImage" . -}}
 {{- include "transom.checkNodes" . -}}
 {{- include "transom.checkReplicas" . -}}
+{{- include "transom.checkOthers" . -}}
 {{- if and .Values.probe.namespace .Values.rbac.create (not .Values.admissionPolicies.enabled) -}}
 {{- fail "probe.namespace: the right to create pods there is granted for dry runs only, which requires admissionPolicies.enabled=true; set that, or leave probe.namespace empty" -}}
 {{- end -}}
@@ -46,14 +47,17 @@
 {{- include "transom.checkRules" . -}}
 {{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "policy.spec" "spec" .Values.policy.spec) -}}
 {{- end -}}
+{{- range .Values.nodePools -}}
+{{- include "transom.checkDefinition" (dict "name" "windowsnodepools.transom.dev" "value" "nodePools" "spec" .spec) -}}
+{{- end -}}
 {{- include "transom.checkDropped" . -}}
-{{- include "transom.checkPoolLabels" . -}}
+{{- include "transom.checkNodeLabels" . -}}
 {{- if .Values.nodePolicy.create -}}
-{{- if eq (toString .Values.rbac.nodePolicies) "false" -}}
-{{- fail "rbac.nodePolicies: false removes the right to write to nodes, which the policy of nodePolicy.create=true needs; set nodePolicy.create=false too" -}}
+{{- if and (eq (toString .Values.rbac.nodePolicies) "false") (eq "true" (include "transom.reconcilesNodes" (include "transom.nodePolicySpec" . | fromYaml))) -}}
+{{- fail "rbac.nodePolicies: false removes the right to write to nodes, which nodePolicy.spec needs, because it writes labels or taints; change one of them" -}}
 {{- end -}}
 {{- if and (eq (toString .Values.rbac.runtimeClasses) "false") (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
-{{- fail "rbac.runtimeClasses: false removes the right to create RuntimeClasses, which nodePolicy.spec.runtimeClasses.management=Managed needs; change one of them" -}}
+{{- fail "rbac.runtimeClasses: false removes the right to create RuntimeClasses, which nodePolicy.spec.runtimeClasses.management=Reconcile needs; change one of them" -}}
 {{- end -}}
 {{- $taints := default (dict) (default (dict) .Values.nodePolicy.spec).taints -}}
 {{- range $taints.required -}}
@@ -140,13 +144,32 @@
 {{- $source := .Files.Get "files/webhooks.json" | fromJson -}}
 {{- range $label, $value := $selector -}}
 {{- $isWindows := has $label (list "node.kubernetes.io/windows-build" "transom.dev.node-restriction.kubernetes.io/windows-build") -}}
-{{- range $pool := concat $source.pools.wellKnown (default (list) (include "transom.poolLabels" $ | fromYaml).labels) -}}
+{{- range $pool := concat $source.pools.wellKnown (default (list) (include "transom.nodeLabels" $ | fromYaml).labels) -}}
 {{- if eq $label $pool.key -}}
-{{- $isWindows = or $isWindows (has $value (default (list) $pool.values)) (and $pool.valuePrefix (hasPrefix (default "" $pool.valuePrefix) $value)) -}}
+{{- $isWindows = or $isWindows (has $value (default (list) $pool.values)) -}}
+{{- range $pool.valuePrefixes -}}
+{{- $isWindows = or $isWindows (hasPrefix . $value) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if $isWindows -}}
 {{- fail (printf "nodeSelector: %s=%s selects Windows nodes, and Transom runs on Linux only; remove it" $label $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Without a cluster, as in `helm template` and with Argo CD, no other release is found. */}}
+{{- define "transom.checkOthers" -}}
+{{- if and .Release.IsInstall (not .Values.webhooks.allowSecondRelease) -}}
+{{- range (lookup "admissionregistration.k8s.io/v1" "ValidatingWebhookConfiguration" "" "").items -}}
+{{- $isOther := ne .metadata.name (include "transom.webhookName" $) -}}
+{{- $names := list -}}
+{{- range .webhooks -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- if and $isOther (has "validate.transom.dev" $names) -}}
+{{- fail (printf "webhooks.allowSecondRelease: another Transom is registered in this cluster, as ValidatingWebhookConfiguration %s; two would review every pod twice, and both would write to nodes and to the status of the policies. Upgrade or uninstall that one, or set webhooks.allowSecondRelease=true, with policy.create=false and nodePolicy.create=false" .metadata.name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -171,10 +194,10 @@ notes then state that the release has no policy. An upgrade that removes the nod
 (`--reset-then-reuse-values`), so it is not rejected there. With Argo CD every sync looks like an installation. */}}
 {{- define "transom.checkDropped" -}}
 {{- if and (not .Values.policy.create) (ne (toJson .Values.policy.spec) (toJson (dict "mode" "Enforce"))) -}}
-{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods, webhooks.defaultOS and webhooks.defaultNodeSelector" -}}
+{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods, webhooks.defaultOS and webhooks.defaultNodeSelector, and its node labels with webhooks.nodeLabels" -}}
 {{- end -}}
 {{- if and (not .Values.nodePolicy.create) .Values.nodePolicy.spec (not .Release.IsUpgrade) (ne .Values.hooks.runner "argocd") -}}
-{{- fail "nodePolicy.spec: no policy would use it, because nodePolicy.create is false. Do not set nodePolicy.create, or remove nodePolicy.spec. If you create the policy yourself, register its pool labels with webhooks.poolLabels" -}}
+{{- fail "nodePolicy.spec: no policy would use it, because nodePolicy.create is false. Do not set nodePolicy.create, or remove nodePolicy.spec" -}}
 {{- end -}}
 {{- end -}}
 
@@ -233,9 +256,9 @@ notes then state that the release has no policy. An upgrade that removes the nod
 
 {{- define "transom.checkRules" -}}
 {{- $known := .Files.Lines "files/rules.txt" -}}
-{{- range $rule, $_ := dig "validation" "rules" (dict) .Values.policy.spec -}}
-{{- if not (has $rule $known) -}}
-{{- fail (printf "policy.spec.validation.rules: unknown rule %q; `transom rules` lists them" $rule) -}}
+{{- range dig "validation" "rules" (list) .Values.policy.spec -}}
+{{- if not (has .name $known) -}}
+{{- fail (printf "policy.spec.validation.rules: unknown rule %q; `transom rules` lists them" .name) -}}
 {{- end -}}
 {{- end -}}
 {{- range $index, $exemption := .Values.policy.spec.exemptions -}}
@@ -247,14 +270,14 @@ notes then state that the release has no policy. An upgrade that removes the nod
 {{- end -}}
 {{- end -}}
 
-{{/* For each pod that selects nodes by a pool label, the API server evaluates every value of that label. */}}
-{{- define "transom.checkPoolLabels" -}}
+{{/* For each pod that selects nodes by such a label, the API server evaluates every value of that label. */}}
+{{- define "transom.checkNodeLabels" -}}
 {{- $count := 0 -}}
-{{- range (include "transom.poolLabels" . | fromYaml).labels -}}
-{{- $count = add $count (len (default (list 1) .values)) -}}
+{{- range (include "transom.nodeLabels" . | fromYaml).labels -}}
+{{- $count = add $count (len (default (list) .values)) (len (default (list) .valuePrefixes)) -}}
 {{- end -}}
 {{- if gt (int $count) 64 -}}
-{{- fail (printf "webhooks.poolLabels: there are %d values together with nodePolicy.spec.poolLabels, and the limit is 64, because the API server evaluates them for each pod; replace several values with a valuePrefix" (int $count)) -}}
+{{- fail (printf "webhooks.nodeLabels: there are %d values and prefixes together with policy.spec.evidence.nodeLabels, and the limit is 64, because the API server evaluates them for each pod; replace several values with one of valuePrefixes" (int $count)) -}}
 {{- end -}}
 {{- end -}}
 

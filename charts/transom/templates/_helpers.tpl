@@ -84,12 +84,8 @@ annotations:
 
 {{- define "transom.image" -}}
 {{- $image := .Values.image -}}
-{{- include "transom.registry" . }}/{{ $image.repository -}}
-{{- if $image.digest -}}
-@{{ $image.digest }}
-{{- else -}}
-:{{ default .Chart.AppVersion $image.tag }}
-{{- end -}}
+{{- include "transom.registry" . }}/{{ $image.repository }}:{{ default .Chart.AppVersion $image.tag }}
+{{- with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{/* Names of pull Secrets: from imagePullSecrets, and from a parent chart, where they may be plain names. */}}
@@ -136,6 +132,9 @@ spec:
   automountServiceAccountToken: true
   {{- with include "transom.imagePullSecrets" .root }}
   {{- . | nindent 2 }}
+  {{- end }}
+  {{- with $values.runtimeClassName }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
@@ -218,26 +217,51 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* The spec of the default WindowsNodePolicy, as YAML. Unless taints.mode is set, it is Apply if the policy of this release has
-mode Enforce, and Report otherwise. */}}
+{{/* Rights on everything that describes pods: (dict "root" $ "verbs" …) */}}
+{{- define "transom.workloadRules" -}}
+- apiGroups: [""]
+  resources: [pods, replicationcontrollers, podtemplates]
+  verbs: {{ .verbs }}
+- apiGroups: [apps]
+  resources: [deployments, replicasets, statefulsets, daemonsets]
+  verbs: {{ .verbs }}
+- apiGroups: [batch]
+  resources: [jobs, cronjobs]
+  verbs: {{ .verbs }}
+{{ include "transom.customResourceRules" . }}
+{{- end -}}
+
+{{/* The mode of this release: a cluster without a policy uses Audit. */}}
+{{- define "transom.mode" -}}
+{{- ternary .Values.policy.spec.mode "Audit" .Values.policy.create -}}
+{{- end -}}
+
+{{/* The spec of the default WindowsNodePolicy, as YAML. Values that are set win. Otherwise Transom sets taints with mode Enforce
+only, and with mode Audit it writes no label either: such an installation changes nothing in the cluster but its own objects. */}}
 {{- define "transom.nodePolicySpec" -}}
 {{- $spec := deepCopy (default (dict) .Values.nodePolicy.spec) -}}
-{{- $taints := default (dict) $spec.taints -}}
-{{- if not $taints.mode -}}
-{{- $enforces := and .Values.policy.create (eq .Values.policy.spec.mode "Enforce") -}}
-{{- $_ := set $taints "mode" (ternary "Apply" "Report" $enforces) -}}
+{{- $mode := include "transom.mode" . -}}
+{{- $defaults := dict "taints" (dict "mode" (eq $mode "Enforce" | ternary "Reconcile" "Audit")) -}}
+{{- if eq $mode "Audit" -}}
+{{- $_ := set $defaults "labels" (dict "kubelet" "Audit" "nodeRestriction" "Audit") -}}
 {{- end -}}
-{{- $_ := set $spec "taints" $taints -}}
-{{- toYaml $spec -}}
+{{- merge $spec $defaults | toYaml -}}
+{{- end -}}
+
+{{/* Whether the spec of a WindowsNodePolicy writes to nodes: "true" or "false". The defaults are those of the API. */}}
+{{- define "transom.reconcilesNodes" -}}
+{{- $labels := default (dict) .labels -}}
+{{- $taints := default (dict) .taints -}}
+{{- has "Reconcile" (list (default "Reconcile" $labels.kubelet) (default "Reconcile" $labels.nodeRestriction) (default "Audit" $taints.mode)) -}}
 {{- end -}}
 
 {{/* Whether the spec of a WindowsNodePolicy manages RuntimeClasses: "true" or "false". */}}
 {{- define "transom.managesRuntimeClasses" -}}
-{{- eq "Managed" (dig "runtimeClasses" "management" "Disabled" (default (dict) .)) -}}
+{{- eq "Reconcile" (dig "runtimeClasses" "management" "Disabled" (default (dict) .)) -}}
 {{- end -}}
 
-{{/* The node policies in the cluster, as YAML; none without a cluster, as in `helm template`. An upgrade that removes the last
-one still finds it here, so that Transom keeps the rights to revert what it wrote. */}}
+{{/* The node policies in the cluster, as YAML; none without a cluster, as in `helm template` and with Argo CD, where only the
+values decide. An upgrade that removes the last one still finds it here, so that Transom keeps the rights to revert what it wrote. */}}
 {{- define "transom.storedNodePolicies" -}}
 {{- $stored := list -}}
 {{- if and .Release.IsUpgrade (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "windowsnodepolicies.transom.dev") -}}
@@ -246,13 +270,18 @@ one still finds it here, so that Transom keeps the rights to revert what it wrot
 {{- toYaml (dict "items" $stored) -}}
 {{- end -}}
 
-{{/* Whether Transom may write to nodes: "true" or "false". Argo CD renders without a cluster, so the removal of the last policy
-cannot be recognized: the rights stay, because Transom needs them to revert what it wrote. */}}
+{{/* Whether Transom may write to nodes: "true" or "false". It must be able to, as long as a node policy writes to nodes, or still
+owns something on one. */}}
 {{- define "transom.writesNodes" -}}
 {{- if kindIs "bool" .Values.rbac.nodePolicies -}}
 {{- .Values.rbac.nodePolicies -}}
 {{- else -}}
-{{- or .Values.nodePolicy.create (eq .Values.hooks.runner "argocd") (gt (len (include "transom.storedNodePolicies" . | fromYaml).items) 0) -}}
+{{- $writes := and .Values.nodePolicy.create (eq "true" (include "transom.reconcilesNodes" (include "transom.nodePolicySpec" . | fromYaml))) -}}
+{{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
+{{- $owned := int (dig "status" "ownedNodeCount" 0 .) -}}
+{{- $writes = or $writes (gt $owned 0) (eq "true" (include "transom.reconcilesNodes" (default (dict) .spec))) -}}
+{{- end -}}
+{{- $writes -}}
 {{- end -}}
 {{- end -}}
 
@@ -278,17 +307,15 @@ cannot be recognized: the rights stay, because Transom needs them to revert what
 {{- end -}}
 {{- end -}}
 
-{{/* Whether Transom may write RuntimeClasses. It must be able to find and delete those that it created. */}}
+{{/* Whether Transom may write RuntimeClasses: "true" or "false". It must be able to find and delete those that it created. */}}
 {{- define "transom.writesRuntimeClasses" -}}
-{{- $nodes := eq "true" (include "transom.writesNodes" .) -}}
 {{- if kindIs "bool" .Values.rbac.runtimeClasses -}}
-{{- and $nodes .Values.rbac.runtimeClasses -}}
+{{- .Values.rbac.runtimeClasses -}}
 {{- else -}}
-{{- $managed := or (eq .Values.hooks.runner "argocd") (and .Values.nodePolicy.create (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec))) -}}
+{{- $managed := and .Values.nodePolicy.create (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
 {{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
 {{- $managed = or $managed (eq "true" (include "transom.managesRuntimeClasses" .spec)) -}}
 {{- end -}}
-{{- $managed = and $nodes $managed -}}
 {{- /* A class that a workload uses stays after the last policy. */ -}}
 {{- if .Release.IsUpgrade -}}
 {{- range (lookup "node.k8s.io/v1" "RuntimeClass" "" "").items -}}

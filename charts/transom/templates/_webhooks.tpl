@@ -3,15 +3,16 @@ The webhook configurations come from files/webhooks.json, which the program gene
 templates contain only what differs between installations.
 */}}
 
-{{/* The labels that identify Windows pools, in addition to the well-known ones: {labels: [{key, values} or
-{key, valuePrefix}, …]} as YAML. */}}
-{{- define "transom.poolLabels" -}}
-{{- toYaml (dict "labels" (concat (dig "poolLabels" (list) (default (dict) .Values.nodePolicy.spec)) .Values.webhooks.poolLabels)) -}}
+{{/* The node labels that mean Windows, in addition to the well-known ones: {labels: [{key, values, valuePrefixes}, …]} as
+YAML. */}}
+{{- define "transom.nodeLabels" -}}
+{{- $ofPolicy := ternary (default (list) (dig "evidence" "nodeLabels" (list) (default (dict) .Values.policy.spec))) (list) .Values.policy.create -}}
+{{- toYaml (dict "labels" (concat $ofPolicy .Values.webhooks.nodeLabels)) -}}
 {{- end -}}
 
 {{/* CEL tests of a label's value, by the label's key: (dict "key" [test, …]) as YAML. */}}
 {{- define "transom.pools" -}}
-{{- $labels := concat .wellKnown (default (list) (include "transom.poolLabels" .root | fromYaml).labels) -}}
+{{- $labels := concat .wellKnown (default (list) (include "transom.nodeLabels" .root | fromYaml).labels) -}}
 {{- $pools := dict -}}
 {{- range $label := $labels -}}
 {{- if not (has $label.key $.known) -}}
@@ -19,7 +20,7 @@ templates contain only what differs between installations.
 {{- range $label.values -}}
 {{- $tests = append $tests (printf "v == %s" (include "transom.celString" .)) -}}
 {{- end -}}
-{{- with $label.valuePrefix -}}
+{{- range $label.valuePrefixes -}}
 {{- $tests = append $tests (printf "v.startsWith(%s)" (include "transom.celString" .)) -}}
 {{- end -}}
 {{- $_ := set $pools $label.key (uniq $tests) -}}
@@ -122,7 +123,7 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- if or $values.webhooks.linuxPods.enabled (and $values.policy.create (ne "Disabled" (dig "placement" "linuxPods" "Disabled" $values.policy.spec))) -}}
 {{- $_ := set $optional "linux-pods" (default $everywhere $values.webhooks.linuxPods.namespaceSelector) -}}
 {{- end -}}
-{{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOS" "" $values.policy.spec)) -}}
+{{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "defaultOS" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
 {{- end -}}
 {{- $evidence := default (dict) $values.policy.spec.evidence -}}

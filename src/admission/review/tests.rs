@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::admission::request::decode;
-use crate::model::facts::NamespaceFacts;
+use crate::engine::policy_set::PolicySet;
+use crate::model::facts::{Facts, NamespaceFacts};
 use crate::model::image_facts::{ImageFacts, ImageVariant};
 
 /// The content of an answer.
@@ -1000,7 +1001,7 @@ fn an_update_that_adds_no_evidence_breaks_no_running_windows_pod() {
         let answer = update(Phase::Validate, "", &before, &after);
         assert_eq!(answer.denial, None, "{answer:?}");
     }
-    // More evidence for the same system is no reason either: the findings were there before.
+    // More evidence for the same system is not a reason either: the findings were there before.
     let mut both = image.clone();
     json_patch::merge(&mut both, &windows);
     let (before, after) = (pod_of(without_a_sign(&image)), pod_of(without_a_sign(&both)));

@@ -1,6 +1,8 @@
 //! Custom resources that describe pods: findings are at the author's field and line.
 
 use super::*;
+use crate::model::os::Verdict;
+use crate::model::workload::Kind;
 
 /// What `check` says: rule, path as people write it, and line of each denied finding, and the input errors.
 fn denied(yaml: &str, configured: &[&str]) -> (Vec<(&'static str, String, usize)>, Vec<String>) {
@@ -12,9 +14,14 @@ fn denied(yaml: &str, configured: &[&str]) -> (Vec<(&'static str, String, usize)
         let entry = crate::model::workload::configured::PodTemplateKind::parse(text).unwrap();
         entry.configured().unwrap()
     });
-    let manifests = parsed(yaml).with_pod_templates(configured.collect());
+    let mut manifests = Manifests::new(CheckSettings {
+        pod_templates: configured.collect(),
+        ..CheckSettings::default()
+    });
+    manifests.add(input(yaml));
     let mut found = Vec::new();
-    let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
+    let objects = manifests.objects(ReviewStage::Written);
+    let errors = objects.check(&facts, &policies, |checked| {
         let mut places = checked.places();
         for finding in checked.evaluation.denials() {
             let line = places.of(&finding.path).line;
@@ -314,9 +321,10 @@ fn findings_have_a_cure_in_the_object() {
                 + "\n---\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: \
                    NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}"),
         );
-        manifests.learn(&mut facts, &policies);
+        let objects = manifests.objects(ReviewStage::Written);
+        objects.learn(&mut facts, &policies);
         let mut found = Vec::new();
-        let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
+        let errors = objects.check(&facts, &policies, |checked| {
             assert!(checked.kind == Kind::Node || checked.evaluation.inference.verdict == Verdict::Windows);
             if checked.kind != Kind::Node {
                 found.extend(checked.evaluation.open().map(|finding| finding.rule.name));

@@ -93,9 +93,7 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
         excluded: &excluded,
         namespaces: &[],
     };
-    let cluster = offline::open(client, options, &mut |_, _| ())
-        .await
-        .map_err(anyhow::Error::msg)?;
+    let cluster = offline::open(client, options, &mut |_, _| ()).await?;
     for part in cluster.gaps() {
         anstream::eprintln!(
             "note: cannot read {}: {}; evaluated without it",

@@ -18,7 +18,10 @@ use crate::registry::{Detail, ImageAnswer};
 ///
 /// # Errors
 /// If the registries cannot be asked at all, or an option has no effect; an image that is not known is a note.
-pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Result<Option<ImageCounts>> {
+pub(super) fn look_up(
+    args: &CheckArgs,
+    groups: &mut [CheckGroup<'_>],
+) -> anyhow::Result<Option<ImageCounts>> {
     if !groups.iter().any(|group| group.asks_registries) {
         args.look_ups.without_look_ups()?;
         return Ok(None);
@@ -46,9 +49,7 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
                 Ok(_) => (registries.answers().get(image)).and_then(|answer| message_of(answer, used, now)),
             };
             if let Some(message) = message {
-                group
-                    .image_notes
-                    .push(group.manifests.image_note(image, used, &message));
+                group.image_notes.push(used.note(image, &message));
             }
         }
         group.image_notes.sort();
@@ -59,14 +60,14 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
 }
 
 /// The images of a group, except those of objects that the arguments do not select.
-fn images_of(args: &CheckArgs, group: &CheckGroup) -> BTreeMap<String, CheckedImage> {
+fn images_of(args: &CheckArgs, group: &CheckGroup<'_>) -> BTreeMap<String, CheckedImage> {
     if !group.asks_registries {
         return BTreeMap::new();
     }
     let is_meant = |object: &Object<'_>| args.inputs.selects_object(object);
     let mut facts = group.facts.clone();
-    group.manifests.learn(&mut facts, &group.policies);
-    group.manifests.images(&facts, &group.policies, is_meant)
+    group.objects.learn(&mut facts, &group.policies);
+    group.objects.images(&facts, &group.policies, is_meant)
 }
 
 /// What is noted about an image: that it is not known, may have changed, or does not exist and no rule says so.

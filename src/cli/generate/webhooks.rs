@@ -1,7 +1,7 @@
 //! `transom generate webhooks`: converts arguments to registration options, and prints the two
 //! configurations.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 
 use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs, pod_template};
 use crate::cluster::client::InstallationArgs;
-use crate::model::node::PoolLabel;
+use crate::model::node::{MOST_NODE_LABELS, NodeLabel};
 use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
 use crate::model::workload::configured::ConfiguredKind;
 use crate::process::files::{self, Accept};
+use crate::registration::names::non_empty_items;
 use crate::registration::{
-    FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, RegistrationOptions,
-    WebhookEndpoint, mutating, validating,
+    FailurePolicy, LONGEST_NODE_LABEL, LONGEST_TIMEOUT, RegistrationOptions, WebhookEndpoint, mutating,
+    validating,
 };
 use crate::render;
 
@@ -43,17 +44,17 @@ pub struct WebhooksArgs {
     /// What /validate does with pods that are certainly for Windows if Transom does not answer. Everything else passes
     /// in that case
     #[arg(long, value_name = "POLICY", value_enum, default_value = "Ignore")]
-    validate_failure_policy: FailurePolicyArg,
+    failure_policy: FailurePolicyArg,
     /// How long the API server waits for an answer: 1 or 2
     #[arg(long, value_name = "SECONDS", default_value_t = LONGEST_TIMEOUT.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..=LONGEST_TIMEOUT.as_secs()))]
-    timeout: u64,
+    timeout_seconds: u64,
     #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
-    /// Another label of node pools that means Windows, as in poolLabels of a node policy; a * at the end of the
-    /// value matches any text. May be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = pool_label)]
-    pool_label: Vec<PoolLabel>,
+    /// Another node label that means Windows, as in evidence.nodeLabels of a pod policy; a * at the end of the value
+    /// matches any text. May be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = node_label)]
+    node_label: Vec<NodeLabel>,
     /// A custom resource that holds a pod template or a pod spec at PATH, as in podTemplates of a pod policy, in addition
     /// to the built-in ones. May be repeated
     #[arg(long, value_name = "GROUP/KIND=PATH", value_parser = pod_template)]
@@ -119,10 +120,10 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         url,
         ca_bundle,
         installation,
-        validate_failure_policy,
-        timeout,
+        failure_policy,
+        timeout_seconds,
         excluded,
-        pool_label,
+        node_label,
         pod_template,
         linux_pods_selector,
         default_os_selector,
@@ -130,45 +131,49 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         image_registry,
         output: _,
     } = args;
-    let mut options = RegistrationOptions::default();
     let Some(endpoint) = service.as_ref().or(url.as_ref()) else {
         bail!("give the address of the webhook: --service NAME.NAMESPACE or --url https://HOST:PORT");
     };
-    options.endpoint = endpoint.clone();
-    if let Some(file) = ca_bundle {
-        let pem = files::read(file, Accept::RegularOrPipe, files::CERTIFICATE_BYTES);
-        let pem = pem.with_context(|| format!("cannot read the CA from {}", file.display()))?;
-        if !pem.windows(11).any(|part| part == b"-----BEGIN ") {
-            bail!(
-                "{} is not PEM: write certificates that begin with -----BEGIN CERTIFICATE-----",
-                file.display()
-            );
-        }
-        options.ca_bundle = Some(pem);
-    }
-    options.name.clone_from(&installation.name);
-    options.validate_failure_policy = match validate_failure_policy {
-        FailurePolicyArg::Ignore => FailurePolicy::Ignore,
-        FailurePolicyArg::Fail => FailurePolicy::Fail,
-    };
-    options.timeout = Duration::from_secs(*timeout);
-    options.excluded_namespaces =
-        crate::registration::names::non_empty_items(excluded.exclude_namespace.clone()).collect();
-    if pool_label.len() > MOST_POOL_LABELS {
+    if node_label.len() > MOST_NODE_LABELS {
         bail!(
-            "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: replace several \
+            "there are {} node labels (--node-label), and the API server has time for {MOST_NODE_LABELS}: replace several \
              with one that ends in *",
-            pool_label.len()
+            node_label.len()
         );
     }
-    options.pool_labels.extend(pool_label.iter().cloned());
-    options.pod_templates.clone_from(pod_template);
-    options.linux_pods.clone_from(linux_pods_selector);
-    options.default_os.clone_from(default_os_selector);
-    options.namespace_selector.clone_from(node_selector_namespaces);
-    options.image_registries =
-        RegistryPatterns::new(image_registry.iter().cloned()).context("--image-registry")?;
-    Ok(options)
+    Ok(RegistrationOptions {
+        name: installation.name.clone(),
+        endpoint: endpoint.clone(),
+        ca_bundle: ca_bundle.as_deref().map(read_ca).transpose()?,
+        validate_failure_policy: match failure_policy {
+            FailurePolicyArg::Ignore => FailurePolicy::Ignore,
+            FailurePolicyArg::Fail => FailurePolicy::Fail,
+        },
+        timeout: Duration::from_secs(*timeout_seconds),
+        excluded_namespaces: non_empty_items(excluded.exclude_namespace.clone()).collect(),
+        node_labels: NodeLabel::well_known()
+            .into_iter()
+            .chain(node_label.iter().cloned())
+            .collect(),
+        pod_templates: pod_template.clone(),
+        linux_pods: linux_pods_selector.clone(),
+        default_os: default_os_selector.clone(),
+        namespace_selector: node_selector_namespaces.clone(),
+        image_registries: RegistryPatterns::new(image_registry.iter().cloned())
+            .context("--image-registry")?,
+    })
+}
+
+fn read_ca(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let pem = files::read(file, Accept::RegularOrPipe, files::CERTIFICATE_BYTES);
+    let pem = pem.with_context(|| format!("cannot read the CA from {}", file.display()))?;
+    if !pem.windows(11).any(|part| part == b"-----BEGIN ") {
+        bail!(
+            "{} is not PEM: write certificates that begin with -----BEGIN CERTIFICATE-----",
+            file.display()
+        );
+    }
+    Ok(pem)
 }
 
 fn service(text: &str) -> Result<WebhookEndpoint, String> {
@@ -195,17 +200,17 @@ fn url(text: &str) -> Result<WebhookEndpoint, String> {
     Ok(WebhookEndpoint::Url(format!("https://{host}")))
 }
 
-fn pool_label(text: &str) -> Result<PoolLabel, String> {
+fn node_label(text: &str) -> Result<NodeLabel, String> {
     match text.split_once('=') {
-        Some((_, value)) if value.len() > LONGEST_POOL_LABEL => Err(format!(
+        Some((_, value)) if value.len() > LONGEST_NODE_LABEL => Err(format!(
             "no label has a value of more than {} characters",
-            LONGEST_POOL_LABEL - 1
+            LONGEST_NODE_LABEL - 1
         )),
         Some((key, value)) if !key.is_empty() && !value.is_empty() => {
             let prefix = value
                 .strip_suffix('*')
-                .map(|prefix| PoolLabel::prefix(key, prefix));
-            Ok(prefix.unwrap_or_else(|| PoolLabel::exact(key, value)))
+                .map(|prefix| NodeLabel::prefix(key, prefix));
+            Ok(prefix.unwrap_or_else(|| NodeLabel::exact(key, value)))
         }
         _ => Err("write key and value, as in pool=windows*".to_owned()),
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use jiff::Timestamp;
+use kube::Client;
 
 use super::progress::Progress;
 use super::{ScanArgs, assume, images};
@@ -22,12 +23,14 @@ use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
 use crate::engine::namespace_selector;
-use crate::model::policy::Policy;
+use crate::model::facts::Facts;
+use crate::model::policy::{Mode, Policy};
 use crate::plan::{NodeInventory, PlanOptions, Planner, UpgradePlan};
 use crate::registration::names::non_empty_items;
+use crate::registry::Registries;
 use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
-use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes};
+use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes as scan_nodes};
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(
@@ -40,32 +43,15 @@ pub(super) async fn scan(
     let progress = Progress::new();
     progress.show("reading nodes, namespaces, policies");
     let client = &connected.client;
-    let excluded = non_empty_items(args.excluded.exclude_namespace.clone());
-    let excluded: Vec<String> = excluded.chain([own.clone()]).collect();
-    let options = OfflineOptions {
-        namespace: &own,
-        installation: &args.installation.name,
-        excluded: &excluded,
-        namespaces: &args.namespaces.namespace,
-    };
-    let mut plan_nodes = NodeInventory::default();
-    let mut visit = |kind, json: &str| {
-        if args.plan_to.is_some() {
-            // A plan excludes nodes that cannot be read.
-            let _ = plan_nodes.visit(kind, json);
-        }
-    };
-    let cluster = offline::open(client, options, &mut visit).await;
-    let mut cluster = cluster.map_err(anyhow::Error::msg)?;
-    cluster.snapshot.facts.today = args.today.unwrap_or(cluster.snapshot.facts.today);
-    let is_by_file = of_file.is_some();
+    let mut nodes = NodeInventory::default();
+    let mut cluster = open(args, client, &own, &mut nodes).await?;
     if let Some(of_file) = of_file {
         of_file.declare(&mut cluster.snapshot.facts);
         cluster.snapshot.policies = Arc::new(of_file.set);
         namespace_selector::resolve(&mut cluster.snapshot.facts, &cluster.snapshot.policies);
     }
-    let snapshot = &cluster.snapshot;
-    let mut eval_context = EvalContext::of(snapshot).with(overrides);
+    cluster.snapshot.facts = predicted(cluster.snapshot.facts, *overrides);
+    let mut eval_context = EvalContext::of(&cluster.snapshot).with(overrides);
     let custom = CustomLists::read(client, &eval_context.policies.pod_templates()).await;
     eval_context = eval_context.listing(&custom.kinds);
     let mut registries = None;
@@ -73,32 +59,114 @@ pub(super) async fn scan(
     if args.registry {
         eval_context.policies = Cow::Owned(with_registries(&eval_context.policies));
         let found = images::look_up(args, client, &eval_context, &progress).await?;
-        facts = snapshot.facts.with_images(found.facts());
+        facts = cluster.snapshot.facts.with_images(found.facts());
         eval_context.facts = &facts;
         registries = Some(found);
     } else {
         note_names_only([&*eval_context.policies], Some("add --registry"));
     }
-    let eval_context = eval_context;
-
-    let pod_context = PodContext {
-        eval_context: &eval_context,
-        nodes: cluster.could_read("nodes").then_some(&snapshot.view.nodes),
-        is_other: &|name| cluster.other_nodes.contains(name),
-        knows_classes: cluster.could_read("runtimeclasses"),
-    };
-    let mut scan = Scan::new(&pod_context, Timestamp::now());
-    let is_meant = |labels: &BTreeMap<String, String>| args.selector.selects(labels);
-    if !args.selector.is_everything() {
-        scan.only(&is_meant);
-    }
-    let mut planner = planner(args, &cluster, plan_nodes, &eval_context)?;
-    let unlisted = walk(
+    let scanning = ScanTask {
+        args,
         client,
-        &args.namespaces.namespace,
-        &custom.kinds,
-        |met| match met {
-            ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
+        name: &connected.name,
+        cluster: &cluster,
+        custom: &custom,
+        eval_context: &eval_context,
+        progress: &progress,
+    };
+    scanning.run(nodes, registries).await
+}
+
+/// Reads everything but the objects that carry pods. `nodes` gets the nodes, if they are planned for.
+async fn open(
+    args: &ScanArgs,
+    client: &Client,
+    own: &str,
+    nodes: &mut NodeInventory,
+) -> anyhow::Result<OfflineCluster> {
+    let excluded = non_empty_items(args.excluded.exclude_namespace.clone());
+    let excluded: Vec<String> = excluded.chain([own.to_owned()]).collect();
+    let options = OfflineOptions {
+        namespace: own,
+        installation: &args.installation.name,
+        excluded: &excluded,
+        namespaces: &args.namespaces.namespace,
+    };
+    let mut visit = |kind, json: &str| {
+        if args.plan_to.is_some() {
+            // A plan excludes nodes that cannot be read.
+            let _ = nodes.visit(kind, json);
+        }
+    };
+    let mut cluster = offline::open(client, options, &mut visit).await?;
+    cluster.snapshot.facts.today = args.today.unwrap_or(cluster.snapshot.facts.today);
+    Ok(cluster)
+}
+
+/// The facts with what the assumed mode brings: with Warn and Enforce, the labels that node policies only audit.
+fn predicted(facts: Facts, overrides: PolicyOverrides) -> Facts {
+    let facts = facts.with_predictions();
+    let is_audit = matches!(overrides.mode, None | Some(Mode::Audit));
+    let assumed = if is_audit { None } else { facts.reconciled() };
+    assumed.unwrap_or(facts)
+}
+
+/// A cluster of which the objects are not read yet.
+struct ScanTask<'s> {
+    args: &'s ScanArgs,
+    client: &'s Client,
+    /// The name of the cluster.
+    name: &'s str,
+    cluster: &'s OfflineCluster,
+    custom: &'s CustomLists,
+    eval_context: &'s EvalContext<'s>,
+    progress: &'s Progress,
+}
+
+impl ScanTask<'_> {
+    /// Evaluates the objects, and plans the upgrade that was asked for.
+    async fn run(
+        &self,
+        nodes: NodeInventory,
+        mut registries: Option<Registries>,
+    ) -> anyhow::Result<(ScanReport, Option<UpgradePlan>)> {
+        let (args, cluster) = (self.args, self.cluster);
+        let pod_context = PodContext {
+            eval_context: self.eval_context,
+            nodes: cluster
+                .could_read("nodes")
+                .then_some(&cluster.snapshot.cache.nodes),
+            is_other: &|name| cluster.other_nodes.contains(name),
+            knows_classes: cluster.could_read("runtimeclasses"),
+        };
+        let mut scan = Scan::new(&pod_context, Timestamp::now());
+        let is_meant = |labels: &BTreeMap<String, String>| args.selector.selects(labels);
+        if !args.selector.is_everything() {
+            scan.only(&is_meant);
+        }
+        let mut planner = planner(args, cluster, nodes, self.eval_context)?;
+        let unlisted = self.visit(&mut scan, planner.as_mut()).await;
+        for gap in all_gaps(args, cluster, &unlisted, self.custom) {
+            scan.gap(gap);
+        }
+        let plan = match planner {
+            Some(planner) => Some(plan_with_registries(planner, registries.as_mut()).await?),
+            None => None,
+        };
+        let report = scan.report(ReportHeader {
+            cluster: scanned(self.name, cluster),
+            assumed: assume::words(&args.assume),
+            nodes: scan_nodes(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
+            notes: registries.map_or_else(Vec::new, |registries| registries.notes()),
+        });
+        Ok((report, plan))
+    }
+
+    /// Visits the objects that carry pods; returns the lists that could not be read.
+    async fn visit(&self, scan: &mut Scan<'_>, mut planner: Option<&mut Planner<'_>>) -> Vec<UnreadPart> {
+        let namespaces = &self.args.namespaces.namespace;
+        let unlisted = walk(self.client, namespaces, &self.custom.kinds, |met| match met {
+            ListItem::List(resource, left) => self.progress.list(resource, scan.objects(), left),
             ListItem::Object(kind, json) => {
                 scan.visit(kind, json);
                 if let Some(planner) = &mut planner {
@@ -106,29 +174,15 @@ pub(super) async fn scan(
                     let _ = planner.visit(kind, json);
                 }
             }
-        },
-    );
-    let unlisted = unlisted.await;
-    progress.end();
-
-    for gap in all_gaps(args, &cluster, is_by_file, &unlisted, &custom) {
-        scan.gap(gap);
+        });
+        let unlisted = unlisted.await;
+        self.progress.end();
+        unlisted
     }
-    let plan = match planner {
-        Some(planner) => Some(plan_with_registries(planner, registries.as_mut()).await?),
-        None => None,
-    };
-    let report = scan.report(ReportHeader {
-        cluster: scanned(connected.name, &cluster),
-        assumed: assume::words(&args.assume),
-        nodes: nodes(&snapshot.view.nodes, &snapshot.facts),
-        notes: registries.map_or_else(Vec::new, |registries| registries.notes()),
-    });
-    Ok((report, plan))
 }
 
 /// The cluster, for the head of the report.
-fn scanned(name: String, cluster: &OfflineCluster) -> ScannedCluster {
+fn scanned(name: &str, cluster: &OfflineCluster) -> ScannedCluster {
     let snapshot = &cluster.snapshot;
     let stored = snapshot.policies.stored();
     // If there are no policies, that is every namespace.
@@ -136,8 +190,8 @@ fn scanned(name: String, cluster: &OfflineCluster) -> ScannedCluster {
         .namespaces_without_policy()
         .filter(|_| !stored.is_empty());
     ScannedCluster {
-        name,
-        kubernetes: format!("1.{}", snapshot.view.kubernetes),
+        name: name.to_owned(),
+        kubernetes: format!("1.{}", snapshot.cache.kubernetes),
         has_webhooks: cluster.has_webhooks,
         policies: (stored.iter()).map(|stored| stored.policy.name.clone()).collect(),
         namespaces_without_policy: without_policy.map(str::to_owned).collect(),
@@ -160,11 +214,7 @@ fn planner<'w>(
             unread.why
         );
     }
-    let plan_options = PlanOptions {
-        to: to.0,
-        from: Vec::new(),
-        gmsa_ready: false,
-    };
+    let plan_options = PlanOptions::to(to.0);
     let planner = Planner::new(eval_context.facts, &eval_context.policies, plan_options);
     Ok(Some(planner.with_nodes(nodes)))
 }
@@ -173,10 +223,10 @@ fn planner<'w>(
 fn all_gaps(
     args: &ScanArgs,
     cluster: &OfflineCluster,
-    is_by_file: bool,
     unlisted: &[UnreadPart],
     custom: &CustomLists,
 ) -> Vec<ScanGap> {
+    let is_by_file = args.policy.policy.is_some();
     let mut gaps = of_unread(cluster, is_by_file);
     gaps.extend(of_policies(&cluster.snapshot).filter(|_| !is_by_file));
     gaps.extend(of_namespaces(args, cluster));
@@ -233,9 +283,9 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = ScanGap> {
 /// Namespaces that were asked for and do not exist.
 fn of_namespaces(args: &ScanArgs, cluster: &OfflineCluster) -> Vec<ScanGap> {
     let snapshot = &cluster.snapshot;
-    let is_known = |name: &&String| snapshot.view.namespaces.contains_key(*name);
+    let is_known = |name: &&String| snapshot.cache.namespaces.contains_key(*name);
     let missing = args.namespaces.namespace.iter().filter(|name| !is_known(name));
-    let near = |name: &str| nearest(name, snapshot.view.namespaces.keys().map(String::as_str));
+    let near = |name: &str| nearest(name, snapshot.cache.namespaces.keys().map(String::as_str));
     missing
         .filter(|_| cluster.could_read("namespaces"))
         .map(|name| ScanGap {

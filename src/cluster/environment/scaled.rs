@@ -53,31 +53,30 @@ pub(super) fn ec2_node_class(object: &Value) -> Option<(String, Build)> {
     Some((text(object, "/metadata/name"), build))
 }
 
+/// The labels that nodes of a resource will have, as far as it specifies them.
+fn labels_of_nodes(object: &Value) -> BTreeMap<String, String> {
+    // They are at different paths: Karpenter and Cluster API, OpenShift.
+    let mut all: BTreeMap<String, String> = labels(object, "/spec/template/metadata/labels").collect();
+    all.extend(labels(object, "/spec/template/spec/metadata/labels"));
+    for requirement in items(object, "/spec/template/spec/requirements") {
+        let values: Vec<&str> = items(requirement, "/values").filter_map(Value::as_str).collect();
+        if let ("In", [only]) = (text(requirement, "/operator").as_str(), values.as_slice()) {
+            all.insert(text(requirement, "/key"), (*only).to_owned());
+        }
+    }
+    // Hints for the cluster autoscaler about nodes that do not exist yet, for example `os=windows,size=big`.
+    let hints = "/metadata/annotations/capacity.cluster-autoscaler.kubernetes.io~1labels";
+    let hints = text(object, hints);
+    let hints = hints.split(',').filter_map(|pair| pair.split_once('='));
+    all.extend(hints.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())));
+    all
+}
+
 impl NodeGroupResource {
     /// Reads a `NodePool` of Karpenter, a `MachineSet` or a `MachineDeployment`.
     pub(super) fn read(kind: &str, object: &Value) -> Self {
         let name = text(object, "/metadata/name");
-        // The labels of their nodes are at different paths: Karpenter and Cluster API, OpenShift.
-        let mut of_nodes: BTreeMap<String, String> =
-            labels(object, "/spec/template/metadata/labels").collect();
-        of_nodes.extend(labels(object, "/spec/template/spec/metadata/labels"));
-        for requirement in items(object, "/spec/template/spec/requirements") {
-            let mut values = items(requirement, "/values").filter_map(Value::as_str);
-            if let ("In", Some(only), None) = (
-                text(requirement, "/operator").as_str(),
-                values.next(),
-                values.next(),
-            ) {
-                of_nodes.insert(text(requirement, "/key"), only.to_owned());
-            }
-        }
-        // Hints for the cluster autoscaler about nodes that do not exist yet, for example `os=windows,size=big`.
-        let hints = text(
-            object,
-            "/metadata/annotations/capacity.cluster-autoscaler.kubernetes.io~1labels",
-        );
-        let hints = hints.split(',').filter_map(|pair| pair.split_once('='));
-        of_nodes.extend(hints.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())));
+        let mut of_nodes = labels_of_nodes(object);
         let taints: Vec<Taint> = items(object, "/spec/template/spec/taints")
             .map(|taint| Taint {
                 key: text(taint, "/key"),
@@ -85,9 +84,8 @@ impl NodeGroupResource {
                 effect: text(taint, "/effect"),
             })
             .collect();
-        let build = of_nodes
-            .get(BUILD_LABEL)
-            .and_then(|build| Build::parse_label(build));
+        let build = of_nodes.get(BUILD_LABEL);
+        let build = build.and_then(|build| Build::parse_label(build));
         let reported = |key: &str| {
             let value = of_nodes.get(key);
             value.is_some_and(|value| value.eq_ignore_ascii_case("windows"))

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::list::MOST_RESTARTS;
+use crate::cluster::list::POD_CARRIERS;
 use crate::cluster::list::tests::{page, server, status};
 use crate::cluster::test_client::Reply;
 

@@ -19,17 +19,20 @@ type CachePart<T> = BTreeMap<String, Arc<T>>;
 
 /// The cache under construction.
 pub(super) struct CacheBuilder {
-    pub(super) view: ClusterCache,
+    pub(super) cache: ClusterCache,
     /// Which watches have not listed yet; the cache is incomplete until then.
     pub(super) missing: Vec<&'static str>,
+    /// Whether it differs from what was published.
+    pub(super) is_due: bool,
 }
 
 impl CacheBuilder {
     /// An empty cache.
     pub(super) fn new(parts: &[&'static str]) -> Self {
         CacheBuilder {
-            view: ClusterCache::default(),
+            cache: ClusterCache::default(),
             missing: parts.into(),
+            is_due: false,
         }
     }
 
@@ -37,32 +40,36 @@ impl CacheBuilder {
     pub(super) fn part<T: PartialEq>(
         part: impl Fn(&mut ClusterCache) -> &mut CachePart<T>,
     ) -> impl Fn(&mut CacheBuilder, WatchEvent<T>) -> bool {
-        move |building, seen| put(part(&mut building.view), seen)
+        move |building, seen| put(part(&mut building.cache), seen)
     }
 
-    /// The same for nodes. A heartbeat delivers the same node in a newer version.
+    /// The same for nodes. A heartbeat delivers the same node in a newer version: the cache keeps that version, for the next
+    /// write, and has not changed.
     pub(super) fn nodes() -> impl Fn(&mut CacheBuilder, WatchEvent<NodeView>) -> bool {
         |building, seen| match seen {
             WatchEvent::All(nodes) => {
                 let gone = |name: &String| !nodes.contains_key(name);
-                let gone = building.view.nodes.keys().any(gone);
-                building.view.nodes.retain(|name, _| nodes.contains_key(name));
+                let gone = building.cache.nodes.keys().any(gone);
+                building.cache.nodes.retain(|name, _| nodes.contains_key(name));
                 nodes.into_iter().fold(gone, |changed, (name, node)| {
-                    building.put_node(name, node) || changed
+                    building.put_node(name, Arc::unwrap_or_clone(node)) || changed
                 })
             }
-            WatchEvent::One(name, Some(node)) => building.put_node(name, Arc::new(node)),
-            WatchEvent::One(name, None) => building.view.nodes.remove(&name).is_some(),
+            WatchEvent::One(name, Some(node)) => building.put_node(name, node),
+            WatchEvent::One(name, None) => building.cache.nodes.remove(&name).is_some(),
         }
     }
 
-    fn put_node(&mut self, name: String, node: Arc<NodeView>) -> bool {
-        if let Some(known) = self.view.nodes.get(&name).filter(|known| **known == node) {
-            known.resource_version.follow(&node.resource_version);
-            return false;
+    fn put_node(&mut self, name: String, mut node: NodeView) -> bool {
+        let known = self.cache.nodes.get(&name);
+        let known = known.filter(|known| known.is_heartbeat(&mut node));
+        let has_changed = known.is_none();
+        if let Some(known) = known {
+            // The largest part of a node is shared with the caches that were published.
+            node.labels = Arc::clone(&known.labels);
         }
-        self.view.nodes.insert(name, node);
-        true
+        self.cache.nodes.insert(name, Arc::new(node));
+        has_changed
     }
 }
 

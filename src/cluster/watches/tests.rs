@@ -35,20 +35,18 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     let shown =
         |building: &mut CacheBuilder, node: NodeView| take(building, WatchEvent::One("w".into(), Some(node)));
     assert!(shown(&mut building, node("1", KERNEL, &[("team", "a")])));
-    let before = building.view.clone();
-    let known = Arc::clone(&before.nodes["w"]);
+    let before = building.cache.clone();
     for version in 2..1000 {
         let version = version.to_string();
         assert!(!shown(&mut building, node(&version, KERNEL, &[("team", "a")])));
-        assert_eq!(known.resource_version.text(), version);
+        assert_eq!(building.cache.nodes["w"].resource_version, version);
     }
-    assert!(building.view.is_same(&before));
+    assert_eq!(before.nodes["w"].resource_version, "1", "a cache never changes");
     let relisted = Arc::new(node("1000", KERNEL, &[("team", "a")]));
     assert!(!take(
         &mut building,
         WatchEvent::All([("w".to_owned(), relisted)].into())
     ));
-    assert!(building.view.is_same(&before));
 
     // A pod may select any label, and all other fields are read too.
     for changed in [
@@ -78,7 +76,7 @@ fn api_server(rights: watch::Receiver<bool>) -> Client {
         let items = match uri.path() {
             "/version" => return version(),
             "/apis" => return Reply::Json(200, json!({"groups": []})),
-            path if path.ends_with(POD_POLICIES) => {
+            path if path.ends_with(cached_kinds::POD_POLICIES.resource) => {
                 json!([{"metadata": {"name": "p", "uid": "u", "generation": 1, "resourceVersion": "1"}, "spec": {}}])
             }
             _ => json!([]),
@@ -109,15 +107,15 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_report
     let log = crate::process::test_log::Log::default();
     let _listening = log.listen();
     let (metrics, readiness) = (Metrics::new("0", None), Readiness::default());
-    let freshness = WatchStaleness::new(&metrics);
-    let logging = tokio::spawn(freshness.clone().log_changes());
+    let staleness = WatchStaleness::new(&metrics);
+    let logging = tokio::spawn(staleness.clone().log_changes());
     let (rights, has_rights) = watch::channel(true);
-    let (publish, mut views) = watch::channel(None);
-    let (held, fresh) = (readiness.clone(), freshness.clone());
+    let (publish, mut caches) = watch::channel(None);
+    let (held, fresh) = (readiness.clone(), staleness.clone());
     let client = api_server(has_rights);
     let watching = tokio::spawn(async move { run(client, "own", held, &fresh, publish).await });
-    let view = views.wait_for(Option::is_some).await.unwrap().clone().unwrap();
-    assert!(view.pod_policies.contains_key("p"));
+    let cache = caches.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    assert!(cache.pod_policies.contains_key("p"));
 
     let age = |resource: &str| {
         let text = metrics.expose();
@@ -157,7 +155,7 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_report
     assert!(watches.clone().all(|resource| age(resource) >= 3700.0));
     assert_eq!(logged(), watches.clone().count(), "once for each: {}", log.text());
     assert!(readiness.is_ready(), "old facts are better than no webhook");
-    assert!(views.borrow().as_deref().unwrap().is_same(&view));
+    assert!(Arc::ptr_eq(caches.borrow().as_ref().unwrap(), &cache));
 
     rights.send_replace(true);
     tokio::time::sleep(Duration::from_secs(100)).await;
@@ -175,12 +173,15 @@ async fn an_object_that_does_not_exist_is_received_as_such_and_a_broken_watch_is
     let log = crate::process::test_log::Log::default();
     let _listening = log.listen();
     let (rights, has_rights) = watch::channel(true);
-    let (send, mut receive) = object::object_channel::<Secret>();
+    let (send, mut receive) = watch::channel::<object::ObservedObject<Secret>>(None);
     let api = Api::namespaced(api_server(has_rights), "own");
     let watching = tokio::spawn(async move {
-        object::watch_object(api, "tls", "secrets", |secret| send.send(secret)).await;
+        object::watch_object(api, "tls", "secrets", |secret| {
+            drop(send.send_replace(Some(secret)));
+        })
+        .await;
     });
-    assert_eq!(receive.next().await, Some(None));
+    assert_eq!(object::next(&mut receive).await, Some(None));
 
     rights.send_replace(false);
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -190,7 +191,7 @@ async fn an_object_that_does_not_exist_is_received_as_such_and_a_broken_watch_is
     assert!(log.text().contains(broken), "{}", log.text());
 
     watching.abort();
-    assert_eq!(receive.next().await, None, "the watch has ended");
+    assert_eq!(object::next(&mut receive).await, None, "the watch has ended");
 }
 
 /// After a CustomResourceDefinition is created again: its kind is missing, then the version of the watch is too old, and then
@@ -225,12 +226,15 @@ async fn a_kind_that_comes_back_is_read_within_seconds() {
         }
         Reply::Stream(futures::stream::pending().boxed())
     });
-    let (send, mut receive) = object::object_channel::<Secret>();
+    let (send, mut receive) = watch::channel::<object::ObservedObject<Secret>>(None);
     let api = Api::namespaced(client, "own");
     let watching = tokio::spawn(async move {
-        object::watch_object(api, "tls", "secrets", |secret| send.send(secret)).await;
+        object::watch_object(api, "tls", "secrets", |secret| {
+            drop(send.send_replace(Some(secret)));
+        })
+        .await;
     });
-    assert_eq!(receive.next().await, Some(None));
+    assert_eq!(object::next(&mut receive).await, Some(None));
     tokio::time::sleep(Duration::from_secs(600)).await;
     state.lock().unwrap().0 = true;
     let start = tokio::time::Instant::now();
@@ -270,7 +274,7 @@ async fn known_api_groups_stay_while_they_cannot_be_read_and_are_read_again_soon
     let following = tokio::spawn(Arc::clone(&state).follow_version(client));
     let known = || {
         let building = state.building();
-        (building.view.has_scc, building.view.has_gmsa)
+        (building.cache.has_scc, building.cache.has_gmsa)
     };
     let answers = |code: u16| *served.lock().unwrap() = (code, 0);
     let requests = || served.lock().unwrap().1;

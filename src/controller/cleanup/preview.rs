@@ -8,16 +8,18 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::{Cleanup, CleanupOptions, CleanupReport, HOOKS, NAMED, helm_hooks, other_installations};
+use super::other_installations::Installation;
+use super::{
+    Cleanup, CleanupOptions, CleanupReport, DEFINITIONS, HOOKS, NAMED, helm_hooks, other_installations,
+};
 use crate::cluster::errors::{ApiError, answered};
-use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
 use crate::controller::node_policies::nodes::plan::KeepOptions;
 use crate::controller::node_policies::pod_references::{PodReferences, ReferencesError};
 use crate::controller::node_policies::revert::{OurNodes, dangling, our_classes, references};
@@ -55,14 +57,7 @@ impl Cleanup<'_> {
         if let Some(other) = self.other_namespace(&configuration).await {
             return preview.unseen.push(other);
         }
-        if options.keep_webhooks {
-            preview.stays.push("the webhook configurations".to_owned());
-        } else {
-            let api = self.cluster::<MutatingWebhookConfiguration>();
-            preview.record(&api, &configuration, "").await;
-            let api = self.cluster::<ValidatingWebhookConfiguration>();
-            preview.record(&api, &configuration, "").await;
-        }
+        self.preview_webhooks(&configuration, preview).await;
         let scaled = "scaled to 0";
         preview
             .record(&self.own::<Deployment>(), &options.name, scaled)
@@ -74,25 +69,45 @@ impl Cleanup<'_> {
         });
         if others.is_empty() {
             self.preview_reverted(preview).await;
+            self.preview_node_pools(preview).await;
             self.preview_reports(preview).await;
         } else {
-            let what = "the labels and taints of nodes, RuntimeClasses, and reports";
+            let what = "the labels and taints of nodes, RuntimeClasses, node pools, and reports";
             preview.stays.push(other_installations::kept(&others, what));
         }
-        preview
-            .record(&self.own::<Secret>(), &options.certificate_secret, "")
-            .await;
+        self.preview_own_namespace(&others, preview).await;
+        self.preview_hooks(preview).await;
+        self.preview_definitions(&others, preview).await;
+    }
+
+    async fn preview_webhooks(&self, configuration: &str, preview: &mut CleanupPreview) {
+        if self.options.keep_webhooks {
+            return preview.stays.push("the webhook configurations".to_owned());
+        }
+        let api = self.cluster::<MutatingWebhookConfiguration>();
+        preview.record(&api, configuration, "").await;
+        let api = self.cluster::<ValidatingWebhookConfiguration>();
+        preview.record(&api, configuration, "").await;
+    }
+
+    async fn preview_own_namespace(&self, others: &[Installation], preview: &mut CleanupPreview) {
+        let options = self.options;
+        let secrets = self.own::<Secret>();
+        preview.record(&secrets, &options.certificate_secret, "").await;
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
-            preview
-                .record(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP, "")
-                .await;
             self.preview_revisions(preview).await;
         }
         preview.record(&self.own::<Lease>(), &options.lease, "").await;
+    }
+
+    /// What hooks of the chart and its test left.
+    async fn preview_hooks(&self, preview: &mut CleanupPreview) {
+        let options = self.options;
         for hook in HOOKS {
             let name = format!("{}-{hook}", options.name);
+            let jobs = self.own::<Job>();
             preview
-                .record(&self.own::<Job>(), &name, "with its account and permissions")
+                .record(&jobs, &name, "with its account and permissions")
                 .await;
         }
         if let Some(namespace) = &options.test_namespace {
@@ -102,21 +117,20 @@ impl Cleanup<'_> {
                 .record(&bindings, &helm_hooks::test_name(options), how)
                 .await;
         }
-        if !options.crds {
-            preview
-                .stays
-                .push("the policies and their CustomResourceDefinitions (--crds removes them)".to_owned());
-        } else if others.is_empty() {
-            let api = self.cluster::<CustomResourceDefinition>();
-            for name in [
-                "windowspodpolicies.transom.dev",
-                "windowsnodepolicies.transom.dev",
-            ] {
-                preview.record(&api, name, "with every policy").await;
-            }
-        } else {
+    }
+
+    async fn preview_definitions(&self, others: &[Installation], preview: &mut CleanupPreview) {
+        if !self.options.crds {
+            let stays = "the policies and their CustomResourceDefinitions (--crds removes them)";
+            return preview.stays.push(stays.to_owned());
+        }
+        if !others.is_empty() {
             let what = "the CustomResourceDefinitions and the policies";
-            preview.stays.push(other_installations::kept(&others, what));
+            return preview.stays.push(other_installations::kept(others, what));
+        }
+        let api = self.cluster::<CustomResourceDefinition>();
+        for name in DEFINITIONS {
+            preview.record(&api, name, "with every object of its kind").await;
         }
     }
 

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::nodes::labels::KeptLabel;
 use super::nodes::plan::NodeChange;
-use super::policies::NodePolicies;
-use super::writer::Writer;
 use crate::cluster::node::NodeView;
+use crate::cluster::node_policies::NodePolicies;
 use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name};
+use crate::controller::writer::{Writer, log_unwritten};
 use crate::model::text::list;
 
 /// How long changes are collected while more nodes are being written.
@@ -75,8 +75,11 @@ impl NodeEvents {
             };
             let about = about.or(first);
             let event = about.and_then(|about| event_of(&change, &note, about, Timestamp::now()));
-            if let Some(event) = event {
-                writer.create_event(&event).await;
+            if let Some(event) = event
+                && let Err(error) = writer.create_event(&event).await
+            {
+                let reason = event.reason.as_deref().unwrap_or_default();
+                log_unwritten(&event.regarding.unwrap_or_default(), reason, Some(&note), &error);
             }
         }
     }
@@ -151,7 +154,7 @@ mod tests {
             stored.push(event.clone());
             (201, event)
         });
-        let writer = Writer::new(client, None, None, 50);
+        let writer = Writer::new(client, None, 50);
         let node = NodeView {
             name: "w1".into(),
             uid: "u".into(),

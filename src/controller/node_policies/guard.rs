@@ -39,8 +39,13 @@ pub enum GuardResult {
         /// The message in one line.
         brief: String,
     },
-    /// It could not find out, and why.
-    Unknown(String),
+    /// It could not find out.
+    Unknown {
+        /// Why.
+        why: String,
+        /// Whether Transom lacks the right to list something.
+        is_forbidden: bool,
+    },
 }
 
 /// The nodes of one policy that get their taints together, by number.
@@ -60,12 +65,12 @@ pub struct GuardedNodes<'g> {
 /// Evaluates objects one by one, and collects the workloads that would be affected.
 pub struct Guard<'g> {
     nodes: GuardedNodes<'g>,
-    /// The policy that applies in a namespace.
-    policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
+    /// Looks up the policy that applies in a namespace.
+    look_up: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     /// Which kinds are read: what their controllers make is evaluated with them.
     survey: &'g WorkloadSurvey,
-    /// Results of `policy_of`, by namespace.
-    met: BTreeMap<String, Arc<NamespacePolicy>>,
+    /// What was looked up, by namespace.
+    policies: BTreeMap<String, Arc<NamespacePolicy>>,
     /// The owners of ReplicaSets and Jobs, so that the top-level owner of a pod can be named.
     owners: BTreeMap<AffectedKey, AffectedKey>,
     affected_workloads: BTreeMap<AffectedKey, TaintEffects>,
@@ -73,6 +78,13 @@ pub struct Guard<'g> {
     if_running: BTreeMap<AffectedKey, (AffectingTaints, Remedy)>,
     /// The generations of the affected workloads whose own object was read.
     generations: BTreeMap<AffectedKey, i64>,
+}
+
+/// A pod, or a template of pods.
+struct Subject<'s> {
+    object: &'s Object<'s>,
+    policy: Arc<NamespacePolicy>,
+    inference: Inference,
 }
 
 /// How a workload would be affected.
@@ -115,9 +127,9 @@ impl<'g> Guard<'g> {
     ) -> Self {
         Guard {
             nodes,
-            policy_of,
+            look_up: policy_of,
             survey,
-            met: BTreeMap::new(),
+            policies: BTreeMap::new(),
             owners: BTreeMap::new(),
             affected_workloads: BTreeMap::new(),
             if_running: BTreeMap::new(),
@@ -158,7 +170,7 @@ impl<'g> Guard<'g> {
             (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
             _ if ObjectStatus::of(json).has_ended(kind) => {}
             (Kind::Configured(added), _)
-                if !(self.counts(&subject.namespace).policy.pod_templates).contains(&added) => {}
+                if !(self.policy_of(&subject.namespace).policy.pod_templates).contains(&added) => {}
             _ => {
                 let generation = at(json, &["metadata", "generation"]);
                 let generation = generation.and_then(|generation| generation.parse().ok());
@@ -174,7 +186,7 @@ impl<'g> Guard<'g> {
             return;
         }
         let mut groups = self.groups();
-        // The API server validates no pod of a custom resource, so anybody could store such an object later.
+        // The API server validates no pod of a custom resource, so any client could store such an object later.
         groups.retain(|group| !kind.is_custom() || !self.nodes.joining.contains_key(group));
         let head = ObjectHeadMeta::of(json);
         let place = AffectedKey::new(&head.namespace, kind.group(), kind.as_str(), &head.name);
@@ -187,20 +199,19 @@ impl<'g> Guard<'g> {
     }
 
     /// Evaluates one of the pods that an object describes.
-    fn visit_template(&mut self, subject: &Object<'_>, generation: Option<i64>, place: &AffectedKey) {
-        let counts = self.counts(&subject.namespace);
-        let inference = infer_os(subject, self.facts(), &counts.policy);
+    fn visit_template(&mut self, object: &Object<'_>, generation: Option<i64>, place: &AffectedKey) {
+        let subject = self.subject(object);
+        let inference = &subject.inference;
         // A Task runs where its TaskRun says, unless it selects nodes itself.
-        let is_placed_by_others = !subject.kind.selects_nodes() && !selects(&inference, false);
+        let is_placed_by_others = !object.kind.selects_nodes() && !selects(inference, false);
         if inference.verdict != Verdict::Windows || is_placed_by_others {
             return;
         }
-        let admission = AdmissionStage::of_template(subject, counts.places);
+        let admission = AdmissionStage::of_template(object, subject.policy.places);
         // A DaemonSet's controller reads the template, so placement of its pods is too late.
         let in_template = admission == AdmissionStage::AsWritten;
-        let lost = self.lost(subject, &inference, &counts, admission);
-        let (lost, of_joining) = self.without_joining(lost, &counts);
-        let remedy = remedy(&inference, in_template);
+        let (lost, of_joining) = self.without_joining(self.lost(&subject, admission), &subject.policy);
+        let remedy = remedy(inference, in_template);
         if lost.is_empty() && of_joining.is_empty() {
             return;
         }
@@ -218,17 +229,22 @@ impl<'g> Guard<'g> {
         self.add(place.clone(), &lost, why, remedy);
     }
 
+    /// What is known of an object before the taints are considered.
+    fn subject<'s>(&mut self, object: &'s Object<'s>) -> Subject<'s> {
+        let policy = self.policy_of(&object.namespace);
+        Subject {
+            inference: infer_os(object, self.facts(), &policy.policy),
+            object,
+            policy,
+        }
+    }
+
     /// What takes nodes from the pods of an object.
-    fn lost(
-        &self,
-        subject: &Object<'_>,
-        inference: &Inference,
-        counts: &NamespacePolicy,
-        admission: AdmissionStage,
-    ) -> AffectingTaints {
+    fn lost(&self, subject: &Subject<'_>, admission: AdmissionStage) -> AffectingTaints {
         let mut found = AffectingTaints::default();
         let change = self.nodes.change;
-        for node in change.lost(subject, inference, &counts.policy, admission) {
+        let policy = &subject.policy.policy;
+        for node in change.lost(subject.object, &subject.inference, policy, admission) {
             let Some((group, gained)) = self.nodes.gains.get(node.name.as_str()) else {
                 // A change of other nodes takes it from the pods.
                 for group in self.groups() {
@@ -245,15 +261,15 @@ impl<'g> Guard<'g> {
         found
     }
 
-    /// Divides what an object loses: what counts in any case, and what nodes that join others take from it. If no webhook
-    /// reviews the namespace, everything counts.
+    /// Divides what an object loses: what affects it in any case, and what nodes that join others take from it. If no webhook
+    /// reviews the namespace, everything affects it.
     fn without_joining(
         &self,
         lost: AffectingTaints,
-        counts: &NamespacePolicy,
+        policy: &NamespacePolicy,
     ) -> (AffectingTaints, AffectingTaints) {
         let joining = &self.nodes.joining;
-        lost.divide(|group| !counts.is_reviewed || !joining.contains_key(group))
+        lost.divide(|group| !policy.is_reviewed || !joining.contains_key(group))
     }
 
     /// Notes that a DaemonSet runs on a node: if it loses nodes that join the pool of this one, it is affected.
@@ -272,68 +288,54 @@ impl<'g> Guard<'g> {
 
     fn visit_pod(
         &mut self,
-        subject: &Object<'_>,
+        object: &Object<'_>,
         json: &str,
         place: AffectedKey,
         owner: Option<(AffectedKey, Option<Kind>)>,
     ) {
-        if self.facts().is_stored_mirror(subject) {
+        if self.facts().is_stored_mirror(object) {
             return;
         }
-        let counts = self.counts(&subject.namespace);
-        let inference = infer_os(subject, self.facts(), &counts.policy);
+        let subject = self.subject(object);
+        let is_ready = || ObjectStatus::of(json).is_true("Ready");
         let kind = owner.as_ref().and_then(|(_, kind)| *kind);
         let is_of_daemon_set = kind.is_some_and(Kind::is_daemon_set);
-        if let Some((daemon_set, _)) = owner.as_ref().filter(|_| is_of_daemon_set)
-            && let Some(node) = subject.pod().and_then(|pod| pod.node_name.as_deref())
-            && ObjectStatus::of(json).is_true("Ready")
+        if let Some((daemon_set, _)) = owner.as_ref().filter(|_| is_of_daemon_set && is_ready())
+            && let Some(node) = object.pod().and_then(|pod| pod.node_name.as_deref())
         {
             self.note_running(daemon_set, node);
         }
-        if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
+        if let Some((lacking, why)) = self.pod_lacks(&subject, is_ready, kind) {
             let known = |owner: AffectedKey| self.owners.get(&owner).cloned().unwrap_or(owner);
             let named = owner.map_or(place, |(owner, _)| known(owner));
-            self.add(named, &lacking, why, remedy(&inference, is_of_daemon_set));
+            let remedy = remedy(&subject.inference, is_of_daemon_set);
+            self.add(named, &lacking, why, remedy);
         }
     }
 
     /// The taints that affect a pod, and how; `None` if there are none, or if its owner is evaluated instead.
     fn pod_lacks(
         &self,
-        subject: &Object<'_>,
-        json: &str,
-        counts: &NamespacePolicy,
-        inference: &Inference,
+        subject: &Subject<'_>,
+        is_ready: impl Fn() -> bool,
         owner: Option<Kind>,
     ) -> Option<(AffectingTaints, &'static str)> {
-        let pod = subject.pod()?;
-        let on_windows = self.nodes.gains.get(pod.node_name.as_deref().unwrap_or_default());
-        let untolerated = |is_of_interest: &dyn Fn(&Taint) -> bool| {
-            let (group, gained) = on_windows?;
-            let constraints = constraints(subject, self.facts(), AdmissionStage::Merged)?;
-            let mut lacking = constraints
-                .untolerated(gained)
-                .filter(|taint| is_of_interest(taint))
-                .peekable();
-            lacking.peek()?;
-            let mut affecting = AffectingTaints::default();
-            affecting.add(*group, lacking);
-            Some(affecting)
-        };
-        if let Some(evicting) = untolerated(&|taint| taint.effect == "NoExecute") {
+        let pod = subject.object.pod()?;
+        let is_evicting = |taint: &Taint| taint.effect == "NoExecute";
+        if let Some(evicting) = self.untolerated(subject.object, is_evicting) {
             return Some((evicting, "its pods would be evicted, as they do not tolerate"));
         }
         let lost = |admission| {
-            let lost = self.lost(subject, inference, counts, admission);
-            self.without_joining(lost, counts).0
+            let lost = self.lost(subject, admission);
+            self.without_joining(lost, &subject.policy).0
         };
-        let (lacking, why) = match inference.verdict {
+        let (lacking, why) = match subject.inference.verdict {
             // The template of the DaemonSet is evaluated instead; its pods are created again from it.
             Verdict::Windows if owner.is_some_and(Kind::is_daemon_set) => return None,
             Verdict::Windows if pod.is_bound() && owner.is_some() => return None,
             // Placement applies when this bare pod is created again.
             Verdict::Windows if pod.is_bound() => (
-                lost(AdmissionStage::of_template(subject, counts.places)),
+                lost(AdmissionStage::of_template(subject.object, subject.policy.places)),
                 "it does not tolerate",
             ),
             // It was admitted already: neither placement nor a changed template affects it any longer.
@@ -343,10 +345,10 @@ impl<'g> Guard<'g> {
                  it creates new ones; they do not tolerate",
             ),
             Verdict::Windows => (lost(AdmissionStage::Merged), "it does not tolerate"),
-            Verdict::Linux if selects(inference, false) => return None,
+            Verdict::Linux if selects(&subject.inference, false) => return None,
             // Placement adds nothing to a pod that is not known to be for Windows.
-            _ if ObjectStatus::of(json).is_true("Ready") => (
-                untolerated(&|_| true)?,
+            _ if is_ready() => (
+                self.untolerated(subject.object, |_| true)?,
                 "it selects no operating system, runs on a Windows node, and does not tolerate",
             ),
             _ => return None,
@@ -354,14 +356,31 @@ impl<'g> Guard<'g> {
         (!lacking.is_empty()).then_some((lacking, why))
     }
 
+    /// The taints of this kind that the node of a pod gets, and that the pod does not tolerate; `None` if there are none.
+    fn untolerated(
+        &self,
+        object: &Object<'_>,
+        is_of_interest: impl Fn(&Taint) -> bool,
+    ) -> Option<AffectingTaints> {
+        let node = object.pod()?.node_name.as_deref()?;
+        let (group, gained) = self.nodes.gains.get(node)?;
+        let constraints = constraints(object, self.facts(), AdmissionStage::Merged)?;
+        let lacking = constraints.untolerated(gained);
+        let mut lacking = lacking.filter(|taint| is_of_interest(taint)).peekable();
+        lacking.peek()?;
+        let mut affecting = AffectingTaints::default();
+        affecting.add(*group, lacking);
+        Some(affecting)
+    }
+
     /// The policy that applies in a namespace; looked up once, because a namespace may have thousands of objects.
-    fn counts(&mut self, namespace: &str) -> Arc<NamespacePolicy> {
-        if let Some(counts) = self.met.get(namespace) {
-            return Arc::clone(counts);
+    fn policy_of(&mut self, namespace: &str) -> Arc<NamespacePolicy> {
+        if let Some(policy) = self.policies.get(namespace) {
+            return Arc::clone(policy);
         }
-        let counts = Arc::new((self.policy_of)(namespace));
-        self.met.insert(namespace.to_owned(), Arc::clone(&counts));
-        counts
+        let policy = Arc::new((self.look_up)(namespace));
+        self.policies.insert(namespace.to_owned(), Arc::clone(&policy));
+        policy
     }
 
     fn add(&mut self, place: AffectedKey, lacking: &AffectingTaints, why: &str, remedy: Remedy) {

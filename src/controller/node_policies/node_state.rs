@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::nodes::ownership::NodeOwnership;
-use super::nodes::plan::{LabelUse, NodePlan, plan};
-use super::policies::{NodePolicies, SelectedPolicy};
+use super::nodes::plan::{DesiredNode, LabelUse, NodePlan, plan};
 use crate::cluster::node::{NodeView, taint_of};
+use crate::cluster::node_policies::{NodePolicies, SelectedPolicy};
 use crate::model::build::{Build, supported_on};
 use crate::model::known_faults;
 use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
@@ -37,6 +36,9 @@ impl SafeTaints {
     /// time. Nodes that are gone are dropped, and nodes that carry the taint: if the taint is removed later, it is
     /// not set again from an old survey.
     pub fn age<'n>(&mut self, nodes: impl IntoIterator<Item = &'n NodeView>) {
+        if self.0.is_empty() {
+            return;
+        }
         let there: BTreeMap<&str, &NodeView> = nodes.into_iter().map(|node| (&*node.uid, node)).collect();
         let carries = |node: &NodeView, taint: &Taint| node.taints.iter().any(|now| taint_of(now) == *taint);
         self.0.retain(|taint, surveyed| {
@@ -62,16 +64,20 @@ pub struct PolicyResolver {
 impl PolicyResolver {
     /// Plans the writes for a node.
     pub fn decide(&self, node: &NodeView) -> NodePlan {
-        let owner = self.owner(node);
+        self.decide_for(node, self.policies.choose(node))
+    }
+
+    fn decide_for(&self, node: &NodeView, selected: SelectedPolicy<'_>) -> NodePlan {
+        let owner = self.owner(node, selected);
         let may_be_there = owner == OwnerState::Unknown && !self.others_are_gone;
-        match self.policies.choose(node) {
+        match selected {
             SelectedPolicy::Held(_) => NodePlan::default(),
             _ if node.is_marked() && may_be_there => NodePlan::default(),
             SelectedPolicy::NoPolicy => plan(node, None, &self.label_use),
             SelectedPolicy::Policy(policy) => {
                 let cleared = self.cleared.get(&policy.name);
                 let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
-                let mut desired = policy.desired(cleared);
+                let mut desired = DesiredNode::of(policy, cleared);
                 desired.inherits = owner != OwnerState::Selects;
                 plan(node, Some(&desired), &self.label_use)
             }
@@ -79,15 +85,11 @@ impl PolicyResolver {
     }
 
     /// The relation of a node to the policy that its annotation names.
-    fn owner(&self, node: &NodeView) -> OwnerState {
-        let owner = NodeOwnership::parse(node.owned.as_deref()).unwrap_or_default();
-        match self.policies.get(&owner.policy) {
+    fn owner(&self, node: &NodeView, selected: SelectedPolicy<'_>) -> OwnerState {
+        let owner = &node.claimed().policy;
+        match self.policies.get(owner) {
             // An annotation that cannot be read owns nothing, and is replaced.
-            None if owner.policy.is_empty()
-                && matches!(self.policies.choose(node), SelectedPolicy::Policy(_)) =>
-            {
-                OwnerState::Selects
-            }
+            None if owner.is_empty() && matches!(selected, SelectedPolicy::Policy(_)) => OwnerState::Selects,
             None => OwnerState::Unknown,
             Some(policy) if policy.selects(&node.labels) => OwnerState::Selects,
             Some(_) => OwnerState::LetGo,
@@ -96,7 +98,7 @@ impl PolicyResolver {
 
     /// Whether a node carries labels or taints that Transom set for a policy that is not known.
     pub fn is_orphan(&self, node: &NodeView) -> bool {
-        node.is_marked() && self.owner(node) == OwnerState::Unknown
+        node.is_marked() && self.owner(node, self.policies.choose(node)) == OwnerState::Unknown
     }
 }
 
@@ -125,6 +127,8 @@ pub struct NodesOfPolicy {
     pub drift: BTreeMap<String, Vec<String>>,
     /// The number of nodes that wait for a write.
     pub unwritten: usize,
+    /// The number of nodes whose annotation names the policy as the owner of something, whether it selects them or not.
+    pub owned: usize,
     /// The missing taints that wait for the guard, with their nodes.
     pub waiting: BTreeMap<Taint, BTreeSet<String>>,
     /// The nodes with contested taints.
@@ -149,6 +153,8 @@ pub struct NodesAssessment {
     pub by_policy: BTreeMap<String, NodesOfPolicy>,
     /// The nodes to write.
     pub due: Vec<Arc<NodeView>>,
+    /// The nodes that wait for the guard, or keep a label that a template may select nodes by.
+    pub waiting: Vec<Arc<NodeView>>,
     /// Whether a node keeps a label only because a template may select nodes by it.
     pub keeps_labels: bool,
 }
@@ -156,29 +162,27 @@ pub struct NodesAssessment {
 /// Assesses all nodes.
 pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, kubernetes: u32) -> NodesAssessment {
     let names = resolver.policies.iter().map(|policy| policy.name.clone());
-    let mut by_policy: BTreeMap<String, NodesOfPolicy> =
-        names.map(|name| (name, NodesOfPolicy::default())).collect();
-    let (mut due, mut keeps_labels) = (Vec::new(), false);
+    let mut all = NodesAssessment {
+        by_policy: names.map(|name| (name, NodesOfPolicy::default())).collect(),
+        ..NodesAssessment::default()
+    };
     for node in nodes {
-        let plan = resolver.decide(node);
-        keeps_labels |= plan.keeps_label;
+        all.note_owner(node);
+        let selected = resolver.policies.choose(node);
+        let plan = resolver.decide_for(node, selected);
+        all.keeps_labels |= plan.keeps_label;
         if !plan.is_empty() {
-            due.push(Arc::clone(node));
+            all.due.push(Arc::clone(node));
+        } else if plan.keeps_label || !plan.waiting.is_empty() {
+            all.waiting.push(Arc::clone(node));
         }
         let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
         if is_windows && let Some(names) = resolver.policies.overlapping(node) {
-            for name in &names {
-                let others = names.iter().filter(|other| *other != name);
-                let state = by_policy.entry((*name).to_owned()).or_default();
-                let seen = others.map(|other| ((*other).to_owned(), node.name.clone()));
-                for (other, node) in seen {
-                    state.overlapping.entry(other).or_insert(node);
-                }
-            }
+            all.note_overlap(&names, node);
         }
-        match resolver.policies.choose(node) {
+        match selected {
             SelectedPolicy::Policy(policy) => {
-                let state = by_policy.entry(policy.name.clone()).or_default();
+                let state = all.by_policy.entry(policy.name.clone()).or_default();
                 if is_windows {
                     count(state, node, kubernetes);
                 }
@@ -186,7 +190,7 @@ pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, kubernetes: u3
             }
             SelectedPolicy::Held(held) => {
                 if let Some(waiting) = held.waiting.filter(|_| is_windows) {
-                    let state = by_policy.entry(waiting.name.clone()).or_default();
+                    let state = all.by_policy.entry(waiting.name.clone()).or_default();
                     let nodes = state.held.entry(held.unusable.name.clone()).or_default();
                     nodes.insert(node.name.clone());
                 }
@@ -194,10 +198,27 @@ pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, kubernetes: u3
             SelectedPolicy::NoPolicy => (),
         }
     }
-    NodesAssessment {
-        by_policy,
-        due,
-        keeps_labels,
+    all
+}
+
+impl NodesAssessment {
+    /// Counts a node for the policy that it is annotated with.
+    fn note_owner(&mut self, node: &NodeView) {
+        let claimed = node.claimed();
+        if let Some(state) = self.by_policy.get_mut(&claimed.policy) {
+            state.owned += usize::from(!claimed.labels.is_empty() || !claimed.taints.is_empty());
+        }
+    }
+
+    /// Notes a node that several policies of the same priority select.
+    fn note_overlap(&mut self, names: &BTreeSet<&str>, node: &NodeView) {
+        for name in names {
+            let state = self.by_policy.entry((*name).to_owned()).or_default();
+            for other in names.iter().filter(|other| *other != name) {
+                let first = state.overlapping.entry((*other).to_owned());
+                first.or_insert_with(|| node.name.clone());
+            }
+        }
     }
 }
 
@@ -242,6 +263,7 @@ fn note(state: &mut NodesOfPolicy, node: &NodeView, plan: NodePlan) {
 mod tests {
     use super::*;
     use crate::cluster::node::PROOF_LABEL;
+    use crate::cluster::node_ownership::NodeOwnership;
 
     #[test]
     fn a_taint_is_cleared_for_the_nodes_that_were_surveyed_and_for_no_other() {
@@ -255,7 +277,7 @@ mod tests {
         let policy = serde_json::from_value(serde_json::json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
             "metadata": {"name": "p", "generation": 1},
-            "spec": {"taints": {"mode": "Apply", "noExecute": "Allowed", "required": [
+            "spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed", "required": [
                 {"key": "os", "value": "windows", "effect": "NoSchedule"},
                 {"key": "os", "value": "windows", "effect": "NoExecute"}]}},
         }));
@@ -316,7 +338,7 @@ mod tests {
             kernel_version: "10.0.20348.1".into(),
             resource_version: "1".into(),
             labels: Arc::new([(PROOF_LABEL.to_owned(), owned.proof().unwrap())].into()),
-            owned: owned.to_annotation(),
+            owned: owned.to_annotation().map(Into::into),
             ..NodeView::default()
         };
         let mut resolver = PolicyResolver::default();
@@ -348,7 +370,7 @@ mod tests {
             kernel_version: "10.0.20348.1".into(),
             resource_version: "1".into(),
             labels: Arc::new(labels.map(|(key, value)| (key.to_owned(), value)).into()),
-            owned: owned.to_annotation(),
+            owned: owned.to_annotation().map(Into::into),
             taints: vec![k8s_openapi::api::core::v1::Taint {
                 key: "sku".into(),
                 value: Some("windows".into()),

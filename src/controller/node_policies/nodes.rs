@@ -1,8 +1,9 @@
 //! One node: what Transom owns on it, what to write, and the write.
 
 pub mod apply;
-pub(super) mod assumed;
+mod desired;
 pub mod labels;
 pub mod ownership;
 mod patch;
 pub mod plan;
+mod taints;

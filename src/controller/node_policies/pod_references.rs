@@ -222,7 +222,7 @@ impl ReferenceSchedule {
 pub struct LabelRelease {
     schedule: ReferenceSchedule,
     every: Duration,
-    /// Until when it is known that nothing names it.
+    /// Until when the answer "nothing names it" is valid.
     unused_until: Option<Instant>,
     /// Why it stays.
     stays: String,
@@ -247,7 +247,14 @@ impl LabelRelease {
         }
     }
 
-    /// No node keeps the label any longer, or policies changed: nothing is known.
+    /// No node keeps the label: if it is unknown what names it, the next question waits the shortest interval.
+    pub fn reset_if_unknown(&mut self) {
+        if self.known() != LabelUse::Unused {
+            self.reset();
+        }
+    }
+
+    /// Policies changed: nothing is known.
     pub fn reset(&mut self) {
         self.unused_until = None;
         self.schedule.reset();

@@ -2,185 +2,203 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::Resource as _;
 use kube::api::PartialObjectMeta;
 use tokio::time::Instant;
 
-use super::NodeControllerContext;
+use super::NodeControllerSettings;
 use super::events::NodeEvents;
 use super::guard::cache::GuardCache;
-use super::node_state::{NodesOfPolicy, PolicyResolver, assess};
+use super::node_state::{NodesAssessment, NodesOfPolicy, PolicyResolver, assess};
 use super::nodes::apply::{ApplyResult, apply};
-use super::nodes::assumed::AssumedNodes;
 use super::pod_references::{LabelRelease, ReferencesOfPass};
-use super::policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use super::runtime_classes::{self, reconcile::ClassController};
 use super::status::{PolicyFacts, write::Statuses};
-use super::writer::Writer;
 use crate::api::WindowsNodePolicy;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::node::NodeView;
-use crate::cluster::pool_history::undeclared;
+use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
+use crate::controller::leader_loop::{Controller, PassResult};
+use crate::controller::write_overlay::WriteOverlay;
+use crate::controller::writer::Writer;
 
-/// The node controller for one term of leadership, with its state between passes. Losing the state is harmless: it
-/// only saves requests and decides nothing.
+/// The node controller, with its state between passes. Losing the state is harmless: it only saves requests and decides
+/// nothing.
 pub struct NodeController {
-    context: NodeControllerContext,
+    settings: NodeControllerSettings,
     writer: Writer,
+    /// Until when a pass waits for the content of the webhook configurations.
+    registered_by: Instant,
     classes: ClassController,
     statuses: Statuses,
     guard_cache: GuardCache,
     label_release: LabelRelease,
     back_off: WriteBackoff,
-    assumed: AssumedNodes,
+    written: WriteOverlay<NodeView>,
     events: NodeEvents,
     /// Why nodes could not be written, by node.
-    failures: BTreeMap<String, String>,
+    failures: BTreeMap<String, ApiError>,
     generations: BTreeMap<String, i64>,
     /// When the API server was last asked whether all other policies are deleted, and the answer.
     listed_others: Option<(Instant, bool)>,
 }
 
+impl Controller for NodeController {
+    /// Whatever depends on the time requests a pass of its own.
+    const EVERY: Duration = Duration::from_secs(3_600);
+
+    /// Reconciles nodes and RuntimeClasses. The cache in a snapshot must be complete, because a missing policy is treated
+    /// as deleted: snapshots are only built after every watch has listed its objects, and a snapshot without a cache is not
+    /// used. Before the controller reverts anything for a deleted policy it asks the API server whether the policy is really
+    /// gone.
+    async fn pass(&mut self, snapshot: &Snapshot) -> PassResult {
+        let mut result = PassResult::with_pause(self.settings.settle);
+        if !snapshot.is_known() {
+            return result;
+        }
+        // The guard depends on whether placement applies, which needs registered webhooks.
+        if snapshot.registered.is_none() && Instant::now() < self.registered_by {
+            result.wake_at(self.registered_by);
+            return result;
+        }
+        // Boxed because the future of a pass is large and would become part of the caller's future.
+        Box::pin(self.reconcile(snapshot, &mut result)).await;
+        result
+    }
+
+    fn lost(&mut self) {
+        *self = NodeController::new(self.writer.clone(), self.settings);
+    }
+}
+
 impl NodeController {
     /// A controller without any state.
-    pub fn new(context: NodeControllerContext) -> Self {
-        let settings = context.settings;
-        let writer = Writer::new(
-            context.client.clone(),
-            Some(context.leadership.clone()),
-            Some(context.recorder.clone()),
-            settings.writes_per_second,
-        );
+    pub fn new(writer: Writer, settings: NodeControllerSettings) -> Self {
         NodeController {
+            settings,
+            registered_by: Instant::now() + settings.know_registered,
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
-            statuses: Statuses::new(writer.clone(), settings.status_every, context.reconcile.clone()),
-            guard_cache: GuardCache::new(context.client.clone(), settings),
+            statuses: Statuses::new(writer.clone(), settings.status_every),
+            guard_cache: GuardCache::new(writer.client.clone(), settings),
             label_release: LabelRelease::new(settings.guard_every),
             back_off: WriteBackoff::new(settings.back_off),
-            assumed: AssumedNodes::default(),
+            written: WriteOverlay::default(),
             events: NodeEvents::default(),
             failures: BTreeMap::new(),
             generations: BTreeMap::new(),
             listed_others: None,
             writer,
-            context,
         }
     }
 
-    /// Runs one pass. Returns when the next one is due if nothing changes until then.
-    pub async fn pass(&mut self, snapshot: &Snapshot) -> Option<Instant> {
-        let view = &*snapshot.view;
-        let start = Instant::now();
-        let mut alarms: Vec<Instant> = Vec::new();
+    async fn reconcile(&mut self, snapshot: &Snapshot, result: &mut PassResult) {
+        let cache = &*snapshot.cache;
+        let policies = NodePolicies::of(&cache.node_policies);
+        self.apply_new_generations(&policies);
+        self.failures.retain(|name, _| cache.nodes.contains_key(name));
+        self.written.retain(|name| cache.nodes.contains_key(name));
+        let nodes = self.nodes_now(cache);
+        self.guard_cache.age(&nodes);
         let mut resolver = PolicyResolver {
-            policies: NodePolicies::of(&view.node_policies),
+            policies,
+            cleared: self.guard_cache.cleared(),
             label_use: self.label_release.known(),
-            ..PolicyResolver::default()
+            others_are_gone: false,
         };
-        self.apply_new_generations(&resolver.policies, start);
-        let nodes = self.nodes_now(view);
         let orphans = nodes.iter().any(|node| resolver.is_orphan(node))
-            || runtime_classes::has_orphans(&view.runtime_classes, &resolver.policies);
+            || runtime_classes::has_orphans(&cache.runtime_classes, &resolver.policies);
         if orphans {
-            resolver.others_are_gone = self.others_are_gone(&resolver.policies).await;
-            if !resolver.others_are_gone {
-                alarms.push(start + self.context.settings.status_every);
-            }
+            resolver.others_are_gone = self.others_are_gone(&resolver.policies, result).await;
         }
-        let assessed = assess(&nodes, &resolver, view.kubernetes);
-        let configured = snapshot.policies.pod_templates();
-        let client = self.context.client.clone();
-        let mut references = ReferencesOfPass::new(&client, configured);
+        let mut assessed = assess(&nodes, &resolver, cache.kubernetes);
+        let client = self.writer.client.clone();
+        let mut references = ReferencesOfPass::new(&client, snapshot.policies.pod_templates());
         if assessed.keeps_labels {
-            alarms.push(self.label_release.ask(&mut references, &snapshot.facts).await);
-            resolver.label_use = self.label_release.known();
+            result.wake_at(self.label_release.ask(&mut references, &snapshot.facts).await);
         } else {
-            self.label_release.reset();
+            self.label_release.reset_if_unknown();
         }
-        alarms.extend(
-            self.guard_cache
-                .update(&resolver, &assessed.by_policy, &nodes, snapshot)
-                .await,
-        );
-        for policy in resolver.policies.iter() {
-            if let Some(cleared) = self.guard_cache.cleared(&policy.name) {
-                resolver.cleared.insert(policy.name.clone(), cleared.clone());
-            }
+        let guard = (self.guard_cache).update(&resolver, &assessed.by_policy, &nodes, snapshot);
+        result.wake_at(guard.await);
+        let has_news = self.has_news(&mut resolver);
+        let mut due = std::mem::take(&mut assessed.due);
+        if has_news {
+            let waiting = std::mem::take(&mut assessed.waiting).into_iter();
+            due.extend(waiting.filter(|node| !resolver.decide(node).is_empty()));
         }
-        let resolver = Arc::new(resolver);
-        let due = assess(&nodes, &resolver, view.kubernetes).due;
-        alarms.extend(self.write(due, &resolver).await);
+        let (resolver, has_due) = (Arc::new(resolver), !due.is_empty());
+        self.write_nodes(due, &resolver, result).await;
+        let nodes = self.nodes_now(cache);
+        if has_news || has_due {
+            assessed = assess(&nodes, &resolver, cache.kubernetes);
+        }
+        let plan = runtime_classes::plan_of(snapshot, &resolver, &nodes);
+        result.wake_at(self.classes.pass(plan, &mut references).await);
+        self.write_statuses(snapshot, &resolver.policies, &assessed, result)
+            .await;
+        result.wake_at(self.written.until());
+    }
 
-        let nodes = self.nodes_now(view);
-        let by_policy = assess(&nodes, &resolver, view.kubernetes).by_policy;
-        let gone = resolver.others_are_gone;
-        let undeclared = undeclared(&view.nodes, &snapshot.facts);
-        alarms.extend(
-            self.classes
-                .pass(snapshot, &resolver.policies, gone, &nodes, &mut references)
-                .await,
-        );
-        for policy in resolver.policies.iter() {
-            let of_policy = by_policy.get(&policy.name).cloned().unwrap_or_default();
-            let selects = |node: &&String| {
-                view.nodes
-                    .get(*node)
-                    .is_some_and(|node| policy.selects(&node.labels))
-            };
-            let known = PolicyFacts {
-                undeclared: undeclared.iter().filter(selects).cloned().collect(),
-                ..self.known(policy, &of_policy)
-            };
-            alarms.extend(self.statuses.write(policy, &of_policy, &known).await);
-        }
-        alarms.extend(self.assumed.until());
-        alarms.into_iter().min()
+    /// Gives the resolver what the guard and the survey of labels have found out. Returns whether that is news.
+    fn has_news(&self, resolver: &mut PolicyResolver) -> bool {
+        let (cleared, label_use) = (self.guard_cache.cleared(), self.label_release.known());
+        let is_news = cleared != resolver.cleared || label_use != resolver.label_use;
+        (resolver.cleared, resolver.label_use) = (cleared, label_use);
+        is_news
     }
 
     /// Every node, in Transom's last written version if the watch does not show that version yet.
-    fn nodes_now(&mut self, view: &ClusterCache) -> Vec<Arc<NodeView>> {
-        self.failures.retain(|name, _| view.nodes.contains_key(name));
-        self.assumed.nodes(view, Instant::now())
+    fn nodes_now(&mut self, cache: &ClusterCache) -> Vec<Arc<NodeView>> {
+        let now = Instant::now();
+        let nodes = cache.nodes.iter();
+        nodes
+            .map(|(name, node)| self.written.newest(name, node, now))
+            .collect()
     }
 
     /// Resets all back-offs of policies that have a new generation.
-    fn apply_new_generations(&mut self, policies: &NodePolicies, now: Instant) {
+    fn apply_new_generations(&mut self, policies: &NodePolicies) {
         let generations: BTreeMap<String, i64> = policies
             .iter()
             .map(|policy| (policy.name.clone(), policy.generation))
             .collect();
         if generations != self.generations {
-            self.back_off = WriteBackoff::new(self.context.settings.back_off);
+            self.back_off = WriteBackoff::new(self.settings.back_off);
+            self.failures.clear();
             self.guard_cache.apply_generations(&generations);
             self.generations = generations;
             self.listed_others = None;
             self.label_release.reset();
         }
-        self.back_off.forget_quiet(now);
+        self.back_off.forget_quiet(Instant::now());
     }
 
     /// Asks the API server whether there are policies that are not in `known`: nodes must not lose their taints
     /// because the cache is behind.
-    async fn others_are_gone(&mut self, known: &NodePolicies) -> bool {
-        if let Some((at, gone)) = self.listed_others
-            && Instant::now() < at + self.context.settings.status_every
-        {
-            return gone;
+    async fn others_are_gone(&mut self, known: &NodePolicies, result: &mut PassResult) -> bool {
+        let every = self.settings.status_every;
+        let last = self.listed_others.filter(|(at, _)| Instant::now() < *at + every);
+        let (at, gone) = match last {
+            Some(answer) => answer,
+            None => (Instant::now(), self.list_others(known, result).await),
+        };
+        self.listed_others = Some((at, gone));
+        if !gone {
+            result.wake_at(Instant::now() + every);
         }
-        let gone = self.list_others(known).await;
-        self.listed_others = Some((Instant::now(), gone));
         gone
     }
 
-    async fn list_others(&self, known: &NodePolicies) -> bool {
+    async fn list_others(&self, known: &NodePolicies, result: &mut PassResult) -> bool {
         let listing = Listing::new(WindowsNodePolicy::url_path(&(), None)).metadata_only();
-        match collect::<PartialObjectMeta<WindowsNodePolicy>>(&self.context.client, listing).await {
+        match collect::<PartialObjectMeta<WindowsNodePolicy>>(&self.writer.client, listing).await {
             Ok(policies) => (policies.iter())
                 .filter(|policy| policy.metadata.deletion_timestamp.is_none())
                 .all(|policy| {
@@ -191,27 +209,32 @@ impl NodeController {
             // Without the resource definition there are no policies.
             Err(ApiError::NotFound) => true,
             Err(error) => {
-                self.context.reconcile.failed();
-                tracing::warn!(error = %error, "nothing is removed, because the node policies cannot be listed");
+                let task = "list the node policies, so nothing is removed for deleted ones";
+                result.fail(task.to_owned(), &error);
                 false
             }
         }
     }
 
-    /// Writes the nodes that are due, a few at a time; returns when to continue with the rest.
-    async fn write(&mut self, due: Vec<Arc<NodeView>>, resolver: &Arc<PolicyResolver>) -> Option<Instant> {
+    /// Writes the nodes that are due, a few at a time; the next pass continues with the rest.
+    async fn write_nodes(
+        &mut self,
+        due: Vec<Arc<NodeView>>,
+        resolver: &Arc<PolicyResolver>,
+        result: &mut PassResult,
+    ) {
         let now = Instant::now();
-        let (mut ready, mut alarms) = (Vec::new(), Vec::new());
+        let mut ready = Vec::new();
         for node in due {
             match self.back_off.until(&node.name, now) {
                 None => ready.push(node),
-                Some(at) => alarms.push(at),
+                Some(at) => result.wake_at(at),
             }
         }
-        let more = ready.len() > self.context.settings.at_once;
+        let more = ready.len() > self.settings.at_once;
         if more {
-            ready.truncate(self.context.settings.at_once);
-            alarms.push(now);
+            ready.truncate(self.settings.at_once);
+            result.wake_at(now);
         }
         let writer = &self.writer;
         let writes = ready.into_iter().map(|node| {
@@ -223,40 +246,76 @@ impl NodeController {
             }
         });
         let outcomes: Vec<_> = futures::stream::iter(writes)
-            .buffer_unordered(self.context.settings.in_flight.max(1))
+            .buffer_unordered(self.settings.in_flight.max(1))
             .collect()
             .await;
         for (name, outcome) in outcomes {
-            if !matches!(outcome, ApplyResult::Failed(_)) {
-                self.failures.remove(&name);
-            }
-            match outcome {
-                ApplyResult::Stands(node) => self.assumed.put(node, Instant::now()),
-                ApplyResult::Wrote(node, changes) => {
-                    let now = Instant::now();
-                    self.back_off.wrote(&name, now);
-                    let policy = match resolver.policies.choose(&node) {
-                        SelectedPolicy::Policy(policy) => policy.name.as_str(),
-                        SelectedPolicy::NoPolicy | SelectedPolicy::Held(_) => "",
-                    };
-                    self.events.add(policy, &node, changes, now);
-                    self.assumed.put(node, Instant::now());
-                }
-                ApplyResult::Gone => self.assumed.remove(&name),
-                ApplyResult::Failed(error) => {
-                    self.context.reconcile.failed();
-                    tracing::warn!(node = name, error, "node not written");
-                    self.back_off.wrote(&name, Instant::now());
-                    alarms.extend(self.back_off.until(&name, Instant::now()));
-                    self.failures.insert(name, error);
-                }
-            }
+            self.note_written(&name, outcome, &resolver.policies, result);
         }
         let due = self.events.due();
         if !more || due.is_some_and(|due| due <= Instant::now()) {
             self.events.flush(&resolver.policies, &self.writer).await;
         }
-        alarms.into_iter().min()
+    }
+
+    fn note_written(
+        &mut self,
+        name: &str,
+        outcome: ApplyResult,
+        policies: &NodePolicies,
+        result: &mut PassResult,
+    ) {
+        let now = Instant::now();
+        self.failures.remove(name);
+        match outcome {
+            ApplyResult::Stands(node) => self.written.put(name, node, now),
+            ApplyResult::Wrote(node, changes) => {
+                self.back_off.wrote(name, now);
+                let policy = match policies.choose(&node) {
+                    SelectedPolicy::Policy(policy) => policy.name.as_str(),
+                    SelectedPolicy::NoPolicy | SelectedPolicy::Held(_) => "",
+                };
+                self.events.add(policy, &node, changes, now);
+                self.written.put(name, node, now);
+            }
+            ApplyResult::Gone => self.written.remove(name),
+            ApplyResult::Failed(error) => {
+                result.fail(format!("write node {name}"), &error);
+                self.back_off.wrote(name, now);
+                result.wake_at(self.back_off.until(name, now));
+                self.failures.insert(name.to_owned(), error);
+            }
+        }
+    }
+
+    async fn write_statuses(
+        &mut self,
+        snapshot: &Snapshot,
+        policies: &NodePolicies,
+        assessed: &NodesAssessment,
+        result: &mut PassResult,
+    ) {
+        let nodes = &snapshot.cache.nodes;
+        let labels = snapshot.facts.policy_node_labels();
+        let undeclared = snapshot.pools.undeclared(nodes, &labels);
+        for policy in policies.iter() {
+            let none = NodesOfPolicy::default();
+            let of_policy = assessed.by_policy.get(&policy.name).unwrap_or(&none);
+            let selects =
+                |node: &&String| (nodes.get(*node)).is_some_and(|node| policy.selects(&node.labels));
+            let known = PolicyFacts {
+                undeclared: undeclared.iter().filter(selects).cloned().collect(),
+                ..self.known(policy, of_policy)
+            };
+            match self.statuses.write(policy, of_policy, &known).await {
+                Ok(next) => result.wake_at(next),
+                Err(error) => {
+                    let task = || format!("write the status of WindowsNodePolicy {}", policy.name);
+                    result.record(task, Err::<(), _>(error));
+                    result.wake_at(Instant::now() + self.settings.status_every);
+                }
+            }
+        }
     }
 
     /// Inputs of a policy's status other than the state of its nodes.
@@ -265,7 +324,7 @@ impl NodeController {
             guarded: self.guard_cache.result(&policy.name),
             failures: (self.failures.iter())
                 .filter(|(node, _)| nodes.drift.contains_key(*node))
-                .map(|(node, error)| format!("{node}: {error}"))
+                .map(|(node, error)| (node.clone(), error.clone()))
                 .collect(),
             restless: (nodes.drift.keys())
                 .filter(|node| self.back_off.is_restless(node) && !self.failures.contains_key(*node))

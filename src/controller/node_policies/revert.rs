@@ -6,19 +6,18 @@ use std::sync::Arc;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Client, Resource as _};
 
-use super::NodeControllerSettings;
 use super::nodes::apply::{ApplyResult, apply};
 use super::nodes::ownership::NodeOwnership;
 use super::nodes::plan::{KeepOptions, NodePlan, plan_revert};
 use super::pod_references::{PodReferences, ReferencesError};
 use super::runtime_classes::write::{ClassWriteResult, carry_out};
 use super::runtime_classes::{ClassChange, OwnedClass};
-use super::writer::Writer;
 use crate::api::WindowsPodPolicy;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use crate::cluster::workload_survey::SurveyError;
+use crate::controller::writer::{WRITES_PER_SECOND, Writer};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::text::list;
 
@@ -63,8 +62,7 @@ impl RevertReport {
 ///
 /// No controller must run meanwhile, or it would write everything again.
 pub async fn revert_everything(client: &Client, options: RevertOptions) -> RevertReport {
-    let per_second = NodeControllerSettings::default().writes_per_second;
-    let writer = Writer::new(client.clone(), None, None, per_second);
+    let writer = Writer::new(client.clone(), None, WRITES_PER_SECOND);
     let mut report = RevertReport::default();
     let nodes = OurNodes::read(client).await;
     report.failures.extend(nodes.failures.iter().cloned());
@@ -274,7 +272,7 @@ async fn delete_classes(
                     .push(format!("RuntimeClass {}: {why}", change.name()));
             }
             ClassWriteResult::InUse(why) => report.kept.push(why),
-            ClassWriteResult::Failed(why) => report.failures.push(why),
+            ClassWriteResult::Failed(why) => report.failures.push(why.to_string()),
         }
     }
 }

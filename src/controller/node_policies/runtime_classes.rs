@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::desired::{DesiredClass, desired, model};
-use super::policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use super::node_state::PolicyResolver;
 use crate::api::{Isolation, Management};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
+use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
 use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
@@ -47,24 +49,31 @@ impl OwnedClass {
     }
 }
 
-/// One change of a RuntimeClass.
+/// One change of a RuntimeClass, with the policy that reports it if the change fails.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ClassChange {
     /// Create it.
-    Create(Box<RuntimeClass>),
+    Create {
+        /// The new class.
+        class: Box<RuntimeClass>,
+        /// The policy.
+        policy: String,
+    },
     /// Merge this patch into it; the patch contains the resourceVersion that the plan is based on.
     Update {
         /// Its name.
         name: String,
         /// The patch.
         patch: Value,
+        /// The policy.
+        policy: String,
     },
     /// Delete it, if no object names it. A class whose handler changes is created again afterwards: a handler is
     /// immutable.
     Delete {
         /// The stored class.
         class: Arc<RuntimeClass>,
-        /// The policy that reports it if the class cannot be deleted.
+        /// The policy.
         policy: String,
         /// Why, as the end of a sentence: "it is not deleted, although …".
         why: &'static str,
@@ -75,17 +84,18 @@ impl ClassChange {
     /// The name of the class.
     pub fn name(&self) -> &str {
         match self {
-            ClassChange::Create(class) => name_of(class),
+            ClassChange::Create { class, .. } => name_of(class),
             ClassChange::Update { name, .. } => name,
             ClassChange::Delete { class, .. } => name_of(class),
         }
     }
 
-    /// The policy that reports it if the class cannot be deleted; empty for other changes.
+    /// The policy that reports it if the change fails.
     pub fn policy(&self) -> &str {
         match self {
-            ClassChange::Delete { policy, .. } => policy,
-            ClassChange::Create(_) | ClassChange::Update { .. } => "",
+            ClassChange::Create { policy, .. }
+            | ClassChange::Update { policy, .. }
+            | ClassChange::Delete { policy, .. } => policy,
         }
     }
 }
@@ -101,6 +111,8 @@ pub struct ClassesOfPolicy {
     pub conflicts: Vec<String>,
     /// Other problems.
     pub problems: Vec<String>,
+    /// What the API server says, if Transom lacks the right to write one.
+    pub forbidden: Option<String>,
 }
 
 /// The changes, and what to report to each policy that manages classes.
@@ -116,6 +128,15 @@ fn name_of(class: &RuntimeClass) -> &str {
     class.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// Plans the RuntimeClasses for the nodes of a snapshot. `nodes`: with what Transom has written to them since.
+pub fn plan_of(snapshot: &Snapshot, resolver: &PolicyResolver, nodes: &[Arc<NodeView>]) -> ClassPlan {
+    let cache = &snapshot.cache;
+    let absent = snapshot.pools.absent(&cache.nodes).into_iter();
+    let absent = absent.flat_map(|pool| pool.taints).collect();
+    let (policies, others_are_gone) = (&resolver.policies, resolver.others_are_gone);
+    plan(&cache.runtime_classes, policies, nodes, &absent, others_are_gone)
+}
+
 /// Plans the RuntimeClasses. `absent`: the taints of pools that have no nodes now. `others_are_gone`: policies not in
 /// `policies` are certainly deleted, so that their classes may be deleted.
 pub fn plan(
@@ -126,33 +147,23 @@ pub fn plan(
     others_are_gone: bool,
 ) -> ClassPlan {
     let mut plan = ClassPlan::default();
-    let held = held_policies(policies, nodes);
+    let selected = SelectedNodes::of(policies, nodes);
+    let held = |policy: &str| selected.held.contains(policy);
     let mut taken: BTreeSet<String> = (existing.iter())
-        .filter(|(_, class)| OwnedClass::of(class).is_some_and(|owned| held.contains(&*owned.policy)))
+        .filter(|(_, class)| OwnedClass::of(class).is_some_and(|owned| held(&owned.policy)))
         .map(|(name, _)| name.clone())
         .collect();
     let mut wanted = Vec::new();
     for policy in policies.iter().filter(|policy| is_managing(policy)) {
-        let mut state = ClassesOfPolicy::default();
-        if held.contains(&*policy.name) {
-            let of_policy = existing
-                .iter()
-                .filter(|(_, class)| OwnedClass::of(class).is_some_and(|owned| owned.policy == policy.name));
-            state.names.extend(of_policy.map(|(name, _)| name.clone()));
-            state
-                .notes
-                .push("they stay as they are while it is unknown which nodes the policy selects".to_owned());
-            plan.by_policy.insert(policy.name.clone(), state);
+        if held(&policy.name) {
+            plan.by_policy
+                .insert(policy.name.clone(), as_they_are(policy, existing));
             continue;
         }
-        let of_policy: Vec<&NodeView> = (nodes.iter())
-            .filter(|node| node.reported_os() == ReportedOs::Windows)
-            .filter(
-                |node| matches!(policies.choose(node), SelectedPolicy::Policy(chosen) if chosen.name == policy.name),
-            )
-            .map(AsRef::as_ref)
-            .collect();
-        let desired = desired(policy, &of_policy, absent, existing, &mut state);
+        let none = Vec::new();
+        let nodes = selected.by_policy.get(&*policy.name).unwrap_or(&none);
+        let mut state = ClassesOfPolicy::default();
+        let desired = desired(policy, nodes, absent, existing, &mut state);
         wanted.push((policy, desired, state));
     }
     separate(&mut wanted);
@@ -162,12 +173,15 @@ pub fn plan(
                 continue;
             }
             let step = match existing.get(&desired.name) {
-                None => Some(ClassChange::Create(Box::new(desired.to_class()))),
-                Some(class) => against(class, &desired, &mut state),
+                None => Some(ClassChange::Create {
+                    class: Box::new(desired.to_class()),
+                    policy: desired.owned.policy.clone(),
+                }),
+                Some(class) => {
+                    state.names.push(desired.name.clone());
+                    against(class, &desired, &mut state)
+                }
             };
-            if existing.contains_key(&desired.name) {
-                state.names.push(desired.name);
-            }
             plan.changes.extend(step);
         }
         plan.by_policy.insert(policy.name.clone(), state);
@@ -176,6 +190,18 @@ pub fn plan(
     plan.changes
         .extend(undesired_classes(existing, policies, &taken, others_are_gone));
     plan
+}
+
+/// The classes of a policy whose nodes are unknown.
+fn as_they_are(policy: &NodePolicy, existing: &BTreeMap<String, Arc<RuntimeClass>>) -> ClassesOfPolicy {
+    let is_owned = |class: &RuntimeClass| OwnedClass::of(class).is_some_and(|it| it.policy == policy.name);
+    let owned = existing.iter().filter(|(_, class)| is_owned(class));
+    let note = "they stay as they are while it is unknown which nodes the policy selects";
+    ClassesOfPolicy {
+        names: owned.map(|(name, _)| name.clone()).collect(),
+        notes: vec![note.to_owned()],
+        ..ClassesOfPolicy::default()
+    }
 }
 
 /// What the policies want, in order: of two with the same name, the first policy has the class.
@@ -200,7 +226,10 @@ fn separate(wanted: &mut WantedClasses<'_>) {
                 return true;
             };
             if other.handler == class.handler {
-                state.notes.push(format!("{} is the class of the policy {}", class.name, policy.name));
+                state.notes.push(format!(
+                    "{} is the class of the policy {}",
+                    class.name, policy.name
+                ));
                 return false;
             }
             state.conflicts.push(format!(
@@ -211,12 +240,15 @@ fn separate(wanted: &mut WantedClasses<'_>) {
             let labels = policy.stored.spec.node_selector.match_labels.iter().flatten();
             let before = other.node_selector.len();
             for (key, value) in labels {
-                other.node_selector.entry(key.clone()).or_insert_with(|| value.clone());
+                other
+                    .node_selector
+                    .entry(key.clone())
+                    .or_insert_with(|| value.clone());
             }
             let labels = policy.stored.spec.node_selector.match_labels.as_ref();
             if other.node_selector.len() == before && labels.is_none_or(BTreeMap::is_empty) {
                 of_first.problems.push(format!(
-                    "{}: it also selects nodes of another policy that wants another handler: give this policy \
+                    "{}: it also selects nodes of another policy with another handler: give this policy \
                      spec.nodeSelector.matchLabels",
                     class.name
                 ));
@@ -227,21 +259,38 @@ fn separate(wanted: &mut WantedClasses<'_>) {
 }
 
 fn is_managing(policy: &NodePolicy) -> bool {
-    policy.stored.spec.runtime_classes.management == Management::Managed
+    policy.stored.spec.runtime_classes.management == Management::Reconcile
 }
 
-/// The policies whose nodes are unknown: those that cannot be read, and those that wait for nodes because of them.
-/// Their classes would be planned without some of their nodes, and lose what was learned from these.
-fn held_policies<'p>(policies: &'p NodePolicies, nodes: &[Arc<NodeView>]) -> BTreeSet<&'p str> {
-    let windows = nodes
-        .iter()
-        .filter(|node| node.reported_os() == ReportedOs::Windows);
-    let waiting = windows.filter_map(|node| match policies.choose(node) {
-        SelectedPolicy::Held(held) => held.waiting.filter(|policy| is_managing(policy)),
-        SelectedPolicy::Policy(_) | SelectedPolicy::NoPolicy => None,
-    });
-    let unusable = policies.iter().filter(|policy| policy.unusable.is_some());
-    unusable.chain(waiting).map(|policy| &*policy.name).collect()
+/// Which Windows nodes belong to which policy.
+#[derive(Default)]
+struct SelectedNodes<'n> {
+    by_policy: BTreeMap<&'n str, Vec<&'n NodeView>>,
+    /// The policies whose nodes are unknown: those that cannot be read, and those that manage classes and wait for nodes
+    /// because of them. Their classes would be planned without some of their nodes, and lose what was learned from these.
+    held: BTreeSet<&'n str>,
+}
+
+impl<'n> SelectedNodes<'n> {
+    fn of(policies: &'n NodePolicies, nodes: &'n [Arc<NodeView>]) -> Self {
+        let mut selected = SelectedNodes::default();
+        let unusable = policies.iter().filter(|policy| policy.unusable.is_some());
+        selected.held.extend(unusable.map(|policy| &*policy.name));
+        let windows = (nodes.iter()).filter(|node| node.reported_os() == ReportedOs::Windows);
+        for node in windows.filter(|_| policies.iter().any(is_managing)) {
+            match policies.choose(node) {
+                SelectedPolicy::Policy(policy) => {
+                    selected.by_policy.entry(&policy.name).or_default().push(node);
+                }
+                SelectedPolicy::Held(held) => {
+                    let waiting = held.waiting.filter(|policy| is_managing(policy));
+                    selected.held.extend(waiting.map(|policy| &*policy.name));
+                }
+                SelectedPolicy::NoPolicy => {}
+            }
+        }
+        selected
+    }
 }
 
 /// Transom's classes that no policy requests any longer.
@@ -321,6 +370,7 @@ fn against(
             },
             "scheduling": {"nodeSelector": selector, "tolerations": desired.tolerations()},
         }),
+        policy: desired.owned.policy.clone(),
     })
 }
 

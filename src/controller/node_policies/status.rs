@@ -1,16 +1,22 @@
 //! The status of a node policy: conditions and counts, worded for the users who have to act on them. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Event;
 
 use super::guard::GuardResult;
 use super::node_state::{FaultyNodes, NodesOfPolicy};
-use super::policies::NodePolicy;
 use super::runtime_classes::ClassesOfPolicy;
-use crate::api::{BuildCount, DriftedNode, TAINTS_BLOCKED, TaintMode, WindowsNodePolicyStatus};
-use crate::controller::conditions::{ConditionUpdate, EventPolicy, conditions};
+use crate::api::{
+    BuildCount, DriftedNode, LabelMode, Management, TAINTS_BLOCKED, TaintMode, WindowsNodePolicySpec,
+    WindowsNodePolicyStatus,
+};
+use crate::cluster::errors::ApiError;
+use crate::cluster::node_policies::NodePolicy;
+use crate::controller::conditions::{
+    ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, OVERLAPPING, PROGRAMMED, READY, conditions,
+};
 use crate::model::text::{count, cut, list};
 
 pub mod write;
@@ -27,8 +33,8 @@ const LONGEST_BRIEF: usize = 512;
 pub struct PolicyFacts {
     /// The guard's result.
     pub guarded: GuardResult,
-    /// Nodes that could not be written, with the reason.
-    pub failures: Vec<String>,
+    /// Nodes that could not be written, and why.
+    pub failures: BTreeMap<String, ApiError>,
     /// Nodes whose labels or taints another writer changes again and again.
     pub restless: Vec<String>,
     /// Its nodes that an autoscaler may remove, and whose pool nothing names.
@@ -39,6 +45,10 @@ pub struct PolicyFacts {
 
 /// This condition only exists if the policy manages RuntimeClasses.
 const CLASSES_READY: &str = "RuntimeClassesReady";
+/// The condition for clients that revert what Transom writes.
+const CONFLICTED: &str = "Conflicted";
+/// The reason of a policy whose nodes are not all written yet.
+const RECONCILING: &str = "Reconciling";
 /// The condition for nodes whose versions have a known fault.
 const KNOWN_FAULTS: &str = "KnownFaults";
 
@@ -50,9 +60,8 @@ pub fn status_of(
     before: Option<&WindowsNodePolicyStatus>,
     now: Timestamp,
 ) -> WindowsNodePolicyStatus {
-    let mut updates = updates(policy, nodes, known);
-    let problem = problem(policy, nodes, known, &updates);
-    updates.insert(0, ready(nodes, problem.as_ref()));
+    let updates = updates(policy, nodes, known);
+    let message = message(&updates);
     let builds: Vec<BuildCount> = (nodes.builds.iter())
         .map(|(build, nodes)| BuildCount {
             build: build.to_string(),
@@ -63,7 +72,13 @@ pub fn status_of(
     let before = before.map_or(&[][..], |before| &before.conditions);
     WindowsNodePolicyStatus {
         observed_generation: Some(policy.generation),
-        conditions: conditions(updates, &[CLASSES_READY], before, policy.generation, now),
+        conditions: conditions(
+            updates,
+            &[PROGRAMMED, CLASSES_READY],
+            before,
+            policy.generation,
+            now,
+        ),
         node_count: number(nodes.nodes),
         build_summary: BuildCount::summary(&builds),
         builds,
@@ -74,12 +89,13 @@ pub fn status_of(
                 message: cut(&what.join("; "), 1024).into_owned(),
             })
             .collect(),
-        message: problem.map(|(_, brief)| brief),
+        owned_node_count: number(nodes.owned),
+        message,
     }
 }
 
-/// The Events for a status change: one when taints are blocked or in conflict or the reason changes, and one when
-/// that ends. `before`: the stored status.
+/// The Events for a status change: one when the policy cannot be used completely, or taints are blocked or in conflict, or
+/// the reason changes, and one when that ends. `before`: the stored status.
 pub fn news_of(
     policy: &NodePolicy,
     nodes: &NodesOfPolicy,
@@ -90,6 +106,7 @@ pub fn news_of(
     let updates = updates(policy, nodes, known).into_iter();
     let news = updates.filter(|update| update.is_news(before));
     let event = |update: ConditionUpdate| match update.kind {
+        ACCEPTED => update.event("EvaluatePolicy"),
         KNOWN_FAULTS => update.event("CheckVersions"),
         _ => update.event("ReconcileTaints"),
     };
@@ -100,34 +117,93 @@ fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// The conditions of a policy except `Ready`, the most urgent first.
+/// The conditions of a policy, the most urgent first.
 fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Vec<ConditionUpdate> {
-    let mut updates = vec![
+    let mut details = vec![
         blocked(policy, nodes, known),
-        conflict(nodes, known),
+        conflicted(nodes, known),
         overlapping(policy, nodes),
         unsupported(nodes),
         faulty(nodes),
         undeclared(known),
     ];
-    updates.extend(known.classes.as_ref().map(classes));
+    details.extend(known.classes.as_ref().map(classes));
+    let accepted = accepted(policy);
+    let programmed = programmed(policy, nodes, known, &details);
+    let (reason, message) = met(nodes);
+    let ready = ConditionUpdate::ready(&accepted, programmed.as_ref(), (reason, &message));
+    let mut updates = vec![accepted];
+    updates.extend(programmed);
+    updates.push(ready);
+    updates.extend(details);
     updates
 }
 
-/// Why the policy is not ready, the most urgent problem first: a reason, and one line of text.
-fn problem(
-    policy: &NodePolicy,
-    nodes: &NodesOfPolicy,
-    known: &PolicyFacts,
-    updates: &[ConditionUpdate],
-) -> Option<(&'static str, String)> {
-    let brief = |text: &str| cut(text, LONGEST_BRIEF).into_owned();
-    if let Some(why) = &policy.unusable {
+/// The most severe problem, in one line. Transom cannot fix the versions of nodes, so known faults are none.
+fn message(updates: &[ConditionUpdate]) -> Option<String> {
+    let bad = |kind: &str| updates.iter().find(|update| update.kind == kind && update.is_bad);
+    let refused = bad(ACCEPTED).filter(|accepted| !accepted.holds);
+    let worst = refused.or_else(|| bad(PROGRAMMED)).or_else(|| bad(OVERLAPPING));
+    let worst = worst.or_else(|| bad(ACCEPTED));
+    worst.map(|update| update.brief.clone())
+}
+
+/// Whether the policy can be used, completely or without some parts.
+fn accepted(policy: &NodePolicy) -> ConditionUpdate {
+    let mut update = if let Some(why) = &policy.unusable {
         let text = format!(
             "{why}; until it can be read, nothing is set and nothing is removed for it, and no node gets another policy \
              that comes later"
         );
-        return Some(("Invalid", brief(&text)));
+        ConditionUpdate::expect_true(ACCEPTED, Some(("Invalid", text)), AS_STORED)
+    } else if policy.left_out.is_empty() {
+        ConditionUpdate::expect_true(ACCEPTED, None, AS_STORED)
+    } else {
+        ConditionUpdate::partially_invalid(policy.left_out.join("; "))
+    };
+    update.brief = cut(&update.message, LONGEST_BRIEF).into_owned();
+    update.with_events(EventPolicy::Words)
+}
+
+/// Whether everything that the policy requires is written; `None` if it requires nothing, and nothing is left to
+/// remove.
+fn programmed(
+    policy: &NodePolicy,
+    nodes: &NodesOfPolicy,
+    known: &PolicyFacts,
+    details: &[ConditionUpdate],
+) -> Option<ConditionUpdate> {
+    let problem = unprogrammed(policy, nodes, known, details);
+    if problem.is_none() && known.classes.is_none() && !writes(&policy.stored.spec) {
+        return None;
+    }
+    // It is only a matter of time.
+    let is_bad = problem.as_ref().is_some_and(|(reason, _)| *reason != RECONCILING);
+    let problem = problem.map(|(reason, text)| (reason, cut(&text, LONGEST_BRIEF).into_owned()));
+    let met = (PROGRAMMED, "everything that the policy requires is written");
+    Some(ConditionUpdate {
+        is_bad,
+        ..ConditionUpdate::expect_true(PROGRAMMED, problem, met)
+    })
+}
+
+/// Whether a policy makes Transom write anything.
+fn writes(spec: &WindowsNodePolicySpec) -> bool {
+    [spec.labels.kubelet, spec.labels.node_restriction].contains(&LabelMode::Reconcile)
+        || spec.taints.mode == TaintMode::Reconcile
+        || spec.runtime_classes.management == Management::Reconcile
+}
+
+/// Why not everything is written, the most urgent reason first.
+fn unprogrammed(
+    policy: &NodePolicy,
+    nodes: &NodesOfPolicy,
+    known: &PolicyFacts,
+    details: &[ConditionUpdate],
+) -> Option<(&'static str, String)> {
+    if policy.unusable.is_some() {
+        let text = "nothing is written for a policy that cannot be read";
+        return Some(("Invalid", text.to_owned()));
     }
     if let Some((unusable, held)) = nodes.held.first_key_value() {
         let text = format!(
@@ -136,60 +212,91 @@ fn problem(
             held.len(),
             list(held, BRIEF)
         );
-        return Some(("BlockedByInvalidPolicy", brief(&text)));
+        return Some(("BlockedByInvalidPolicy", text));
     }
-    // Transom cannot fix the versions of nodes, so known faults do not affect `Ready`.
-    let of_policy = |update: &&ConditionUpdate| update.is_bad && update.kind != KNOWN_FAULTS;
-    if let Some(bad) = updates.iter().find(of_policy) {
-        return Some((bad.kind, bad.brief.clone()));
+    if let Some(text) = forbidden(policy, nodes, known) {
+        return Some(("Forbidden", text));
     }
-    if let Some(first) = known.failures.first() {
-        let text = format!("{} nodes could not be written: {first}", known.failures.len());
-        return Some(("WriteFailed", brief(&text)));
+    for (kind, reason) in [
+        (TAINTS_BLOCKED, TAINTS_BLOCKED),
+        (CONFLICTED, CONFLICTED),
+        (CLASSES_READY, "RuntimeClassesNotReady"),
+    ] {
+        if let Some(bad) = details.iter().find(|update| update.kind == kind && update.is_bad) {
+            return Some((reason, bad.brief.clone()));
+        }
     }
-    (!policy.left_out.is_empty()).then(|| ("InvalidFieldsIgnored", brief(&policy.left_out.join("; "))))
+    if let Some((node, why)) = known.failures.first_key_value() {
+        let text = format!(
+            "{} nodes could not be written: {node}: {why}",
+            known.failures.len()
+        );
+        return Some(("WriteFailed", text));
+    }
+    (nodes.unwritten > 0).then(|| {
+        let (waiting, all) = (nodes.unwritten, nodes.nodes);
+        let text = format!("{waiting} of {all} Windows nodes still wait to be written");
+        (RECONCILING, text)
+    })
 }
 
-fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> ConditionUpdate {
-    let nodes = of.nodes;
-    let (holds, reason, message) = match problem {
-        Some((reason, message)) => (false, *reason, message.clone()),
-        None if of.unwritten > 0 => (
-            false,
-            "Reconciling",
-            format!(
-                "{} of {nodes} Windows nodes still wait to be written",
-                of.unwritten
-            ),
-        ),
-        None if nodes == 0 => (true, "NoNodes", "it selects no Windows node now".to_owned()),
-        None if of.drift.is_empty() => (
-            true,
-            "Reconciled",
-            format!("all {nodes} Windows nodes match the policy"),
-        ),
-        None => (
-            true,
-            "DriftReported",
-            format!(
-                "everything that Transom writes is written; status.driftedNodes lists what differs from the policy on {} of {nodes} Windows \
-                 nodes",
-                of.drift.len()
-            ),
-        ),
+/// Which right Transom lacks to write what the policy requires, with the value of the chart that grants it: the chart decides
+/// by the policies that it knows, and somebody has changed this one since.
+fn forbidden(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Option<String> {
+    let grant = |value: &str, what: &str, why: &str| {
+        format!(
+            "Transom's account may not {what}: set {value}=true in the values of the chart, or change the policy ({why})"
+        )
     };
-    ConditionUpdate {
-        kind: "Ready",
-        holds,
-        is_bad: !holds,
-        reason,
-        brief: message.clone(),
-        message,
-        events: EventPolicy::Never,
+    let denied = |(node, why): (&String, &ApiError)| {
+        let ApiError::Forbidden(why) = why else {
+            return None;
+        };
+        Some(grant(
+            "rbac.nodePolicies",
+            "write to nodes",
+            &format!("{node}: {why}"),
+        ))
+    };
+    if let Some(text) = known.failures.iter().find_map(denied) {
+        return Some(text);
     }
+    if let GuardResult::Unknown {
+        why,
+        is_forbidden: true,
+    } = &known.guarded
+        && waits_for_guard(policy, nodes)
+    {
+        let what = "list the workloads that a taint would affect";
+        return Some(grant("rbac.nodePolicies", what, why));
+    }
+    let why = known.classes.as_ref()?.forbidden.as_ref()?;
+    Some(grant("rbac.runtimeClasses", "write RuntimeClasses", why))
 }
 
-fn conflict(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
+/// Whether nodes get their taints only when the guard has found that no workload is affected.
+fn waits_for_guard(policy: &NodePolicy, nodes: &NodesOfPolicy) -> bool {
+    !nodes.waiting.is_empty() && policy.stored.spec.taints.mode == TaintMode::Reconcile
+}
+
+/// Reason and message of `Ready` if the policy is accepted and programmed.
+fn met(of: &NodesOfPolicy) -> (&'static str, String) {
+    let nodes = of.nodes;
+    if nodes == 0 {
+        return ("NoNodesSelected", "it selects no Windows node now".to_owned());
+    }
+    if of.drift.is_empty() {
+        return (READY, format!("all {nodes} Windows nodes match the policy"));
+    }
+    let message = format!(
+        "everything that Transom writes is written; status.driftedNodes lists what differs from the policy on {} of {nodes} \
+         Windows nodes",
+        of.drift.len()
+    );
+    ("Drifted", message)
+}
+
+fn conflicted(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
     let parts = |most: usize| {
         let mut parts = Vec::new();
         if !nodes.contested.is_empty() {
@@ -217,10 +324,10 @@ fn conflict(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
     };
     let quiet = "no other client reverts what Transom writes";
     let mut update = where_any(
-        "Conflict",
+        CONFLICTED,
         &parts(NAMED),
         "OverwrittenByOtherClient",
-        "NoConflict",
+        "NotConflicted",
         quiet,
     );
     if update.is_bad {
@@ -230,10 +337,10 @@ fn conflict(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
 }
 
 fn blocked(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
-    let waits = !nodes.waiting.is_empty() && policy.stored.spec.taints.mode == TaintMode::Apply;
+    let waits = waits_for_guard(policy, nodes);
     let (parts, reason) = match &known.guarded {
         GuardResult::Refused { message, .. } if waits => (vec![message.clone()], "WorkloadsAffected"),
-        GuardResult::Unknown(why) if waits => {
+        GuardResult::Unknown { why, .. } if waits => {
             let text = format!("not set, because it is unknown whether a workload would be affected: {why}");
             (vec![text], "ImpactUnknown")
         }
@@ -256,13 +363,12 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
             policy.name
         )
     });
-    where_any(
-        "Overlapping",
-        &parts.collect::<Vec<_>>(),
-        "SamePriority",
-        "NoOverlap",
-        "no other policy of the same priority selects its nodes",
-    )
+    let parts: Vec<String> = parts.collect();
+    let update = ConditionUpdate::overlapping((!parts.is_empty()).then(|| parts.join("; ")));
+    ConditionUpdate {
+        brief: in_brief(&parts, &update.message),
+        ..update
+    }
 }
 
 fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
@@ -300,12 +406,12 @@ fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
     };
     let certain = fault_parts(&nodes.known_faults);
     let no = if possible.is_empty() {
-        "NoKnownFault"
+        "NoKnownFaultsFound"
     } else {
-        "PossibleFaults"
+        "PossibleFaultsFound"
     };
     let quiet = "no node runs a version with a known fault";
-    let mut update = where_any(KNOWN_FAULTS, &certain, "FaultyVersions", no, quiet);
+    let mut update = where_any(KNOWN_FAULTS, &certain, "KnownFaultsFound", no, quiet);
     if !possible.is_empty() {
         update.message.push_str("; ");
         update.message.push_str(&possible);
@@ -319,7 +425,7 @@ fn undeclared(known: &PolicyFacts) -> ConditionUpdate {
     let nodes = &known.undeclared;
     let part = format!(
         "{} ({}) have no pool label, and something may remove them all: with the last one, Transom forgets what it knows of \
-         their pool; declare a pool in spec.pools, or name one of their labels in spec.poolLabels",
+         their pool; declare a WindowsNodePool, or name one of their labels in evidence.nodeLabels of a WindowsPodPolicy",
         count(nodes.len(), "Windows node"),
         list(nodes, NAMED)
     );

@@ -28,9 +28,9 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
         )
     };
     let unmet = policy.filter(|_| !missing.is_empty());
-    let unmet = unmet.map(|policy| ("NodesWithoutLabel", message(policy)));
+    let unmet = unmet.map(|policy| ("LabelsMissing", message(policy)));
     let met = (
-        "AllNodesLabeled",
+        "LabelsPresent",
         "every node has the build label that placement would require",
     );
     ConditionUpdate::expect_true("BuildLabelsPresent", unmet, met).with_events(EventPolicy::Turns)
@@ -48,6 +48,11 @@ fn missing<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
         return Vec::new();
     }
     let label = policy.build_label();
-    let lacks = |host: &&Host| host.build.is_some() && !host.is_labelled(label);
+    let lacks = |host: &&Host| {
+        // With mode Enforce, the node policy writes what it only audits now.
+        let would_be_written = policy.placement == PlacementMode::Audit
+            && host.audited_labels.iter().any(|(audited, _)| *audited == label);
+        host.build.is_some() && !host.is_labelled(label) && !would_be_written
+    };
     facts.hosts().iter().filter(lacks).collect()
 }

@@ -7,15 +7,13 @@ use std::fmt::Write as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
-use kube::Client;
-use kube::api::{Api, PostParams};
+use tokio::time::Instant;
 
 use crate::cluster::cache::LabelAuthor;
-use crate::cluster::errors::{ApiError, answered};
-use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name};
 use crate::controller::leader_loop::PassResult;
+use crate::controller::writer::Writer;
 use crate::engine::namespace_labels::IgnoredLabel;
 use crate::registration;
 
@@ -134,7 +132,7 @@ fn left_out(namespace: &str, author: &LabelAuthor) -> String {
 /// Every label without effect, and every label that excluded its namespace recently, by namespace.
 fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
     let lately = |author: &&LabelAuthor| author.at.is_some_and(|at| now.duration_since(at) < LATELY);
-    let of_one = snapshot.view.namespaces.iter().flat_map(|(namespace, seen)| {
+    let of_one = snapshot.cache.namespaces.iter().flat_map(|(namespace, seen)| {
         let ignored = snapshot.policies.ignored_labels(&seen.labels).into_iter();
         let ignored = ignored.map(|label| (IGNORED, message(namespace, &label)));
         // If the namespace is excluded by name, the label changes nothing.
@@ -152,7 +150,7 @@ fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
 fn without_policy(namespace: &str, former: &str) -> String {
     format!(
         "no WindowsPodPolicy selects namespace {namespace} any more; until now {former} did. The built-in policy applies there \
-         (validation Audit, placement DryRun), so nothing is denied. Compare the labels of the namespace with the \
+         (validation Audit, placement Audit), so nothing is denied. Compare the labels of the namespace with the \
          namespaceSelector of the policies: kubectl get namespace {namespace} --show-labels"
     )
 }
@@ -167,7 +165,7 @@ struct NamespaceSelection {
 impl NamespaceSelection {
     /// Updates the selection from a snapshot. Without any stored policy, no namespace has lost its policy.
     fn follow(&mut self, snapshot: &Snapshot) {
-        let namespaces = &snapshot.view.namespaces;
+        let namespaces = &snapshot.cache.namespaces;
         self.by.retain(|name, _| namespaces.contains_key(name));
         self.lost.retain(|name, _| namespaces.contains_key(name));
         if snapshot.policies.stored().is_empty() {
@@ -194,7 +192,7 @@ impl NamespaceSelection {
     /// The namespaces that lost their policy.
     fn notes(&self, snapshot: &Snapshot) -> Vec<NamespaceEvent> {
         let lost = self.lost.iter().filter_map(|(name, former)| {
-            let seen = snapshot.view.namespaces.get(name)?;
+            let seen = snapshot.cache.namespaces.get(name)?;
             let is_reviewed = snapshot.is_reviewed_in(name, &seen.labels);
             is_reviewed
                 .then(|| NamespaceEvent::new(WITHOUT_POLICY, name, &seen.uid, without_policy(name, former)))
@@ -232,28 +230,16 @@ impl EventDeduper {
         self.written.insert(note.event);
     }
 
-    /// Writes the Events that are due while this replica leads.
-    pub(super) async fn write(
-        &mut self,
-        client: &Client,
-        leadership: &Leadership,
-        snapshot: &Snapshot,
-        result: &mut PassResult,
-    ) {
-        let api: Api<Event> = Api::namespaced(client.clone(), CLUSTER_EVENTS);
+    /// Writes the Events that are due. After a failure the next pass continues.
+    pub(super) async fn write(&mut self, writer: &Writer, snapshot: &Snapshot, result: &mut PassResult) {
         let (due, has_more) = self.due(snapshot, Timestamp::now());
         for note in due {
-            if !leadership.holds() {
-                return;
-            }
-            let event = note.event(Timestamp::now());
-            match answered(api.create(&PostParams::default(), &event)).await {
-                Ok(_) => tracing::warn!(namespace = note.namespace, "{}", note.message),
+            match writer.create_event(&note.event(Timestamp::now())).await {
+                Ok(true) => tracing::warn!(namespace = note.namespace, "{}", note.message),
                 // It was reported before this replica led.
-                Err(ApiError::Conflict) => {}
+                Ok(false) => {}
                 Err(error) => {
                     let (namespace, reason) = (&note.namespace, note.reason);
-                    // Retried in the next pass.
                     return result.fail(
                         format!("write the Event {reason} of namespace {namespace}"),
                         &error,
@@ -262,6 +248,8 @@ impl EventDeduper {
             }
             self.publish(note);
         }
-        result.has_more = has_more;
+        if has_more {
+            result.wake_at(Instant::now());
+        }
     }
 }

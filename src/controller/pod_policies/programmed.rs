@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::ControllerStates;
 use crate::api::DecodedPolicy;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::conditions::{ConditionUpdate, EventPolicy};
+use crate::controller::conditions::{ConditionUpdate, EventPolicy, PROGRAMMED};
 use crate::registration::configurations::{Configurations, CoverageGap};
 
 /// The condition. `decoded`: the version of the policy that applies, if any.
@@ -18,26 +18,17 @@ pub(super) fn programmed(
 ) -> ConditionUpdate {
     let gaps = decoded.map_or_else(Vec::new, |decoded| {
         let stored = &decoded.policy;
-        let counts = |labels: &BTreeMap<String, String>| {
+        let applies = |labels: &BTreeMap<String, String>| {
             let mut all = snapshot.policies.stored().iter();
             let first = all.find(|other| other.namespace_selector.selects(labels));
             first.is_some_and(|first| first.policy.name == stored.policy.name)
         };
-        let namespaces = (snapshot.view.namespaces.iter())
+        let namespaces = (snapshot.cache.namespaces.iter())
             .map(|(name, namespace)| (name.as_str(), &namespace.labels))
-            .filter(|(_, labels)| counts(labels));
-        registered.gaps(
-            stored,
-            &snapshot.facts.pool_labels,
-            &snapshot.image_registries,
-            &namespaces,
-        )
+            .filter(|(_, labels)| applies(labels));
+        registered.gaps(stored, &snapshot.image_registries, &namespaces)
     });
-    let gap = |reason, message: &str| CoverageGap {
-        reason,
-        message: message.to_owned(),
-    };
-    let unreached = states.unreached.map(|message| gap("WebhookProbeFailed", message));
+    let unreached = states.unreached.cloned();
     let contested = states
         .contested
         .map(|message| gap("CABundleOverwritten", message));
@@ -51,10 +42,17 @@ pub(super) fn programmed(
     };
     let unmet = gaps.first().map(|first| (first.reason, message()));
     let met = (
-        "Programmed",
+        PROGRAMMED,
         "the webhook configurations have everything that the policy needs",
     );
-    ConditionUpdate::expect_true("Programmed", unmet, met).with_events(EventPolicy::Reasons)
+    ConditionUpdate::expect_true(PROGRAMMED, unmet, met).with_events(EventPolicy::Reasons)
+}
+
+fn gap(reason: &'static str, message: &str) -> CoverageGap {
+    CoverageGap {
+        reason,
+        message: message.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -83,7 +81,7 @@ mod tests {
             Facts::new(Facts::KUBERNETES, date(2026, 6, 1)),
             PolicySet::new(Vec::new(), Policy::cluster_default()),
         );
-        let reason = |unreached: Option<&str>, contested: Option<&str>| {
+        let reason = |unreached: Option<&CoverageGap>, contested: Option<&str>| {
             let states = ControllerStates {
                 reporting: &ReportingState::Off,
                 unreached,
@@ -99,7 +97,7 @@ mod tests {
             (holds, name, &*message),
             (false, "CABundleOverwritten", "a writer")
         );
-        let (_, name, message) = reason(Some("no call"), Some("a writer"));
+        let (_, name, message) = reason(Some(&gap("WebhookProbeFailed", "no call")), Some("a writer"));
         assert_eq!((name, &*message), ("WebhookProbeFailed", "no call; a writer"));
     }
 }

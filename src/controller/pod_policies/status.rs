@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::ObjectReference;
-use serde_json::Value;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
 
 use super::build_labels::build_labels;
 use super::image_registries::{IMAGE_REGISTRIES_REACHABLE, image_registries};
@@ -19,8 +20,11 @@ use crate::api::{
 };
 use crate::cluster::policy_store::{PolicyState, generation, text};
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::conditions::{ConditionUpdate, EventPolicy, LONGEST_NOTE, conditions};
+use crate::controller::conditions::{
+    ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, LONGEST_NOTE, conditions,
+};
 use crate::controller::reports::ReportingState;
+use crate::controller::writer::Write;
 use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
 use crate::model::text::{cut, list};
@@ -51,6 +55,14 @@ pub struct StatusUpdate {
 }
 
 impl StatusUpdate {
+    pub(super) fn to_write(&self) -> Write<DynamicObject> {
+        let metadata = json!({"resourceVersion": self.resource_version});
+        Write::PatchStatus {
+            name: self.name.clone(),
+            patch: json!({"metadata": metadata, "status": self.status}),
+        }
+    }
+
     /// The policy, as the regarding object of Events.
     pub fn reference(&self) -> ObjectReference {
         ObjectReference {
@@ -81,56 +93,124 @@ struct PolicyReach<'v> {
     ignored: Vec<String>,
 }
 
+impl PolicyReach<'_> {
+    fn matched(&self) -> MatchedNamespaces {
+        let names = self.selected.iter().take(MatchedNamespaces::MOST);
+        MatchedNamespaces {
+            count: i32::try_from(self.selected.len()).unwrap_or(i32::MAX),
+            effective: self.effective,
+            names: names.map(|name| (*name).to_owned()).collect(),
+        }
+    }
+}
+
 /// The status updates to write, computed lazily: each may hold a version of its policy.
 pub fn reports<'s>(
     snapshot: &'s Snapshot,
     states: ControllerStates<'s>,
     now: Timestamp,
 ) -> impl Iterator<Item = StatusUpdate> + use<'s> {
-    let view = &*snapshot.view;
-    let today = now.to_zoned(TimeZone::UTC).date();
-    let reach = reach(snapshot);
-    let others = snapshot.policies.stored().len();
+    let (stored, reach) = (snapshot.policies.stored(), reach(snapshot));
     // One policy reports it for all: the one with the lowest priority, on which the others fall back.
-    let last = snapshot.policies.stored().last();
-    let last = last.map(|stored| stored.policy.name.as_str());
+    let reports_for_all = stored.last().map(|stored| &*stored.policy.name);
     (snapshot.outcomes.iter()).filter_map(move |(name, outcome)| {
-        let object = view.pod_policies.get(name)?;
         let none = PolicyReach::default();
-        let reach = reach.get(name.as_str()).unwrap_or(&none);
-        let mut updates = updates(name, outcome, reach, others, today);
-        updates.push(build_labels(outcome.in_force(), &snapshot.facts));
+        let policy = ReportedPolicy {
+            name,
+            object: snapshot.cache.pod_policies.get(name)?,
+            outcome,
+            reach: reach.get(name.as_str()).unwrap_or(&none),
+            reports_for_all: reports_for_all == Some(name),
+        };
+        policy.update(snapshot, states, now)
+    })
+}
+
+/// A policy, with what its status depends on.
+struct ReportedPolicy<'p> {
+    name: &'p str,
+    /// As it is stored.
+    object: &'p Value,
+    outcome: &'p PolicyState,
+    reach: &'p PolicyReach<'p>,
+    /// Whether it reports what concerns all policies.
+    reports_for_all: bool,
+}
+
+impl ReportedPolicy<'_> {
+    /// The new status, if it differs from the stored one.
+    fn update(
+        &self,
+        snapshot: &Snapshot,
+        states: ControllerStates<'_>,
+        now: Timestamp,
+    ) -> Option<StatusUpdate> {
+        let stored = stored_status(self.object);
+        let today = now.to_zoned(TimeZone::UTC).date();
+        let (updates, retired) = self.conditions(snapshot, states, today);
+        let news = updates.iter().filter(|update| update.is_news(&stored.conditions));
+        let news = news.cloned().collect();
+        let generation = generation(self.object);
+        let status = WindowsPodPolicyStatus {
+            observed_generation: Some(generation),
+            message: (updates.iter().find(|update| update.is_bad)).map(|update| update.message.clone()),
+            conditions: conditions(updates, &retired, &stored.conditions, generation, now),
+            matched_namespaces: self.reach.matched(),
+            effective: effective(self.outcome, self.object),
+        };
+        (status != stored).then(|| StatusUpdate {
+            name: self.name.to_owned(),
+            uid: text(self.object, "/metadata/uid").to_owned(),
+            resource_version: text(self.object, "/metadata/resourceVersion").to_owned(),
+            status,
+            news,
+        })
+    }
+
+    /// The conditions, the most severe first, and the types of those that it no longer has.
+    fn conditions(
+        &self,
+        snapshot: &Snapshot,
+        states: ControllerStates<'_>,
+        today: Date,
+    ) -> (Vec<ConditionUpdate>, Vec<&'static str>) {
+        let in_force = self.outcome.in_force();
+        let accepted = accepted(self.outcome, snapshot.policies.stored().len());
+        let accepted = accepted.with_events(EventPolicy::Words);
         // While the registration is unknown, the previous condition stays.
-        let programmed = snapshot
-            .registered
-            .as_ref()
-            .map(|known| programmed(outcome.in_force(), known, states, snapshot));
-        let ready = ready(&updates[0], programmed.as_ref());
-        updates.splice(1..1, programmed.into_iter().chain([ready]));
+        let registered = snapshot.registered.as_ref();
+        let programmed = registered.map(|known| programmed(in_force, known, states, snapshot));
+        let met = ("Ready", "the policy is accepted and programmed");
+        let ready = ConditionUpdate::ready(&accepted, programmed.as_ref(), met);
+        let mut updates: Vec<ConditionUpdate> = [accepted].into_iter().chain(programmed).collect();
+        updates.push(ready);
+        updates.extend(of_namespaces_and_exemptions(
+            self.name, in_force, self.reach, today,
+        ));
+        updates.push(build_labels(in_force, &snapshot.facts));
         updates.extend(written(states.reporting));
         let mut retired = Vec::new();
-        match image_registries(outcome.in_force(), states.registries) {
+        match image_registries(in_force, states.registries) {
             Some(update) => updates.push(update),
             None => retired.push(IMAGE_REGISTRIES_REACHABLE),
         }
         if *states.reporting == ReportingState::Off {
             retired.push(REPORTS_WRITTEN);
         }
-        if last == Some(name.as_str()) {
+        if self.reports_for_all {
             updates.push(without_policy(snapshot));
         } else {
             retired.push(WITHOUT_POLICY);
         }
-        report(
-            name,
-            object,
-            effective(outcome, object),
-            updates,
-            &retired,
-            reach,
-            now,
-        )
-    })
+        (updates, retired)
+    }
+}
+
+fn stored_status(object: &Value) -> WindowsPodPolicyStatus {
+    let status = object.get("status");
+    status
+        .and_then(|status| serde_json::from_value(status.clone()).ok())
+        .unwrap_or_default()
 }
 
 /// Whether the reports on stored objects are written; `None` while that is unknown or reports are disabled.
@@ -145,9 +225,9 @@ fn written(reporting: &ReportingState) -> Option<ConditionUpdate> {
 }
 
 fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
-    let (set, view) = (&*snapshot.policies, &*snapshot.view);
+    let (set, cache) = (&*snapshot.policies, &*snapshot.cache);
     let mut reach: BTreeMap<&str, PolicyReach<'_>> = BTreeMap::new();
-    for (namespace, seen) in &view.namespaces {
+    for (namespace, seen) in &cache.namespaces {
         let labels = &seen.labels;
         let selecting = set
             .stored()
@@ -187,44 +267,6 @@ fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
     reach
 }
 
-fn report(
-    name: &str,
-    object: &Value,
-    effective: Option<EffectiveSettings>,
-    updates: Vec<ConditionUpdate>,
-    retired: &[&str],
-    reach: &PolicyReach<'_>,
-    now: Timestamp,
-) -> Option<StatusUpdate> {
-    let stored: WindowsPodPolicyStatus = object
-        .get("status")
-        .and_then(|status| serde_json::from_value(status.clone()).ok())
-        .unwrap_or_default();
-    let generation = generation(object);
-    let news = updates.iter().filter(|update| update.is_news(&stored.conditions));
-    let news = news.cloned().collect();
-    let status = WindowsPodPolicyStatus {
-        observed_generation: Some(generation),
-        message: (updates.iter().find(|update| update.is_bad)).map(|update| update.message.clone()),
-        conditions: conditions(updates, retired, &stored.conditions, generation, now),
-        matched_namespaces: MatchedNamespaces {
-            count: i32::try_from(reach.selected.len()).unwrap_or(i32::MAX),
-            effective: reach.effective,
-            names: (reach.selected.iter().take(MatchedNamespaces::MOST))
-                .map(|name| (*name).to_owned())
-                .collect(),
-        },
-        effective,
-    };
-    (status != stored).then(|| StatusUpdate {
-        name: name.to_owned(),
-        uid: text(object, "/metadata/uid").to_owned(),
-        resource_version: text(object, "/metadata/resourceVersion").to_owned(),
-        status,
-        news,
-    })
-}
-
 /// The settings of the version that applies; `None` if none applies.
 fn effective(outcome: &PolicyState, object: &Value) -> Option<EffectiveSettings> {
     let (decoded, generation) = match outcome {
@@ -242,18 +284,15 @@ fn effective(outcome: &PolicyState, object: &Value) -> Option<EffectiveSettings>
     })
 }
 
-/// The conditions of a policy, the most severe first. Ties and ignored labels change with namespaces, so an Event
-/// reports only the first one.
-fn updates(
+/// The conditions about namespaces and exemptions, the most severe first. Ties and ignored labels change with namespaces, so
+/// an Event reports only the first one.
+fn of_namespaces_and_exemptions(
     name: &str,
-    outcome: &PolicyState,
+    decoded: Option<&DecodedPolicy>,
     reach: &PolicyReach<'_>,
-    in_force: usize,
     today: Date,
-) -> Vec<ConditionUpdate> {
-    let decoded = outcome.in_force();
-    vec![
-        accepted(outcome, in_force).with_events(EventPolicy::Words),
+) -> [ConditionUpdate; 5] {
+    [
         overridden(reach).with_events(EventPolicy::Turns),
         overlapping(name, reach).with_events(EventPolicy::Turns),
         exemptions_expired(decoded, today).with_events(EventPolicy::Words),
@@ -265,9 +304,8 @@ fn updates(
 /// Whether the stored version can be used, completely or without the parts that this version of Transom does not
 /// know.
 fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
-    let met = ("Accepted", "the policy applies as it is stored");
     let (reason, error, consequence) = match outcome {
-        PolicyState::InForce(decoded) => return left_out(decoded, met),
+        PolicyState::InForce(decoded) => return left_out(decoded),
         PolicyState::LastGood {
             generation, error, ..
         } => (
@@ -297,35 +335,31 @@ fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
     };
     ConditionUpdate {
         brief: problem_text(LONGEST_NOTE),
-        ..ConditionUpdate::expect_true("Accepted", Some((reason, problem_text(LONGEST_PROBLEMS))), met)
+        ..ConditionUpdate::expect_true(
+            ACCEPTED,
+            Some((reason, problem_text(LONGEST_PROBLEMS))),
+            AS_STORED,
+        )
     }
 }
 
 /// The parts of a policy that this version of Transom does not know are ignored, and the rest applies.
-fn left_out(decoded: &DecodedPolicy, met: (&'static str, &str)) -> ConditionUpdate {
+fn left_out(decoded: &DecodedPolicy) -> ConditionUpdate {
+    if !decoded.is_partial() {
+        return ConditionUpdate::expect_true(ACCEPTED, None, AS_STORED);
+    }
     let rule = |name: &String| match rules::nearest(name) {
         Some(nearest) => format!("{} (did you mean {nearest}?)", cut(name, 64)),
         None => cut(name, 64).into_owned(),
     };
     let of = |names: &BTreeSet<String>| listed(names.iter().map(|name| cut(name, 128)));
     let unknown = [
-        (
-            "UnknownRules",
-            "the rules",
-            listed(decoded.unknown_rules.iter().map(rule)),
-        ),
-        ("UnknownReleases", "the releases", of(&decoded.unknown_releases)),
-        ("UnknownFields", "the fields", of(&decoded.unknown_fields)),
+        ("the rules", listed(decoded.unknown_rules.iter().map(rule))),
+        ("the releases", of(&decoded.unknown_releases)),
+        ("the fields", of(&decoded.unknown_fields)),
     ];
-    let unknown = unknown
-        .into_iter()
-        .filter_map(|(reason, what, names)| Some((reason, what, names?)));
-    let unknown: Vec<(&'static str, &str, String)> = unknown.collect();
-    let Some((reason, ..)) = unknown.first() else {
-        return ConditionUpdate::expect_true("Accepted", None, met);
-    };
-    let names: Vec<String> = (unknown.iter())
-        .map(|(_, what, names)| format!("{what} {names}"))
+    let names: Vec<String> = (unknown.into_iter())
+        .filter_map(|(what, names)| Some(format!("{what} {}", names?)))
         .collect();
     let mut message = format!(
         "Transom {VERSION} does not know {}; they are ignored, and the rest of the policy applies; correct the names, or return \
@@ -336,27 +370,7 @@ fn left_out(decoded: &DecodedPolicy, met: (&'static str, &str)) -> ConditionUpda
         let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
         let _ = write!(message, "; the known releases are {}", known.join(", "));
     }
-    ConditionUpdate {
-        holds: true,
-        ..ConditionUpdate::expect_true("Accepted", Some((*reason, message)), met)
-    }
-}
-
-/// Whether the policy is effective: its spec is usable, and the webhooks that it needs are registered.
-fn ready(accepted: &ConditionUpdate, programmed: Option<&ConditionUpdate>) -> ConditionUpdate {
-    let met = ("Ready", "the policy is accepted and programmed");
-    let failing = [Some(accepted), programmed]
-        .into_iter()
-        .flatten()
-        .find(|update| !update.holds);
-    let unmet = failing.map(|update| {
-        let kind = update.kind;
-        (
-            update.reason,
-            format!("the condition {kind} is False: {}", update.message),
-        )
-    });
-    ConditionUpdate::expect_true("Ready", unmet, met)
+    ConditionUpdate::partially_invalid(message)
 }
 
 /// Whether the policy applies nowhere, because others take precedence in every namespace that it selects.
@@ -369,7 +383,7 @@ fn overridden(reach: &PolicyReach<'_>) -> ConditionUpdate {
             reach.selected.len(),
             list(&reach.overridden_by, MOST_NAMES)
         );
-        ("OtherPoliciesApply", message)
+        ("Overridden", message)
     });
     let met = (
         "NotOverridden",
@@ -398,12 +412,7 @@ fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
             ties.join(", ")
         )
     };
-    let unmet = (!ties.is_empty()).then(|| ("SamePriority", message()));
-    let met = (
-        "NoOverlap",
-        "no policy of the same priority selects the same namespaces",
-    );
-    ConditionUpdate::expect_false("Overlapping", unmet, met)
+    ConditionUpdate::overlapping((!ties.is_empty()).then(message))
 }
 
 fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
@@ -423,7 +432,7 @@ fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> Conditio
         )
     };
     let unmet =
-        exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpiringSoon", message(names)));
+        exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("Expiring", message(names)));
     let met = ("NoneExpiring", "no exemption expires soon");
     ConditionUpdate::expect_false("ExemptionsExpiring", unmet, met)
 }

@@ -38,11 +38,11 @@ impl Default for PolicyHistory {
 }
 
 impl PolicyHistory {
-    fn update(&mut self, view: &ClusterCache) -> Arc<PolicySet> {
-        let view = Arc::new(view.clone());
+    fn update(&mut self, cache: &ClusterCache) -> Arc<PolicySet> {
+        let cache = Arc::new(cache.clone());
         self.latest = self
             .snapshots
-            .take(&view, None, "2026-06-01T00:00:00Z".parse().unwrap());
+            .take(&cache, None, "2026-06-01T00:00:00Z".parse().unwrap());
         Arc::clone(&self.latest.policies)
     }
 
@@ -51,19 +51,19 @@ impl PolicyHistory {
     }
 
     /// The status updates for the policies of a cache, given the last update.
-    fn reports(&self, view: &ClusterCache, now: Timestamp) -> Vec<StatusUpdate> {
+    fn reports(&self, cache: &ClusterCache, now: Timestamp) -> Vec<StatusUpdate> {
         let states = ControllerStates {
             reporting: &ReportingState::Off,
             unreached: None,
             registries: None,
             contested: None,
         };
-        reports(&self.seen(view), states, now).collect()
+        reports(&self.seen(cache), states, now).collect()
     }
 
-    fn seen(&self, view: &ClusterCache) -> Snapshot {
+    fn seen(&self, cache: &ClusterCache) -> Snapshot {
         Snapshot {
-            view: Arc::new(view.clone()),
+            cache: Arc::new(cache.clone()),
             ..self.latest.clone()
         }
     }
@@ -83,7 +83,7 @@ fn stored(name: &str, spec: &Value) -> Value {
     })
 }
 
-fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterCache {
+fn cache(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterCache {
     let namespace = |(name, labels): &(&str, &[(&str, &str)])| {
         let labels: BTreeMap<String, String> = labels
             .iter()
@@ -146,9 +146,9 @@ fn condition<'r>(report: &'r StatusUpdate, kind: &str) -> &'r Condition {
 }
 
 /// The cache after the status updates were written.
-fn written(mut view: ClusterCache, reports: &[StatusUpdate]) -> ClusterCache {
+fn written(mut cache: ClusterCache, reports: &[StatusUpdate]) -> ClusterCache {
     for report in reports {
-        let policy = Arc::make_mut(view.pod_policies.get_mut(&report.name).unwrap());
+        let policy = Arc::make_mut(cache.pod_policies.get_mut(&report.name).unwrap());
         policy["status"] = json!(report.status);
         // A merge patch removes fields that are null.
         policy["status"]
@@ -156,15 +156,15 @@ fn written(mut view: ClusterCache, reports: &[StatusUpdate]) -> ClusterCache {
             .unwrap()
             .retain(|_, value| !value.is_null());
     }
-    view
+    cache
 }
 
 #[test]
 fn without_a_stored_policy_nothing_is_denied_or_changed() {
-    let policy = effective(&PolicyHistory::default().update(&view(&[], &[])));
+    let policy = effective(&PolicyHistory::default().update(&cache(&[], &[])));
     assert_eq!(
         (policy.validation, policy.placement),
-        (Action::Audit, PlacementMode::DryRun)
+        (Action::Audit, PlacementMode::Audit)
     );
 }
 
@@ -173,11 +173,11 @@ fn pruning_the_last_policy_takes_enforcement_away() {
     let mut policies = PolicyHistory::default();
     let deny = stored("p", &json!({"mode": "Enforce"}));
     assert_eq!(
-        effective(&policies.update(&view(&[deny], &[]))).validation,
+        effective(&policies.update(&cache(&[deny], &[]))).validation,
         Action::Deny
     );
     assert_eq!(
-        effective(&policies.update(&view(&[], &[]))).validation,
+        effective(&policies.update(&cache(&[], &[]))).validation,
         Action::Audit
     );
     assert!(policies.outcomes().is_empty());
@@ -187,9 +187,9 @@ fn pruning_the_last_policy_takes_enforcement_away() {
 fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     let mut policies = PolicyHistory::default();
     let good = stored("p", &json!({"mode": "Warn"}));
-    policies.update(&view(std::slice::from_ref(&good), &[]));
+    policies.update(&cache(std::slice::from_ref(&good), &[]));
     let bad = next_generation(&good, &json!({"mode": "Deny"}));
-    let seen = view(std::slice::from_ref(&bad), &[]);
+    let seen = cache(std::slice::from_ref(&bad), &[]);
     assert_eq!(effective(&policies.update(&seen)).validation, Action::Warn);
     let reports = policies.reports(&seen, now());
     let ready = condition(report(&reports, "p"), "Ready");
@@ -218,7 +218,7 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     // A corrected policy reports it once.
     let seen = written(seen, &reports);
     let corrected = next_generation(&seen.pod_policies["p"], &json!({"mode": "Enforce"}));
-    let seen = view(&[corrected], &[]);
+    let seen = cache(&[corrected], &[]);
     assert_eq!(effective(&policies.update(&seen)).validation, Action::Deny);
     let reports = policies.reports(&seen, now());
     assert_eq!(condition(&reports[0], "Ready").status, "True");
@@ -228,21 +228,22 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
 }
 
 /// The same cache with the revision of this version of a policy.
-fn keeping(mut view: ClusterCache, version: &Value) -> ClusterCache {
+fn keeping(mut cache: ClusterCache, version: &Value) -> ClusterCache {
     let revision = revision_of("transom-system", version);
     let name = revision.metadata.name.clone().unwrap();
-    view.revisions
+    cache
+        .revisions
         .insert(name, Arc::new(StoredRevision::of(revision).unwrap()));
-    view
+    cache
 }
 
 #[test]
 fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     let mut leader = PolicyHistory::default();
     let good = stored("p", &json!({"mode": "Enforce"}));
-    leader.update(&view(std::slice::from_ref(&good), &[]));
+    leader.update(&cache(std::slice::from_ref(&good), &[]));
     let bad = next_generation(&good, &json!({"mode": "Deny"}));
-    let seen = view(std::slice::from_ref(&bad), &[]);
+    let seen = cache(std::slice::from_ref(&bad), &[]);
     let kept = keeping(seen.clone(), &good);
 
     let mut starts = PolicyHistory::default();
@@ -270,7 +271,7 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     let mut second = good;
     second["metadata"]["generation"] = json!(2);
     let several = [&older, &second, &unreadable];
-    let several = several.into_iter().fold(view(&[newer], &[]), keeping);
+    let several = several.into_iter().fold(cache(&[newer], &[]), keeping);
     assert_eq!(
         effective(&PolicyHistory::default().update(&several)).validation,
         Action::Deny
@@ -285,9 +286,9 @@ fn neither_a_status_nor_the_revision_of_another_policy_or_of_a_later_generation_
     let weak = json!({"mode": "Audit", "validation": {"action": "Disabled"}});
     bad["status"] = json!({"lastGood": {"generation": 1, "spec": weak.to_string()},
         "effective": {"generation": 1, "validation": "Disabled"}});
-    let seen = view(std::slice::from_ref(&bad), &[]);
+    let seen = cache(std::slice::from_ref(&bad), &[]);
     let mut knows = PolicyHistory::default();
-    knows.update(&view(std::slice::from_ref(&good), &[]));
+    knows.update(&cache(std::slice::from_ref(&good), &[]));
     assert_eq!(effective(&knows.update(&seen)).validation, Action::Deny);
     let mut of_another = stored("p", &weak);
     of_another["metadata"]["uid"] = json!("another");
@@ -325,7 +326,7 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
         (accepted("True", "Accepted"), true),
     ] {
         let mut starts = PolicyHistory::default();
-        let seen = view(&[bad(&status)], &[]);
+        let seen = cache(&[bad(&status)], &[]);
         assert_eq!(
             effective(&starts.update(&seen)).validation,
             Action::Audit,
@@ -344,11 +345,11 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
 fn every_problem_is_reported_and_an_event_still_says_what_counts() {
     let mut policies = PolicyHistory::default();
     let good = stored("p", &json!({}));
-    policies.update(&view(std::slice::from_ref(&good), &[]));
+    policies.update(&cache(std::slice::from_ref(&good), &[]));
     let exemptions: Vec<Value> = (0..30)
         .map(|i| {
             json!({"name": format!("{i}"), "owner": "a", "reason": "b", "rules": ["*"], "groups": ["g"],
-                "expires": "x".repeat(100)})
+                "expiresOn": "x".repeat(100)})
         })
         .collect();
     let selector =
@@ -357,13 +358,13 @@ fn every_problem_is_reported_and_an_event_still_says_what_counts() {
         &good,
         &json!({"namespaceSelector": selector, "exemptions": exemptions}),
     );
-    let seen = view(&[bad], &[]);
+    let seen = cache(&[bad], &[]);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
     let text = &condition(&reports[0], "Accepted").message;
     for part in [
-        "32 problems: (1) spec.exemptions[0].expires: ",
-        "; (10) spec.exemptions[9].expires: ",
+        "32 problems: (1) spec.exemptions[0].expiresOn: ",
+        "; (10) spec.exemptions[9].expiresOn: ",
         "; and 22 more; correct them: until then generation 1 of the policy applies",
     ] {
         assert!(text.contains(part), "{part}: {text}");
@@ -383,10 +384,10 @@ fn every_problem_is_reported_and_an_event_still_says_what_counts() {
 #[test]
 fn a_policy_made_anew_under_an_old_name_does_not_inherit_what_counted() {
     let mut policies = PolicyHistory::default();
-    policies.update(&view(&[stored("p", &json!({"mode": "Warn"}))], &[]));
+    policies.update(&cache(&[stored("p", &json!({"mode": "Warn"}))], &[]));
     let mut other = stored("p", &json!({"mode": "Deny"}));
     other["metadata"]["uid"] = json!("p-2");
-    policies.update(&view(&[other], &[]));
+    policies.update(&cache(&[other], &[]));
     assert!(matches!(policies.outcomes()["p"], PolicyState::Skipped { .. }));
 }
 
@@ -394,7 +395,7 @@ fn a_policy_made_anew_under_an_old_name_does_not_inherit_what_counted() {
 fn an_unusable_policy_that_was_never_good_does_not_count_and_says_what_does() {
     let mut policies = PolicyHistory::default();
     let bad = stored("bad", &json!({"mode": "Deny"}));
-    let alone = view(std::slice::from_ref(&bad), &[]);
+    let alone = cache(std::slice::from_ref(&bad), &[]);
     assert_eq!(effective(&policies.update(&alone)).validation, Action::Audit);
     let message = condition(&policies.reports(&alone, now())[0], "Accepted")
         .message
@@ -405,7 +406,7 @@ fn an_unusable_policy_that_was_never_good_does_not_count_and_says_what_does() {
     );
     assert!(message.contains("built-in: mode Audit"), "{message}");
 
-    let both = view(&[bad, stored("good", &json!({}))], &[]);
+    let both = cache(&[bad, stored("good", &json!({}))], &[]);
     assert_eq!(effective(&policies.update(&both)).validation, Action::Deny);
     let reports = policies.reports(&both, now());
     let message = &condition(report(&reports, "bad"), "Accepted").message;
@@ -417,9 +418,9 @@ fn an_unusable_policy_that_was_never_good_does_not_count_and_says_what_does() {
 fn after_a_rollback_the_rest_of_a_policy_counts() {
     let mut policies = PolicyHistory::default();
     let spec = json!({"mode": "Warn", "tomorrow": 1,
-        "validation": {"rules": {"run-as-usr": "Deny", "host-pid": "Audit"}},
-        "placement": {"runtimeClasses": [{"release": "ltsc2040", "name": "windows-2040"}]}});
-    let seen = view(&[stored("p", &spec)], &[]);
+        "validation": {"rules": [{"name": "run-as-usr", "action": "Deny"}, {"name": "host-pid", "action": "Audit"}]},
+        "placement": {"runtimeClasses": {"names": [{"release": "ltsc2040", "name": "windows-2040"}]}}});
+    let seen = cache(&[stored("p", &spec)], &[]);
     let policy = effective(&policies.update(&seen));
     assert_eq!((policy.validation, policy.actions.len()), (Action::Warn, 1));
     let reports = policies.reports(&seen, now());
@@ -427,7 +428,7 @@ fn after_a_rollback_the_rest_of_a_policy_counts() {
     let accepted = condition(&reports[0], "Accepted");
     assert_eq!(
         (accepted.status.as_str(), accepted.reason.as_str()),
-        ("True", "UnknownRules")
+        ("True", "PartiallyInvalid")
     );
     for part in [
         "does not know the rules run-as-usr (did you mean run-as-user?), the releases ltsc2040, the fields spec.tomorrow;",
@@ -442,8 +443,8 @@ fn after_a_rollback_the_rest_of_a_policy_counts() {
 #[test]
 fn a_status_that_says_it_already_is_not_written_again() {
     let mut policies = PolicyHistory::default();
-    let spec = json!({"validation": {"rules": {"unknown-one": "Deny"}}});
-    let seen = view(&[stored("a", &spec), stored("b", &json!({}))], &[("web", &[])]);
+    let spec = json!({"validation": {"rules": [{"name": "unknown-one", "action": "Deny"}]}});
+    let seen = cache(&[stored("a", &spec), stored("b", &json!({}))], &[("web", &[])]);
     let set = policies.update(&seen);
     let reports = policies.reports(&seen, now());
     assert_eq!(reports.len(), 2);
@@ -463,7 +464,7 @@ fn conditions_of_others_and_the_time_of_the_last_change_are_kept() {
         "lastTransitionTime": "2026-02-02T00:00:00Z"});
     let mut policy = stored("p", &json!({}));
     policy["status"] = json!({"conditions": [foreign, ready]});
-    let seen = view(&[policy], &[]);
+    let seen = cache(&[policy], &[]);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
     assert_eq!(json!(condition(&reports[0], "Reviewed")), foreign);
@@ -492,7 +493,7 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
         ("x", &[("team", "x")]),
         ("out", &[("transom.dev/ignore", "true")]),
     ];
-    let seen = view(&all, &namespaces);
+    let seen = cache(&all, &namespaces);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
     let text = |name: &str| {
@@ -557,7 +558,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
             &[("transom.dev/mdoe", "Warn"), ("transom.dev/mode", "enforce")],
         ),
     ];
-    let seen = view(&all, &namespaces);
+    let seen = cache(&all, &namespaces);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
     let text = |name: &str| {
@@ -605,7 +606,7 @@ fn a_label_that_does_nothing_is_reported_once_for_each_namespace_with_what_to_wr
             &[("transom.dev/mdoe", "Warn"), ("transom.dev/mode", "enforce")],
         ),
     ];
-    let mut seen = view(&[stored("base", &json!({"mode": "Warn"}))], &namespaces);
+    let mut seen = cache(&[stored("base", &json!({"mode": "Warn"}))], &namespaces);
     policies.update(&seen);
     let mut deduper = EventDeduper::default();
     let (due, more) = deduper.due(&policies.seen(&seen), now());
@@ -651,7 +652,7 @@ fn a_label_that_took_a_namespace_out_lately_is_reported_with_who_wrote_it() {
         manager: "kubectl-label".to_owned(),
         at: Some(now() - jiff::SignedDuration::from_hours(hours)),
     };
-    let mut seen = view(&[], &[]);
+    let mut seen = cache(&[], &[]);
     for (name, authors) in [
         ("web", vec![author("transom.dev/ignore", 0)]),
         ("long-ago", vec![author("transom.dev/ignore", 1)]),
@@ -691,7 +692,7 @@ fn a_label_that_took_a_namespace_out_lately_is_reported_with_who_wrote_it() {
 
 #[test]
 fn many_labels_that_do_nothing_are_reported_a_few_at_a_time() {
-    let mut seen = view(&[], &[]);
+    let mut seen = cache(&[], &[]);
     for i in 0..45 {
         let namespace = CachedNamespace {
             uid: i.to_string(),
@@ -721,11 +722,11 @@ fn many_labels_that_do_nothing_are_reported_a_few_at_a_time() {
 fn an_exemption_that_has_expired_is_named_from_the_day_after() {
     let mut policies = PolicyHistory::default();
     let exemption = |expires: &str| {
-        json!({"name": expires, "expires": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
+        json!({"name": expires, "expiresOn": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
             "groups": ["g"]})
     };
     let spec = json!({"exemptions": [exemption("2026-05-31"), exemption("2026-06-01")]});
-    let seen = view(&[stored("p", &spec)], &[]);
+    let seen = cache(&[stored("p", &spec)], &[]);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
     let expired = condition(&reports[0], "ExemptionsExpired");
@@ -752,12 +753,12 @@ fn an_exemption_that_has_expired_is_named_from_the_day_after() {
 fn an_exemption_is_reported_before_its_last_day() {
     let mut policies = PolicyHistory::default();
     let exemption = |expires: &str| {
-        json!({"name": expires, "expires": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
+        json!({"name": expires, "expiresOn": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
             "groups": ["g"]})
     };
     let spec =
         json!({"exemptions": [exemption("2026-06-15"), exemption("2026-06-16"), exemption("2026-05-01")]});
-    let seen = view(&[stored("p", &spec)], &[]);
+    let seen = cache(&[stored("p", &spec)], &[]);
     policies.update(&seen);
     let report = &policies.reports(&seen, now())[0];
     assert_eq!(
@@ -794,7 +795,7 @@ fn a_policy_counts_where_it_causes_a_call_and_nowhere_else() {
         ("kube-system", &[]),
         ("transom-system", &[]),
     ];
-    let seen = view(&[stored("p", &json!({}))], &namespaces);
+    let seen = cache(&[stored("p", &json!({}))], &namespaces);
     policies.update(&seen);
     let matched = &policies.reports(&seen, now())[0].status.matched_namespaces;
     assert_eq!((matched.count, matched.effective), (6, 2));
@@ -803,12 +804,12 @@ fn a_policy_counts_where_it_causes_a_call_and_nowhere_else() {
 #[test]
 fn messages_stay_within_what_the_api_server_takes() {
     let mut policies = PolicyHistory::default();
-    let rules: serde_json::Map<String, Value> = (0..500)
-        .map(|i| (format!("{i}{}", "ü".repeat(200)), json!("Deny")))
+    let rules: Vec<Value> = (0..500)
+        .map(|i| json!({"name": format!("{i}{}", "ü".repeat(200)), "action": "Deny"}))
         .collect();
     let exemptions: Vec<Value> = (0..256)
         .map(|i| {
-            json!({"name": format!("{i}"), "expires": "2020-01-01", "owner": "ö".repeat(256),
+            json!({"name": format!("{i}"), "expiresOn": "2020-01-01", "owner": "ö".repeat(256),
                 "reason": "r".repeat(1024), "rules": ["*"], "groups": ["g"]})
         })
         .collect();
@@ -820,7 +821,7 @@ fn messages_stay_within_what_the_api_server_takes() {
         ),
         stored("b", &json!({"mode": long})),
     ];
-    let seen = view(&all, &[]);
+    let seen = cache(&all, &[]);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
     assert_eq!(reports.len(), 2);
@@ -881,18 +882,18 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
         (name.to_owned(), Arc::new(node))
     };
     let content = |spec: Value, nodes: &[(&str, &str, bool)], keeps: bool| {
-        let mut view = view(&[stored("p", &spec)], &[]);
-        view.nodes = nodes
+        let mut cache = cache(&[stored("p", &spec)], &[]);
+        cache.nodes = nodes
             .iter()
             .map(|(name, build, labelled)| node(name, build, *labelled))
             .collect();
         if keeps {
             let keeper = WindowsNodePolicy::new("default", WindowsNodePolicySpec::default());
-            view.node_policies.insert("default".to_owned(), Arc::new(keeper));
+            cache.node_policies.insert("default".to_owned(), Arc::new(keeper));
         }
         let mut policies = PolicyHistory::default();
-        policies.update(&view);
-        let reports = policies.reports(&view, now());
+        policies.update(&cache);
+        let reports = policies.reports(&cache, now());
         let text = condition(report(&reports, "p"), "BuildLabelsPresent");
         (text.status.clone(), text.message.clone())
     };
@@ -938,7 +939,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
     let first = stored("first", &team(1, "a"));
     let last = stored("last", &team(0, "b"));
     let out: &[(&str, &str)] = &[("transom.dev/ignore", "true")];
-    let mut seen = view(
+    let mut seen = cache(
         &[first, last],
         &[
             ("a", &[("team", "a")]),
@@ -988,7 +989,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
 fn a_namespace_that_loses_its_policy_is_reported_once() {
     let selected: &[(&str, &str)] = &[("windows", "yes")];
     let selector = json!({"namespaceSelector": {"matchLabels": {"windows": "yes"}}});
-    let mut seen = view(
+    let mut seen = cache(
         &[stored("base", &selector)],
         &[
             ("web", selected),
@@ -1026,7 +1027,7 @@ fn a_namespace_that_loses_its_policy_is_reported_once() {
         [(
             "NamespaceWithoutPolicy",
             "no WindowsPodPolicy selects namespace web any more; until now base did. The built-in policy applies there \
-             (validation Audit, placement DryRun), so nothing is denied. Compare the labels of the namespace with the \
+             (validation Audit, placement Audit), so nothing is denied. Compare the labels of the namespace with the \
              namespaceSelector of the policies: kubectl get namespace web --show-labels"
         )]
     );

@@ -1,245 +1,307 @@
-//! One term of leadership: the state, the tasks that share it, and what no event triggers.
-//!
-//! | state | written by | read by |
-//! |---|---|---|
-//! | [`OwnerIndex`]: what reports should contain | [`ObjectFeed`] | metrics, [`ReportHealth`] |
-//! | [`OwnerIndex`]: what is stored | [`ReportWriter`], [`ReportWatch`] | the same |
-//! | [`StoredImages`]: the facts that were used | [`ObjectFeed`] | [`ReportsController`] |
-//! | [`StuckPods`] | [`ObjectFeed`] | [`StuckPodsTask`] |
-//! | [`RereadQueue`] | every task that finds something to list again | [`ObjectFeed`] |
-//! | [`WriteQueue`](super::write_queue::WriteQueue) | [`ObjectFeed`] | [`ReportWriter`] |
-//! | [`ReportHealth`] | every task | [`ReportsController`] |
+//! One term of leadership: one task that owns [`ReportsState`]. It takes the events of stored objects and of reports, and the
+//! answers to its requests, one by one; nothing is shared. Writes follow from the state: [`OwnerIndex::plan`].
 
-use std::collections::BTreeSet;
+mod writes;
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _, pending};
+use futures::stream::FuturesUnordered;
+use kube::runtime::watcher::Event;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
-use super::evaluator::Evaluator;
-use super::events::EventPublisher;
-use super::garbage_collection::GarbageCollector;
-use super::health::ReportHealth;
+use self::writes::Writes;
+use super::ReportContext;
+use super::garbage_collection::keep_only;
+use super::health::{ReportHealth, ReportingState};
 use super::invalidation::{EvalInputs, Invalidation, changed};
-use super::object_feed::ObjectFeed;
-use super::owner_index::SharedIndex;
-use super::report_api::{DiscoveredApi, ReportApi};
-use super::report_watch::{Adoption, ReportWatch};
-use super::report_writer::ReportWriter;
-use super::reread_queue::RereadQueue;
+use super::metrics::StoredFindingFigures;
+use super::owner_index::OwnerIndex;
+use super::report_api::ReportApi;
+use super::report_watch::{ReportChange, ReportWatch};
+use super::requests::{Answer, discover};
+use super::state::ReportsState;
 use super::stored_images::StoredImages;
-use super::stuck_pods::{StuckPods, StuckPodsTask};
-use super::write_queue::write_queue;
-use super::{ReportContext, lost};
-use crate::cluster::custom_lists::CustomLists;
-use crate::cluster::rate_limit::RateLimiter;
+use super::stuck_pods::StuckPodsCheck;
+use super::write_queue::ObservationSource::{List, Watch};
+use crate::cluster::errors::ApiError;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::stored::ObjectList;
+use crate::cluster::stored::{KindEvent, ObjectList, StoredObjects};
 use crate::model::workload::Kind;
 
-/// How often the supervisor runs.
-const LOOK: Duration = Duration::from_millis(500);
-/// Rate limit of Events on owners with findings: per second, and burst.
-const FINDING_EVENTS: (u32, u32) = (2, 50);
-/// Rate limit of Events on owners of stuck pods: per second, and burst.
-const STUCK_EVENTS: (u32, u32) = (1, 20);
+/// How long to wait for the list of stored reports before objects are listed.
+const ADOPTION: Duration = Duration::from_secs(10);
+/// The activities of [`ReportHealth`], besides those of each list.
+const DISCOVERY: &str = "which kind of report exists";
+const WATCHING: &str = "cannot watch the reports";
 
-/// Composes the tasks of a leader.
-pub struct ReportsController<'c> {
-    context: &'c ReportContext,
-    /// The custom resources that the cluster serves, with the paths of their lists.
-    custom: Vec<(Kind, String)>,
-    lists: Vec<ObjectList>,
-    index: Arc<SharedIndex>,
-    stuck: StuckPods,
-    rereads: RereadQueue,
-    health: ReportHealth,
-    api: DiscoveredApi,
-    adoption: Adoption,
+/// What happened.
+enum Input {
+    Object(KindEvent),
+    Report(ReportChange),
+    Answer(Answer),
+    Tick,
 }
 
-impl ReportsController<'_> {
-    /// Evaluates stored objects until this replica no longer leads.
+/// The controller of a leader.
+pub struct ReportsController {
+    context: ReportContext,
+    state: ReportsState,
+    api: Option<ReportApi>,
+    objects: StoredObjects,
+    reports: ReportWatch,
+    requests: FuturesUnordered<BoxFuture<'static, Answer>>,
+    writes: Writes,
+    /// Deletes the reports of other report APIs.
+    garbage_collection: BoxFuture<'static, Infallible>,
+    tick: Interval,
+    /// Whether the stored reports are known.
+    is_adopted: bool,
+    /// When to continue even if the stored reports cannot be read: findings are counted and reported all the same.
+    adopt_until: Instant,
+    /// When to ask again what the cluster serves.
+    discover_at: Instant,
+    before: Arc<Snapshot>,
+    inputs: EvalInputs,
+}
+
+impl ReportsController {
+    /// A controller that has read nothing yet. `custom`: the custom resources that the cluster serves.
+    fn new(context: &ReportContext, api: Option<ReportApi>, custom: Vec<(Kind, String)>) -> Self {
+        let now = Instant::now();
+        let before = context.latest.borrow().clone();
+        let mut tick = interval(context.settings.gather);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut controller = ReportsController {
+            objects: StoredObjects::new(&context.client, ObjectList::all(&custom)),
+            state: ReportsState::new(custom, StoredImages::new(context.images.as_ref(), now)),
+            api: None,
+            reports: ReportWatch::new(&context.client, None),
+            requests: FuturesUnordered::new(),
+            writes: Writes::new(context.settings.writes_per_second),
+            garbage_collection: pending().boxed(),
+            tick,
+            is_adopted: true,
+            adopt_until: now,
+            discover_at: now + context.settings.ask,
+            inputs: EvalInputs::new(Arc::clone(&before), now),
+            before,
+            context: context.clone(),
+        };
+        controller.use_api(api);
+        controller
+    }
+
+    /// Evaluates stored objects until the snapshot channel ends, or the cluster serves other custom resources.
     pub async fn run(context: &ReportContext) {
-        // Without an answer they are found later.
-        let custom = CustomLists::read(&context.client, &BTreeSet::new()).await.kinds;
-        let lists = ObjectList::all(&custom);
-        let controller = ReportsController {
-            context,
-            index: Arc::default(),
-            stuck: StuckPods::default(),
-            rereads: RereadQueue::new(&lists, Instant::now()),
-            custom,
-            lists,
-            health: ReportHealth::default(),
-            api: DiscoveredApi::default(),
-            adoption: Adoption::default(),
+        let mut health = ReportHealth::default();
+        let (api, custom) = loop {
+            match discover(context.client.clone()).await {
+                (Ok(api), custom) => break (api, custom.kinds),
+                (Err(failure), _) => health.fails(DISCOVERY, &failure.to_string()),
+            }
+            let state = health.state(None, &OwnerIndex::default());
+            if matches!(state, ReportingState::Amiss("RequestFailed", _)) {
+                context.publish(state);
+            }
+            sleep(context.settings.gather).await;
         };
-        context.gauges.show(Some(Arc::clone(&controller.index)));
-        tokio::select! {
-            () = controller.run_tasks() => (),
-            () = lost(context) => (),
+        let mut controller = ReportsController::new(context, api, custom);
+        while context.latest.has_changed().is_ok() {
+            let input = controller.next().await;
+            if controller.take(input).is_break() {
+                return;
+            }
+            controller.start_write();
         }
     }
 
-    async fn run_tasks(&self) {
-        let before = self.context.latest.borrow().clone();
-        while !self.discover_api().await {
-            self.publish_state();
-            sleep(self.context.settings.gather).await;
-        }
-        let ReportContext {
-            client,
-            leadership,
-            latest,
-            settings,
-            reconcile,
-            gauges: _,
-            reporting: _,
-            images,
-        } = self.context;
-        let images = StoredImages::new(images.as_ref(), Instant::now());
-        let (queue, receiver) = write_queue();
-        let feed = ObjectFeed {
-            client,
-            latest,
-            lists: &self.lists,
-            custom: &self.custom,
-            settings: *settings,
-            evaluator: Evaluator::default(),
-            images: &images,
-            index: &self.index,
-            stuck: &self.stuck,
-            queue: &queue,
-            rereads: &self.rereads,
-            health: &self.health,
-            api: &self.api,
-            adoption: &self.adoption,
-            passes: AtomicU64::new(0),
-            pages: Semaphore::new(1),
-        };
-        let writer = ReportWriter {
-            client,
-            leadership,
-            receiver,
-            rate_limiter: RateLimiter::per_second(settings.writes_per_second),
-            index: &self.index,
-            rereads: &self.rereads,
-            health: &self.health,
-            api: &self.api,
-            events: EventPublisher::new(client, leadership, FINDING_EVENTS.0, FINDING_EVENTS.1),
-            reconcile,
-        };
-        let watch = ReportWatch {
-            client,
-            api: &self.api,
-            index: &self.index,
-            rereads: &self.rereads,
-            health: &self.health,
-            adoption: &self.adoption,
-        };
-        let garbage_collector = GarbageCollector {
-            client,
-            leadership,
-            api: &self.api,
-            retry: settings.retry,
-        };
-        let stuck_pods = StuckPodsTask {
-            client,
-            latest,
-            stuck: &self.stuck,
-            images: &images,
-            events: EventPublisher::new(client, leadership, STUCK_EVENTS.0, STUCK_EVENTS.1),
-        };
+    /// The next input. Cancel safe.
+    async fn next(&mut self) -> Input {
+        let is_ready = self.is_ready();
         tokio::select! {
-            () = feed.run() => (),
-            () = writer.run() => (),
-            () = watch.run() => (),
-            () = garbage_collector.run() => (),
-            () = stuck_pods.run() => (),
-            () = self.supervise(before, &images, || queue.is_empty()) => (),
+            event = self.objects.next(), if is_ready => Input::Object(event),
+            change = self.reports.next() => Input::Report(change),
+            Some(answer) = self.requests.next() => Input::Answer(answer),
+            never = &mut self.garbage_collection => match never {},
+            _ = self.tick.tick() => Input::Tick,
         }
     }
 
-    /// Triggers what no event triggers: new evaluations, discovery of the report API, and missing reports.
-    async fn supervise(&self, mut before: Arc<Snapshot>, images: &StoredImages, is_idle: impl Fn() -> bool) {
-        let mut latest = self.context.latest.clone();
-        let settings = self.context.settings;
-        let mut discovered = Instant::now();
-        let mut inputs = EvalInputs::new(Arc::clone(&before), Instant::now());
-        loop {
-            let mut discover = false;
-            tokio::select! {
-                changed = latest.changed() => match changed {
-                    Ok(()) => sleep(settings.gather).await,
-                    Err(_) => return,
-                },
-                () = self.api.requested() => discover = true,
-                () = sleep(LOOK) => (),
-            }
-            let now = Arc::clone(&latest.borrow_and_update());
-            self.rereads.add_all(&changed(&before, &now));
-            if inputs.has_changed(&now, Instant::now()) {
-                self.rereads.add_all(&Invalidation::All);
-            }
-            before = now;
-            self.rereads.add_all(&images.changed(Instant::now()));
-            if self.index.lock().has_room_again() {
-                self.rereads.defer(Invalidation::All);
-            }
-            if discover || discovered.elapsed() >= settings.ask {
-                self.discover_api().await;
-                if self.serves_other_kinds().await {
-                    return;
+    fn is_ready(&self) -> bool {
+        self.is_adopted || Instant::now() >= self.adopt_until
+    }
+
+    fn take(&mut self, input: Input) -> ControlFlow<()> {
+        match input {
+            Input::Object(event) => self.object(event),
+            Input::Report(change) => self.report(change),
+            Input::Answer(Answer::Discovered(found, custom)) => {
+                if custom.unknown.is_empty() && custom.kinds != self.state.custom {
+                    return ControlFlow::Break(());
                 }
-                discovered = Instant::now();
+                self.discovered(found);
             }
-            self.rereads.add_due(Instant::now(), settings.retry, is_idle());
-            self.publish_state();
+            Input::Answer(Answer::Read(owner, read)) => self.owner_read(owner, read),
+            Input::Answer(Answer::Wrote(write)) => self.wrote(*write),
+            Input::Answer(Answer::Explained(explained)) => {
+                for uid in &explained.gone {
+                    self.state.stuck.record(uid, None);
+                }
+                for event in explained.events {
+                    self.publish(Some(event));
+                }
+            }
+            Input::Answer(Answer::Published) => {}
+            Input::Tick => self.tick(),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn object(&mut self, (kind, event): KindEvent) {
+        let (snapshot, state) = (self.context.latest.borrow().clone(), &mut self.state);
+        match event {
+            Ok(Event::Init) => return state.index.begin_pass(kind),
+            Ok(Event::InitApply(object)) => {
+                state.observe(&snapshot, kind, &object, List);
+                return;
+            }
+            Ok(Event::InitDone) => state.listed(kind),
+            Ok(Event::Apply(object)) => drop(state.observe(&snapshot, kind, &object, Watch)),
+            Ok(Event::Delete(object)) => state.deleted(kind, &object),
+            // The watcher lists them again.
+            Err(ApiError::Expired(_)) => return,
+            Err(error) => {
+                let activity = self.watching(kind);
+                return self.state.health.fails(&activity, &error.to_string());
+            }
+        }
+        if self.state.health.has_failures() {
+            let activity = self.watching(kind);
+            self.state.health.works(&activity);
         }
     }
 
-    /// Whether the cluster serves other custom resources than at the beginning: then everything begins again.
-    async fn serves_other_kinds(&self) -> bool {
-        let served = CustomLists::read(&self.context.client, &BTreeSet::new()).await;
-        served.unknown.is_empty() && served.kinds != self.custom
+    fn watching(&self, kind: Kind) -> String {
+        let list = self.objects.list(kind);
+        format!("cannot watch {}", list.map_or("", |list| &*list.path))
     }
 
-    /// Discovers the report API; returns whether the API server answered.
-    async fn discover_api(&self) -> bool {
-        const DISCOVERY: &str = "which kind of report exists";
-        let found = match ReportApi::of(&self.context.client).await {
-            Ok(found) => found,
-            Err(failure) => {
-                self.health.fails(DISCOVERY, &failure.to_string());
-                return false;
+    fn report(&mut self, change: ReportChange) {
+        let state = &mut self.state;
+        match change {
+            ReportChange::Listed(reports) => {
+                for report in reports.values() {
+                    state.index.found(report);
+                }
+                state.index.without_report(|uid| reports.contains_key(uid));
+                self.is_adopted = true;
             }
+            ReportChange::Written(report) => state.index.found(&report),
+            ReportChange::Deleted(report) => state.index.missing(&report),
+            ReportChange::Failed(ApiError::NotFound) => {
+                self.discover_at = Instant::now();
+                return;
+            }
+            // The watcher lists them again.
+            ReportChange::Failed(ApiError::Expired(_)) => return,
+            ReportChange::Failed(error) => return state.health.fails(WATCHING, &error.to_string()),
+        }
+        state.health.works(WATCHING);
+    }
+
+    fn discovered(&mut self, found: Result<Option<ReportApi>, ApiError>) {
+        match found {
+            Ok(found) => {
+                self.state.health.works(DISCOVERY);
+                if found != self.api {
+                    self.use_api(found);
+                }
+            }
+            Err(failure) => self.state.health.fails(DISCOVERY, &failure.to_string()),
+        }
+    }
+
+    /// Writes another kind of report from now on.
+    fn use_api(&mut self, api: Option<ReportApi>) {
+        tracing::info!(
+            api = api.map(ReportApi::as_str),
+            "the kind of report on stored objects"
+        );
+        self.api = api;
+        self.state.index.forget_reports(api.is_some());
+        self.state.health.forget_writes();
+        self.state.health.works(WATCHING);
+        self.reports = ReportWatch::new(&self.context.client, api);
+        // Without a report API there cannot be stored reports.
+        self.is_adopted = api.is_none();
+        self.adopt_until = Instant::now() + ADOPTION;
+        let (client, leadership) = (self.context.client.clone(), self.context.leadership.clone());
+        self.garbage_collection = match api {
+            Some(api) => keep_only(client, api, leadership, self.context.settings.retry).boxed(),
+            None => pending().boxed(),
         };
-        self.health.works(DISCOVERY);
-        if self.api.set(found) {
-            tracing::info!(
-                api = found.map(ReportApi::as_str),
-                "the kind of report on stored objects"
-            );
-            self.index.lock().forget_reports();
-            self.health.forget_writes();
-            self.adoption.set(false);
-            self.rereads.add_all(&Invalidation::All);
-        }
-        if found.is_none() {
-            // Without a report API there cannot be stored reports.
-            self.adoption.set(true);
-        }
-        true
     }
 
-    /// Publishes the state of reporting.
-    fn publish_state(&self) {
-        let state = self.health.state(self.api.get(), &self.index.lock());
-        self.context
-            .reporting
-            .send_if_modified(|before| std::mem::replace(before, state.clone()) != state);
+    /// Does what no event triggers.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        self.invalidate(now);
+        if now >= self.discover_at {
+            self.discover_at = now + self.context.settings.ask;
+            let discovery = discover(self.context.client.clone());
+            let answer = discovery.map(|(found, custom)| Answer::Discovered(found, custom));
+            self.requests.push(answer.boxed());
+            self.check_stuck_pods(now);
+        }
+        let ReportsState { health, index, .. } = &mut self.state;
+        self.context.publish(health.state(self.api, index));
+        self.context.gauges.show(Some(StoredFindingFigures::of(index)));
+    }
+
+    /// Lists again what changes of policies, facts or other objects affect.
+    fn invalidate(&mut self, now: Instant) {
+        let (snapshot, state) = (self.snapshot(), &mut self.state);
+        let mut invalid = state.images.changed(now);
+        if !Arc::ptr_eq(&snapshot, &self.before) {
+            invalid = invalid.and(changed(&self.before, &snapshot));
+            self.before = Arc::clone(&snapshot);
+        }
+        if self.inputs.has_changed(&snapshot, now) || state.index.takes_room_again() {
+            invalid = Invalidation::All;
+        }
+        state.invalid = std::mem::take(&mut state.invalid).and(invalid);
+        if self.objects.lists_namespaces() {
+            return;
+        }
+        let kinds: Vec<Kind> = self.objects.lists().iter().map(|list| list.kind).collect();
+        for (kind, wanted) in self.state.take_rereads(kinds.into_iter()) {
+            match wanted {
+                Invalidation::None => {}
+                Invalidation::All => self.objects.list_again(kind),
+                Invalidation::In(namespaces) => self.objects.list_namespaces_again(kind, namespaces),
+            }
+        }
+    }
+
+    fn check_stuck_pods(&mut self, now: Instant) {
+        let due = self.state.stuck.due(now);
+        if let Some(pods) = self.objects.list(Kind::Pod).filter(|_| !due.is_empty()) {
+            let check = StuckPodsCheck {
+                client: self.context.client.clone(),
+                snapshot: self.snapshot(),
+                images: self.context.images.clone(),
+                pods: pods.clone(),
+            };
+            self.requests.push(check.run(due).map(Answer::Explained).boxed());
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.context.latest.borrow().clone()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::hash::RandomState;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -53,12 +52,6 @@ pub enum ObjectEvaluation {
 #[derive(Debug, Default)]
 pub struct Evaluator {
     hashes: RandomState,
-    owners: Mutex<KnownOwners>,
-}
-
-/// What is known of the owners of pods.
-#[derive(Debug, Default)]
-struct KnownOwners {
     templates: OwnerTemplates,
     /// The pods that were evaluated before the template of their owner was known.
     rereads: Invalidation,
@@ -67,9 +60,9 @@ struct KnownOwners {
 impl Evaluator {
     /// Evaluates an object. The second value is for a pod that may be stuck.
     pub fn evaluate(
-        &self,
+        &mut self,
         context: &EvalContext<'_>,
-        images: &StoredImages,
+        images: &mut StoredImages,
         kind: Kind,
         json: &str,
     ) -> (ObjectEvaluation, Option<StuckPod>) {
@@ -108,26 +101,21 @@ impl Evaluator {
 
 impl Evaluator {
     /// Records the template of an owner, or compares a pod with it: whether the pod is evaluated instead of its owner.
-    fn is_for_owner(&self, context: &EvalContext<'_>, object: &Object<'_>) -> bool {
-        let mut owners = self.owners();
-        if owners.templates.record(context, object) {
-            owners.rereads = std::mem::take(&mut owners.rereads).with(object.namespace.to_string());
+    fn is_for_owner(&mut self, context: &EvalContext<'_>, object: &Object<'_>) -> bool {
+        if self.templates.record(context, object) {
+            self.rereads = std::mem::take(&mut self.rereads).with(object.namespace.to_string());
         }
-        owners.templates.is_only_pod_windows(context, object)
+        self.templates.is_only_pod_windows(context, object)
     }
 
     /// Takes which pods must be listed again, because the templates of their owners were not known before.
-    pub fn take_rereads(&self) -> Invalidation {
-        std::mem::take(&mut self.owners().rereads)
+    pub fn take_rereads(&mut self) -> Invalidation {
+        std::mem::take(&mut self.rereads)
     }
 
     /// Forgets the template of an owner that is gone.
-    pub fn forget(&self, kind: Kind, namespace: &str, name: &str) {
-        self.owners().templates.forget(kind, namespace, name);
-    }
-
-    fn owners(&self) -> MutexGuard<'_, KnownOwners> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn forget(&mut self, kind: Kind, namespace: &str, name: &str) {
+        self.templates.forget(kind, namespace, name);
     }
 }
 
@@ -174,8 +162,13 @@ mod tests {
             ..Host::default()
         });
         let snapshot = Snapshot::of_files(facts, policies);
-        let images = StoredImages::new(None, Instant::now());
-        Evaluator::default().evaluate(&EvalContext::of(&snapshot), &images, kind, &object.to_string())
+        let mut images = StoredImages::new(None, Instant::now());
+        Evaluator::default().evaluate(
+            &EvalContext::of(&snapshot),
+            &mut images,
+            kind,
+            &object.to_string(),
+        )
     }
 
     fn pod(os: &str, more: &[(&str, Value)]) -> Value {
@@ -232,26 +225,34 @@ mod tests {
 
         let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
         let snapshot = Snapshot::of_files(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), policies);
-        let images = StoredImages::new(None, Instant::now());
-        let evaluator = Evaluator::default();
-        let evaluate = |kind, object: &Value| {
+        let mut images = StoredImages::new(None, Instant::now());
+        let mut evaluator = Evaluator::default();
+        let mut evaluate = |evaluator: &mut Evaluator, kind, object: &Value| {
             let context = EvalContext::of(&snapshot);
-            evaluator.evaluate(&context, &images, kind, &object.to_string()).0
+            evaluator
+                .evaluate(&context, &mut images, kind, &object.to_string())
+                .0
         };
-        // The lists of several kinds are read at the same time.
-        assert!(matches!(evaluate(Kind::Pod, &pod), ObjectEvaluation::Owned));
-        evaluate(Kind::ReplicaSet, &replica_set);
+        // A pod may be known before its owner.
+        assert!(matches!(
+            evaluate(&mut evaluator, Kind::Pod, &pod),
+            ObjectEvaluation::Owned
+        ));
+        evaluate(&mut evaluator, Kind::ReplicaSet, &replica_set);
         assert_eq!(
             evaluator.take_rereads(),
             Invalidation::None.with("shop".to_owned())
         );
-        assert!(matches!(evaluate(Kind::Pod, &pod), ObjectEvaluation::Owned));
-        evaluate(Kind::Deployment, &deployment);
+        assert!(matches!(
+            evaluate(&mut evaluator, Kind::Pod, &pod),
+            ObjectEvaluation::Owned
+        ));
+        evaluate(&mut evaluator, Kind::Deployment, &deployment);
         assert_eq!(
             evaluator.take_rereads(),
             Invalidation::None.with("shop".to_owned())
         );
-        let ObjectEvaluation::Owner(result, key) = evaluate(Kind::Pod, &pod) else {
+        let ObjectEvaluation::Owner(result, key) = evaluate(&mut evaluator, Kind::Pod, &pod) else {
             panic!("the pod is evaluated");
         };
         assert!(matches!(key, DedupKey::Of(_)) && result.is_added_evidence);
@@ -261,11 +262,18 @@ mod tests {
 
         // An owner that shows it is evaluated itself.
         let shows = json!({"os": {"name": "windows"}, "containers": [{"name": "app", "image": "app"}]});
-        evaluate(Kind::ReplicaSet, &made(owned_by("Deployment", "web"), &shows));
-        assert!(matches!(evaluate(Kind::Pod, &pod), ObjectEvaluation::Owned));
+        evaluate(
+            &mut evaluator,
+            Kind::ReplicaSet,
+            &made(owned_by("Deployment", "web"), &shows),
+        );
+        assert!(matches!(
+            evaluate(&mut evaluator, Kind::Pod, &pod),
+            ObjectEvaluation::Owned
+        ));
         evaluator.forget(Kind::ReplicaSet, "shop", "web-5d");
         assert!(
-            matches!(evaluate(Kind::Pod, &pod), ObjectEvaluation::Owned),
+            matches!(evaluate(&mut evaluator, Kind::Pod, &pod), ObjectEvaluation::Owned),
             "unknown"
         );
     }

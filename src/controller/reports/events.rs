@@ -8,17 +8,17 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, PostParams};
-use tokio::time::Instant;
 
 use super::report::reported;
 use crate::cluster::errors::{ApiError, answered};
-use crate::cluster::lease::Leadership;
 use crate::controller::events::{Problem, event_name};
-use crate::process::token_bucket::TokenBucket;
 use crate::scan::{FindingOutcome, OwnerResult};
 
 /// How many rules are named.
 const NAMED: usize = 5;
+
+/// The reason of an Event about findings.
+pub const FINDINGS: &str = "WindowsFindings";
 
 /// An Event on an owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,7 +92,7 @@ pub fn event_on(owner_result: &OwnerResult) -> Option<OwnerEvent> {
     }
     let _ = write!(message, "; {}: {}; {}", first.path, first.message, first.remedy);
     Some(OwnerEvent {
-        reason: "WindowsFindings",
+        reason: FINDINGS,
         message,
         owner: EventOwner::of(owner_result),
     })
@@ -127,39 +127,18 @@ impl OwnerEvent {
     }
 }
 
-/// Publishes Events at a limited rate.
-pub struct EventPublisher<'c> {
-    client: &'c Client,
-    leadership: &'c Leadership,
-    bucket: TokenBucket,
-}
-
-impl<'c> EventPublisher<'c> {
-    /// At most `per_second`, and `burst` at once.
-    pub fn new(client: &'c Client, leadership: &'c Leadership, per_second: u32, burst: u32) -> Self {
-        EventPublisher {
-            client,
-            leadership,
-            bucket: TokenBucket::new(per_second, burst),
-        }
-    }
-
-    /// Publishes an Event on an owner, unless the rate limit is exceeded or another replica leads.
-    pub async fn publish(&mut self, event: &OwnerEvent) {
-        if self.bucket.take(Instant::now()).is_err() || !self.leadership.holds() {
-            return;
-        }
-        let api: Api<Event> = Api::namespaced(self.client.clone(), &event.owner.namespace);
-        match answered(api.create(&PostParams::default(), &event.event(Timestamp::now()))).await {
-            // The Event exists already.
-            Ok(_) | Err(ApiError::Conflict) => (),
-            Err(failure) => tracing::debug!(
-                namespace = event.owner.namespace,
-                "cannot write the Event {} of {} {}: {failure}",
-                event.reason,
-                event.owner.kind,
-                event.owner.name
-            ),
-        }
+/// Publishes an Event on an owner.
+pub async fn publish(client: Client, event: OwnerEvent) {
+    let api: Api<Event> = Api::namespaced(client, &event.owner.namespace);
+    match answered(api.create(&PostParams::default(), &event.event(Timestamp::now()))).await {
+        // The Event exists already.
+        Ok(_) | Err(ApiError::Conflict) => (),
+        Err(failure) => tracing::debug!(
+            namespace = event.owner.namespace,
+            "cannot write the Event {} of {} {}: {failure}",
+            event.reason,
+            event.owner.kind,
+            event.owner.name
+        ),
     }
 }

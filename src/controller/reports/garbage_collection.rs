@@ -1,5 +1,7 @@
 //! Deletes every report of one report API: when the cluster serves a preferred one, and when Transom is uninstalled.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
 use kube::Client;
@@ -7,7 +9,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, PartialObjectMeta, Preconditio
 use tokio::time::sleep;
 
 use super::report::LABEL;
-use super::report_api::{DiscoveredApi, ReportApi};
+use super::report_api::ReportApi;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::list::{Listing, Pages, for_each};
@@ -92,63 +94,40 @@ fn listing(client: &Client, api: ReportApi) -> Listing {
         .metadata_only()
 }
 
-/// Deletes the reports of the other report API, whenever one is preferred.
-pub struct GarbageCollector<'c> {
-    /// The API client.
-    pub client: &'c Client,
-    /// Whether this replica may write.
-    pub leadership: &'c Leadership,
-    /// The report API whose reports are kept.
-    pub api: &'c DiscoveredApi,
-    /// The delay after a failure; longer after each further one.
-    pub retry: Duration,
+/// Deletes the reports of the report APIs that are not `kept`, and tries again after a failure. Then it waits forever.
+pub async fn keep_only(
+    client: Client,
+    kept: ReportApi,
+    leadership: Leadership,
+    retry: Duration,
+) -> Infallible {
+    let mut attempts = 0;
+    while !sweep_all_but(&client, kept, &leadership).await {
+        attempts += 1;
+        sleep(backoff_interval(retry, attempts)).await;
+    }
+    pending().await
 }
 
-impl GarbageCollector<'_> {
-    /// Runs forever.
-    pub async fn run(self) {
-        let mut served = self.api.follow();
-        let mut attempts = 0;
-        loop {
-            let kept = *served.borrow_and_update();
-            let is_done = self.collect_all_but(kept).await;
-            attempts = if is_done { 0 } else { attempts + 1 };
-            let again = async {
-                if is_done {
-                    std::future::pending::<()>().await;
-                } else {
-                    sleep(backoff_interval(self.retry, attempts)).await;
-                }
-            };
-            tokio::select! {
-                changed = served.changed() => if changed.is_err() { return },
-                () = again => (),
+/// Deletes the reports of the report APIs that are not `kept`; returns whether none is left.
+async fn sweep_all_but(client: &Client, kept: ReportApi, leadership: &Leadership) -> bool {
+    let mut is_done = true;
+    for other in ReportApi::ALL.into_iter().filter(|other| *other != kept) {
+        match sweep(client, other, || leadership.holds()).await {
+            Ok(GarbageCollection::All(0)) => {}
+            Ok(GarbageCollection::All(count)) => {
+                tracing::info!("{count} reports of {other} are deleted: another kind is in use");
+            }
+            Ok(GarbageCollection::Unseen(why)) => {
+                tracing::info!("the reports of {other} were not searched for: {why}");
+            }
+            Err(failure) => {
+                tracing::warn!("cannot delete the reports of {other}: {failure}");
+                is_done = false;
             }
         }
     }
-
-    async fn collect_all_but(&self, kept: Option<ReportApi>) -> bool {
-        let mut is_done = true;
-        for other in ReportApi::ALL {
-            if kept.is_none() || kept == Some(other) {
-                continue;
-            }
-            match sweep(self.client, other, || self.leadership.holds()).await {
-                Ok(GarbageCollection::All(0)) => {}
-                Ok(GarbageCollection::All(count)) => {
-                    tracing::info!("{count} reports of {other} are deleted: another kind is in use");
-                }
-                Ok(GarbageCollection::Unseen(why)) => {
-                    tracing::info!("the reports of {other} were not searched for: {why}");
-                }
-                Err(failure) => {
-                    tracing::warn!("cannot delete the reports of {other}: {failure}");
-                    is_done = false;
-                }
-            }
-        }
-        is_done
-    }
+    is_done
 }
 
 #[cfg(test)]

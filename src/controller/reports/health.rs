@@ -1,11 +1,12 @@
 //! The state of reporting: each problem is logged once, and a condition reports it while it lasts.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
 
 use super::owner_index::{MOST_OWNERS, OwnerIndex};
 use super::report_api::ReportApi;
-use crate::cluster::follow::ActivityProblems;
+use crate::cluster::watch_problems::WatchProblems;
 
 /// How many unreadable objects are named.
 const NAMED: usize = 3;
@@ -40,32 +41,34 @@ impl ReportingState {
 
 /// The current problems.
 #[derive(Debug, Default)]
-pub struct ReportHealth(Mutex<Problems>);
-
-#[derive(Debug, Default)]
-struct Problems {
+pub struct ReportHealth {
     /// By activity.
-    activities: ActivityProblems,
+    activities: WatchProblems,
     /// Reports that could not be written or deleted, by the uid of their owners, until they are up to date.
     writes: BTreeMap<Box<str>, String>,
 }
 
 impl ReportHealth {
-    /// An activity fails. It is logged once, until the reason changes.
-    pub fn fails(&self, activity: &str, why: &str) {
-        if self.problems().activities.fails(activity, why) {
+    /// An activity fails. It is a problem if it fails repeatedly, and is logged once, until the reason changes.
+    pub fn fails(&mut self, activity: &str, why: &str) {
+        if self.activities.fails(activity, why.to_owned(), Instant::now()) {
             tracing::warn!("{activity}: {why}");
         }
     }
 
     /// An activity works.
-    pub fn works(&self, activity: &str) {
-        self.problems().activities.works(activity);
+    pub fn works(&mut self, activity: &str) {
+        self.activities.works(activity);
+    }
+
+    /// Whether an activity has failed.
+    pub fn has_failures(&self) -> bool {
+        !self.activities.is_empty()
     }
 
     /// A report could not be written or deleted. Of many failures only the first is logged as a warning.
-    pub fn write_failed(&self, uid: &str, text: String) {
-        let writes = &mut self.problems().writes;
+    pub fn write_failed(&mut self, uid: &str, text: String) {
+        let writes = &mut self.writes;
         if writes.is_empty() {
             tracing::warn!("{text}");
         } else {
@@ -77,20 +80,20 @@ impl ReportHealth {
     }
 
     /// Drops all failed writes: the reports that they were about no longer exist.
-    pub fn forget_writes(&self) {
-        self.problems().writes.clear();
+    pub fn forget_writes(&mut self) {
+        self.writes.clear();
     }
 
     /// The state of reporting.
-    pub fn state(&self, api: Option<ReportApi>, index: &OwnerIndex) -> ReportingState {
+    pub fn state(&mut self, api: Option<ReportApi>, index: &OwnerIndex) -> ReportingState {
         self.problem(api, index)
             .map_or(ReportingState::Written, |(reason, message)| {
                 ReportingState::Amiss(reason, message)
             })
     }
 
-    fn problem(&self, api: Option<ReportApi>, index: &OwnerIndex) -> Option<(&'static str, String)> {
-        if let Some(text) = self.problems().first(index) {
+    fn problem(&mut self, api: Option<ReportApi>, index: &OwnerIndex) -> Option<(&'static str, String)> {
+        if let Some(text) = self.failure(index) {
             return Some(("RequestFailed", text));
         }
         if api.is_none() {
@@ -123,15 +126,9 @@ impl ReportHealth {
         ))
     }
 
-    fn problems(&self) -> MutexGuard<'_, Problems> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Problems {
-    /// One problem: an activity that fails, or else a failed write and the number of others.
-    fn first(&mut self, index: &OwnerIndex) -> Option<String> {
-        if let Some((activity, why)) = self.activities.first() {
+    /// One failure: an activity, or else a write and the number of others.
+    fn failure(&mut self, index: &OwnerIndex) -> Option<String> {
+        if let Some((activity, why)) = self.activities.first(Instant::now()) {
             return Some(format!("{activity}: {why}"));
         }
         self.writes.retain(|uid, _| index.is_behind(uid));
@@ -145,15 +142,17 @@ impl Problems {
 
 #[cfg(test)]
 mod tests {
-    use super::super::owner_index::{ReportAction, UnreadableObject};
+    use super::super::owner_index::UnreadableObject;
+    use super::super::report::content;
     use super::super::tests::owner_result;
+    use super::super::write_queue::ObservationSource;
     use super::*;
     use crate::model::workload::Kind;
     use crate::scan::FindingOutcome;
 
     const API: Option<ReportApi> = Some(ReportApi::OpenReports);
 
-    fn amiss(health: &ReportHealth, index: &OwnerIndex) -> (&'static str, String) {
+    fn amiss(health: &mut ReportHealth, index: &OwnerIndex) -> (&'static str, String) {
         match health.state(API, index) {
             ReportingState::Amiss(reason, message) => (reason, message),
             other => panic!("{other:?}"),
@@ -162,40 +161,42 @@ mod tests {
 
     #[test]
     fn a_problem_lasts_until_its_activity_works() {
-        let (health, index) = (ReportHealth::default(), OwnerIndex::default());
+        let (mut health, index) = (ReportHealth::default(), OwnerIndex::default());
         assert_eq!(health.state(API, &index), ReportingState::Written);
-        health.fails("cannot list /api/v1/pods", "not today");
-        health.fails("cannot watch the reports", "forbidden");
+        for _ in 0..3 {
+            health.fails("cannot list /api/v1/pods", "not today");
+            health.fails("cannot watch the reports", "forbidden");
+        }
         assert_eq!(
-            amiss(&health, &index),
+            amiss(&mut health, &index),
             ("RequestFailed", "cannot list /api/v1/pods: not today".to_owned())
         );
         health.works("cannot list /api/v1/pods");
-        assert_eq!(amiss(&health, &index).1, "cannot watch the reports: forbidden");
+        assert_eq!(
+            amiss(&mut health, &index).1,
+            "cannot watch the reports: forbidden"
+        );
         health.works("cannot watch the reports");
         assert_eq!(health.state(API, &index), ReportingState::Written);
     }
 
     #[test]
     fn a_failed_write_counts_until_the_report_is_up_to_date() {
-        let (health, mut index) = (ReportHealth::default(), OwnerIndex::default());
+        let (mut health, mut index) = (ReportHealth::default(), OwnerIndex::default());
         let mut contents = Vec::new();
         for uid in ["a", "b"] {
-            let ReportAction::Write(content) =
-                index.record_result(&owner_result(uid, &[FindingOutcome::Denied]), 1)
-            else {
-                panic!("a new report");
-            };
-            contents.push(content);
+            let result = owner_result(uid, &[FindingOutcome::Denied]);
+            index.record_result(&result, ObservationSource::List);
+            contents.push(content(&result).unwrap());
             health.write_failed(uid, format!("the report of {uid} cannot be written"));
         }
-        let (reason, message) = amiss(&health, &index);
+        let (reason, message) = amiss(&mut health, &index);
         assert_eq!(
             (reason, message.as_str()),
             ("RequestFailed", "the report of a cannot be written (and 1 more)")
         );
         index.written("a", Some(contents[0]), None);
-        assert_eq!(amiss(&health, &index).1, "the report of b cannot be written");
+        assert_eq!(amiss(&mut health, &index).1, "the report of b cannot be written");
         index.written("b", Some(contents[1]), None);
         assert_eq!(health.state(API, &index), ReportingState::Written);
         health.write_failed("b", "again".to_owned());
@@ -205,25 +206,25 @@ mod tests {
 
     #[test]
     fn failed_writes_are_bounded() {
-        let health = ReportHealth::default();
+        let mut health = ReportHealth::default();
         for uid in 0..=MOST_FAILED_WRITES {
             health.write_failed(&uid.to_string(), "no".to_owned());
         }
-        assert_eq!(health.problems().writes.len(), MOST_FAILED_WRITES);
+        assert_eq!(health.writes.len(), MOST_FAILED_WRITES);
     }
 
     #[test]
     fn objects_that_cannot_be_read_are_named_and_a_missing_report_api_comes_first() {
-        let (health, mut index) = (ReportHealth::default(), OwnerIndex::default());
+        let (mut health, mut index) = (ReportHealth::default(), OwnerIndex::default());
         for number in 0..5 {
             let object = UnreadableObject {
                 kind: Kind::Pod,
                 name: format!("shop/web-{number}"),
                 why: "no list".to_owned(),
             };
-            index.unreadable(&number.to_string(), object, 1);
+            index.unreadable(&number.to_string(), object);
         }
-        let (reason, message) = amiss(&health, &index);
+        let (reason, message) = amiss(&mut health, &index);
         assert_eq!(reason, "Unparseable");
         assert!(
             message.starts_with("5 stored objects cannot be read"),

@@ -3,37 +3,58 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::sync::watch;
 
-use super::owner_index::{OwnerIndex, SharedIndex};
+use super::finding_counts::Series;
+use super::owner_index::OwnerIndex;
 
 /// How many series of findings carry the name of their namespace; the others use [`OVERFLOW`].
 pub const MOST_SERIES: usize = 2_000;
 /// The namespace label of series beyond the bound.
 pub const OVERFLOW: &str = "_overflow";
 
-/// The state of the leader, if this replica leads. Clones share it.
+/// The figures of the leader, if this replica leads. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct StoredFindingMetrics(Arc<Mutex<Option<Arc<SharedIndex>>>>);
+pub struct StoredFindingMetrics(Arc<watch::Sender<Option<StoredFindingFigures>>>);
+
+/// What the metrics show.
+#[derive(Debug)]
+pub struct StoredFindingFigures {
+    series: BTreeMap<Series, u64>,
+    unreadable: usize,
+    pending: usize,
+}
+
+impl StoredFindingFigures {
+    /// The figures of an index.
+    pub fn of(index: &OwnerIndex) -> Self {
+        StoredFindingFigures {
+            series: bounded(index, MOST_SERIES),
+            unreadable: index.all_unreadable().len(),
+            pending: index.behind(),
+        }
+    }
+}
 
 impl StoredFindingMetrics {
-    /// Sets the state to show; `None`: nothing.
-    pub fn show(&self, ledger: Option<Arc<SharedIndex>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
+    /// Sets the figures to show; `None`: nothing.
+    pub fn show(&self, figures: Option<StoredFindingFigures>) {
+        self.0.send_replace(figures);
     }
 }
 
 /// Findings by namespace, rule and action, bounded. Namespaces keep their names in alphabetical order until the bound
 /// is reached.
-fn bounded(ledger: &OwnerIndex, most: usize) -> BTreeMap<(&str, &'static str, &'static str), u64> {
-    let mut all = BTreeMap::new();
-    for (named, ((namespace, rule, action), count)) in ledger.series().enumerate() {
-        let namespace = if named < most { namespace } else { OVERFLOW };
-        *all.entry((namespace, *rule, *action)).or_default() += count;
+fn bounded(index: &OwnerIndex, most: usize) -> BTreeMap<Series, u64> {
+    let (mut all, overflow) = (BTreeMap::new(), Arc::from(OVERFLOW));
+    for (named, ((namespace, rule, action), count)) in index.series().enumerate() {
+        let namespace = if named < most { namespace } else { &overflow };
+        *all.entry((Arc::clone(namespace), *rule, *action)).or_default() += count;
     }
     all
 }
@@ -65,13 +86,13 @@ fn of(value: u64) -> ConstGauge<i64> {
 
 impl Collector for StoredFindingMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(ledger) = ledger else { return Ok(()) };
-        let ledger = ledger.lock();
-        let series = bounded(&ledger, MOST_SERIES);
-        let labelled = series.iter().map(|((namespace, rule, action), count)| {
+        let figures = self.0.borrow();
+        let Some(figures) = &*figures else {
+            return Ok(());
+        };
+        let labelled = figures.series.iter().map(|((namespace, rule, action), count)| {
             let labels = [
-                ("resource_namespace", *namespace),
+                ("resource_namespace", &**namespace),
                 ("rule", *rule),
                 ("action", *action),
             ];
@@ -83,11 +104,10 @@ impl Collector for StoredFindingMetrics {
             "Findings of stored objects, by effect",
             &labelled.collect::<Vec<Labelled<'_>>>(),
         )?;
-        let unreadable = ledger.all_unreadable().len();
         let help = "Stored objects that cannot be parsed";
-        plain(&mut encoder, "unparseable_objects", help, unreadable)?;
+        plain(&mut encoder, "unparseable_objects", help, figures.unreadable)?;
         let help = "Reports waiting to be written or deleted";
-        plain(&mut encoder, "reports_pending", help, ledger.behind())
+        plain(&mut encoder, "reports_pending", help, figures.pending)
     }
 }
 
@@ -97,6 +117,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::super::tests::owner_result;
+    use super::super::write_queue::ObservationSource;
     use super::*;
     use crate::scan::FindingOutcome;
 
@@ -109,14 +130,14 @@ mod tests {
                 &[FindingOutcome::Denied, FindingOutcome::Audited],
             );
             one.namespace = format!("n{namespace:02}");
-            ledger.record_result(&one, 1);
+            ledger.record_result(&one, ObservationSource::List);
         }
         let all = bounded(&ledger, 20);
         assert_eq!(all.len(), 20 + 2, "{all:?}");
         assert_eq!(all.values().sum::<u64>(), 60);
         let other: u64 = all
             .iter()
-            .filter(|((namespace, ..), _)| *namespace == OVERFLOW)
+            .filter(|((namespace, ..), _)| &**namespace == OVERFLOW)
             .map(|(_, count)| count)
             .sum();
         assert_eq!(other, 40);
@@ -132,11 +153,12 @@ mod tests {
             out
         };
         assert_eq!(expose(&registry), "# EOF\n");
-        let index = Arc::new(SharedIndex::default());
-        index
-            .lock()
-            .record_result(&owner_result("u", &[FindingOutcome::Denied]), 1);
-        gauges.show(Some(index));
+        let mut index = OwnerIndex::default();
+        index.record_result(
+            &owner_result("u", &[FindingOutcome::Denied]),
+            ObservationSource::List,
+        );
+        gauges.show(Some(StoredFindingFigures::of(&index)));
         let shown = expose(&registry);
         for line in [
             "transom_stored_findings{resource_namespace=\"shop\",rule=\"run-as-user\",action=\"deny\"} 1",

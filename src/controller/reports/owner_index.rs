@@ -1,15 +1,22 @@
 //! State of the top-level owners that have findings: counts, and a hash of the content of each report, as it should be
-//! and as it is stored. The objects themselves are not kept. Without IO: the feed records what objects are, the
-//! writer and the watch on reports what is stored.
+//! and as it is stored. The objects themselves are not kept. Without IO: from what is known and what is stored it plans
+//! the writes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::evaluator::ObjectEvaluation;
-use super::report::{content, reported};
+use super::finding_counts::{FindingCounts, OwnerFindings, Series, findings_of};
+use super::report::content;
+use super::representatives::{Representatives, Represents};
+use super::write_queue::{ObservationSource, WriteQueue};
+use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::model::workload::Kind;
-use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerResult};
+use crate::scan::{DedupKey, OwnerResult};
 
 /// The maximum number of owners. Findings of further owners are neither counted nor reported.
 pub const MOST_OWNERS: usize = 50_000;
@@ -18,21 +25,17 @@ const EDITED: u64 = 0;
 /// The maximum number of unreadable objects that are kept by name.
 const MOST_UNREADABLE: usize = 1_000;
 
-/// The namespace, the rule, and the action of the finding.
-pub type Series = (Arc<str>, &'static str, &'static str);
-
-/// The value of the metric's label `action` for a finding; `None` if it is not counted.
-pub fn action(found: &FindingResult) -> Option<&'static str> {
-    match found.outcome {
-        FindingOutcome::Denied => Some("deny"),
-        FindingOutcome::Warned | FindingOutcome::Audited if found.would_deny => Some("would-deny"),
-        FindingOutcome::Warned => Some("warn"),
-        FindingOutcome::Audited => Some("audit"),
-        FindingOutcome::Fixed
-        | FindingOutcome::Fixable
-        | FindingOutcome::Exempted
-        | FindingOutcome::NotReviewed => None,
-    }
+/// Identifies an owner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OwnerKey {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its uid.
+    pub uid: Box<str>,
 }
 
 /// An owner with findings, or with a report that is not deleted yet.
@@ -40,6 +43,7 @@ pub fn action(found: &FindingResult) -> Option<&'static str> {
 struct OwnerEntry {
     kind: Kind,
     namespace: Arc<str>,
+    name: Box<str>,
     /// The hash of the desired report; `None`: no report.
     wanted: Option<u64>,
     /// The hash of the stored report; `None`: there is none.
@@ -48,20 +52,32 @@ struct OwnerEntry {
     version: Option<u64>,
     /// The hash of the findings last announced without a report.
     notified: Option<u64>,
+    /// In which queue it waits, if in one. A write in progress is a change.
+    queued: Option<ObservationSource>,
+    /// How many writes failed in a row.
+    failures: u32,
     /// Findings by rule and action.
-    counts: Box<[(&'static str, &'static str, u32)]>,
+    counts: OwnerFindings,
     /// The last pass that saw it, or the first one after a change.
     pass: u64,
 }
 
-/// The one object that is evaluated for all similar ones.
-#[derive(Debug)]
-struct Representative {
-    uid: Box<str>,
-    kind: Kind,
-    namespace: Arc<str>,
-    /// The last pass that saw it.
-    pass: u64,
+impl OwnerEntry {
+    fn new(kind: Kind, namespace: Arc<str>, name: &str) -> Self {
+        OwnerEntry {
+            kind,
+            namespace,
+            name: name.into(),
+            wanted: None,
+            written: None,
+            version: None,
+            notified: None,
+            queued: None,
+            failures: 0,
+            counts: Box::default(),
+            pass: 0,
+        }
+    }
 }
 
 /// A stored report.
@@ -71,6 +87,8 @@ pub struct WrittenReport {
     pub kind: Kind,
     /// Its namespace.
     pub namespace: String,
+    /// The name of its owner.
+    pub owner: String,
     /// The uid of its owner.
     pub uid: String,
     /// The hash of its content; 0 if it cannot be read.
@@ -79,20 +97,9 @@ pub struct WrittenReport {
     pub version: Option<u64>,
 }
 
-/// Where an object comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ObservationSource {
-    /// A list, which may be stale by now.
-    List,
-    /// A watch event.
-    Watch,
-}
-
-/// What follows from the evaluation of an object.
-#[derive(PartialEq, Eq, Debug, Default)]
+/// What follows from the evaluation of an object, besides a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recorded {
-    /// The hash of its report, if that must be written.
-    pub write: Option<u64>,
     /// It represented other objects and no longer does: they must be listed again.
     pub has_freed: bool,
     /// It could not be read, which is new.
@@ -106,6 +113,10 @@ pub enum ReportAction {
     Nothing,
     /// Write it.
     Write(u64),
+    /// Delete it.
+    Delete,
+    /// The cluster serves no reports: only the Event on the owner.
+    Announce(u64),
 }
 
 /// An object that cannot be read, its display name, and why.
@@ -124,60 +135,35 @@ pub struct UnreadableObject {
 pub struct OwnerIndex {
     owners: HashMap<Box<str>, OwnerEntry>,
     unreadable: BTreeMap<Box<str>, (UnreadableObject, u64)>,
-    /// Objects that changed while a pass reads possibly older versions of them, by kind.
-    touched: HashMap<Kind, HashSet<Box<str>>>,
-    /// Reports to delete, by the uid of their owner.
-    clean: HashSet<Box<str>>,
-    series: BTreeMap<Series, u64>,
+    queue: WriteQueue,
+    /// Whether the cluster serves a kind of report.
+    has_reports: bool,
+    /// The number of the current pass, by kind.
+    passes: HashMap<Kind, u64>,
+    /// The kinds of which every object was read once.
+    listed: HashSet<Kind>,
+    findings: FindingCounts,
     names: HashSet<Arc<str>>,
-    /// For owners of kinds that are not evaluated: the one object that represents all similar ones.
-    standing_for: HashMap<u64, Representative>,
-    /// The same, by the uid of the object.
-    stands: HashMap<Box<str>, u64>,
+    representatives: Representatives,
     /// The last pass in which owners were omitted because there were too many, by kind.
     full: HashMap<Kind, u64>,
 }
 
-/// The index of a leader, as its tasks share it.
-#[derive(Debug, Default)]
-pub struct SharedIndex(Mutex<OwnerIndex>);
-
-impl SharedIndex {
-    /// The index. The guard must not be held across an await.
-    pub fn lock(&self) -> MutexGuard<'_, OwnerIndex> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl OwnerIndex {
-    /// Records a stored report, written by an earlier leader, by this one, or edited by another client. Returns
-    /// whether the owner must be evaluated again to restore it.
-    pub fn found(&mut self, report: &WrittenReport) -> bool {
+    /// Records a stored report, written by an earlier leader, by this one, or edited by another client. One that is not as
+    /// it should be is written again.
+    pub fn found(&mut self, report: &WrittenReport) {
         let uid = report.uid.as_str();
         let Some(entry) = self.owners.get_mut(uid) else {
-            if self.owners.len() < MOST_OWNERS {
-                let namespace = self.shared(&report.namespace);
-                let entry = OwnerEntry {
-                    kind: report.kind,
-                    namespace,
-                    wanted: None,
-                    written: Some(report.content_hash),
-                    version: report.version,
-                    notified: None,
-                    counts: Box::default(),
-                    pass: 0,
-                };
-                self.owners.insert(uid.into(), entry);
-            }
-            return true;
+            return self.adopt(report);
         };
         if *entry.namespace != *report.namespace {
             // Somebody wrote it: an owner and its report are in one namespace.
-            return false;
+            return;
         }
         if entry.version.is_some() && report.version < entry.version {
             // This replica has written it since.
-            return false;
+            return;
         }
         // If the stored content was not the desired one before either, a write is already in progress.
         let is_written = entry.wanted.is_some() && entry.written == entry.wanted;
@@ -186,121 +172,137 @@ impl OwnerIndex {
         let is_edited = is_written && (is_other || entry.wanted != Some(report.content_hash));
         entry.written = Some(if is_edited { EDITED } else { report.content_hash });
         entry.version = report.version;
-        is_edited
+        if is_edited {
+            self.enqueue(uid, ObservationSource::Watch);
+        }
     }
 
-    /// Records the evaluation of an object in a pass, the current or the last one.
+    /// Records the report of an owner that is not known: the list of its kind decides about it, or, after that list, the
+    /// owner itself.
+    fn adopt(&mut self, report: &WrittenReport) {
+        if self.owners.len() >= MOST_OWNERS {
+            return;
+        }
+        let namespace = self.shared(&report.namespace);
+        let entry = OwnerEntry {
+            written: Some(report.content_hash),
+            version: report.version,
+            ..OwnerEntry::new(report.kind, namespace, &report.owner)
+        };
+        self.owners.insert(report.uid.as_str().into(), entry);
+        if self.listed.contains(&report.kind) {
+            self.enqueue(&report.uid, ObservationSource::Watch);
+        }
+    }
+
+    /// Records that a stored report is gone.
+    pub fn missing(&mut self, report: &WrittenReport) {
+        let entry = self.owners.get(report.uid.as_str());
+        if entry.is_some_and(|entry| *entry.namespace == *report.namespace) {
+            self.is_stored(&report.uid, None, None);
+        }
+    }
+
+    /// Records the evaluation of an object.
     pub fn record(
         &mut self,
         kind: Kind,
         object: &ObjectHeadMeta<'_>,
         evaluation: &ObjectEvaluation,
-        pass: u64,
         source: ObservationSource,
     ) -> Recorded {
         let uid = object.uid.as_str();
-        // Nothing was ever reported about an owned object, and most pods are owned.
-        if source == ObservationSource::Watch && !matches!(evaluation, ObjectEvaluation::Owned) {
-            self.touch(kind, uid);
-        }
         let mut recorded = Recorded::default();
         match evaluation {
-            ObjectEvaluation::Owned | ObjectEvaluation::Skipped => self.is_clean(uid),
+            ObjectEvaluation::Owned | ObjectEvaluation::Skipped => self.is_clean(uid, source),
             ObjectEvaluation::Unreadable(why) => {
-                self.drop_report(uid);
+                self.drop_report(uid, source);
                 let object = UnreadableObject {
                     kind,
                     name: format!("{}/{}", object.namespace, object.name),
                     why: why.clone(),
                 };
-                recorded.is_newly_unreadable = self.unreadable(uid, object, pass);
+                recorded.is_newly_unreadable = self.unreadable(uid, object);
             }
             ObjectEvaluation::Owner(owner, key) => {
-                let (represents, freed) = match key {
-                    DedupKey::None => (true, false),
-                    DedupKey::AtZero => (false, self.stands_no_more(uid)),
-                    DedupKey::Of(like) => self.stands_for(*like, kind, &owner.namespace, uid, pass),
-                };
-                recorded.has_freed = freed;
-                if !represents {
-                    self.is_clean(uid);
-                } else if let ReportAction::Write(content) = self.record_result(owner, pass) {
-                    recorded.write = Some(content);
+                let represents = self.represents(*key, kind, owner);
+                recorded.has_freed = represents.has_freed;
+                if represents.is_representative {
+                    self.record_result(owner, source);
+                } else {
+                    self.is_clean(uid, source);
                 }
             }
         }
         recorded
     }
 
-    /// Records the evaluation of an owner; returns what to do about its report.
-    pub fn record_result(&mut self, owner_result: &OwnerResult, pass: u64) -> ReportAction {
+    fn represents(&mut self, key: DedupKey, kind: Kind, owner: &OwnerResult) -> Represents {
+        let like = match key {
+            DedupKey::Of(like) => like,
+            DedupKey::None => return Represents::of(true, false),
+            DedupKey::AtZero => return Represents::of(false, self.representatives.remove(&owner.uid)),
+        };
+        let (namespace, pass) = (self.shared(&owner.namespace), self.pass(kind));
+        self.representatives
+            .record(like, kind, &namespace, &owner.uid, pass)
+    }
+
+    /// Records the evaluation of an owner.
+    pub fn record_result(&mut self, owner_result: &OwnerResult, source: ObservationSource) {
         let uid = owner_result.uid.as_str();
         self.unreadable.remove(uid);
         let Some(wanted) = content(owner_result) else {
-            self.is_clean(uid);
-            return ReportAction::Nothing;
+            return self.is_clean(uid, source);
         };
+        let pass = self.pass(owner_result.kind);
         if !self.owners.contains_key(uid) && self.owners.len() >= MOST_OWNERS {
             self.full.insert(owner_result.kind, pass);
-            return ReportAction::Nothing;
+            return;
         }
-        self.clean.remove(uid);
         let namespace = self.shared(&owner_result.namespace);
         let before = self.remove(uid).filter(|before| before.namespace == namespace);
-        let (written, version, notified) = before.map_or((None, None, None), |before| {
-            (before.written, before.version, before.notified)
-        });
+        let new = || OwnerEntry::new(owner_result.kind, namespace, &owner_result.name);
         let entry = OwnerEntry {
-            kind: owner_result.kind,
-            namespace,
             wanted: Some(wanted),
-            written,
-            version,
-            notified,
-            counts: counted(owner_result),
+            counts: findings_of(owner_result),
             pass,
+            ..before.unwrap_or_else(new)
         };
-        self.add(&entry);
+        self.findings.add(&entry.namespace, &entry.counts);
         self.owners.insert(uid.into(), entry);
-        if written == Some(wanted) {
-            ReportAction::Nothing
-        } else {
-            ReportAction::Write(wanted)
-        }
+        self.enqueue(uid, source);
     }
 
     /// Records that an object has no findings: its report is deleted.
-    pub fn is_clean(&mut self, uid: &str) {
+    pub fn is_clean(&mut self, uid: &str, source: ObservationSource) {
         self.unreadable.remove(uid);
-        self.drop_report(uid);
+        self.drop_report(uid, source);
     }
 
-    fn drop_report(&mut self, uid: &str) {
+    fn drop_report(&mut self, uid: &str, source: ObservationSource) {
         let Some(before) = self.remove(uid) else { return };
         if before.written.is_some() {
-            self.clean.insert(uid.into());
-            self.owners.insert(
-                uid.into(),
-                OwnerEntry {
-                    wanted: None,
-                    counts: Box::default(),
-                    ..before
-                },
-            );
+            let entry = OwnerEntry {
+                wanted: None,
+                counts: Box::default(),
+                ..before
+            };
+            self.owners.insert(uid.into(), entry);
+            self.enqueue(uid, source);
         }
     }
 
     /// Records that an object is gone; its report is garbage-collected. Returns whether it represented others.
-    pub fn gone(&mut self, kind: Kind, uid: &str) -> bool {
-        self.touch(kind, uid);
+    pub fn gone(&mut self, uid: &str) -> bool {
         self.unreadable.remove(uid);
-        self.clean.remove(uid);
         self.remove(uid);
-        self.stands_no_more(uid)
+        self.representatives.remove(uid)
     }
 
     /// Records that an object could not be read; returns whether this is new.
-    pub fn unreadable(&mut self, uid: &str, which: UnreadableObject, pass: u64) -> bool {
+    pub fn unreadable(&mut self, uid: &str, which: UnreadableObject) -> bool {
+        let pass = self.pass(which.kind);
         let known = self.unreadable.get(uid).map(|(before, _)| *before == which);
         if known.is_some() || self.unreadable.len() < MOST_UNREADABLE {
             self.unreadable.insert(uid.into(), (which, pass));
@@ -308,71 +310,103 @@ impl OwnerIndex {
         known != Some(true)
     }
 
-    /// Whether this object is the one to evaluate among similar ones, and whether it represented others before.
-    pub fn stands_for(
-        &mut self,
-        like: u64,
-        kind: Kind,
-        namespace: &str,
-        uid: &str,
-        pass: u64,
-    ) -> (bool, bool) {
-        let is_other = self.stands.get(uid).is_some_and(|before| *before != like);
-        let stood = is_other && self.stands_no_more(uid);
-        if self.standing_for.len() >= MOST_OWNERS {
-            self.standing_for.clear();
-            self.stands.clear();
-        }
-        let namespace = self.shared(namespace);
-        let one = self.standing_for.entry(like).or_insert_with(|| Representative {
-            uid: uid.into(),
-            kind,
-            namespace,
-            pass,
-        });
-        let is_it = &*one.uid == uid;
-        if is_it {
-            one.pass = pass;
-            self.stands.insert(uid.into(), like);
-        }
-        (is_it, stood)
-    }
-
-    /// An object no longer represents others; returns whether it did.
-    pub fn stands_no_more(&mut self, uid: &str) -> bool {
-        let like = self.stands.remove(uid);
-        like.is_some_and(|like| self.standing_for.remove(&like).is_some())
-    }
-
-    /// Whether this is still the desired content of an owner's report.
-    pub fn wants(&self, uid: &str, content: u64) -> bool {
-        self.owners
-            .get(uid)
-            .is_some_and(|entry| entry.wanted == Some(content) && entry.written != Some(content))
-    }
-
-    /// Whether these findings of an owner were not announced yet, and marks them as announced. Used if the cluster
-    /// serves no report API.
-    pub fn is_news(&mut self, uid: &str, content: u64) -> bool {
-        let Some(entry) = self.owners.get_mut(uid) else {
-            return false;
+    /// What to do about the report of an owner.
+    pub fn plan(&self, uid: &str) -> ReportAction {
+        let Some(entry) = self.owners.get(uid) else {
+            return ReportAction::Nothing;
         };
-        entry.notified.replace(content) != Some(content)
+        match (entry.wanted, self.has_reports) {
+            (Some(wanted), true) if entry.written != Some(wanted) => ReportAction::Write(wanted),
+            (Some(wanted), false) if entry.notified != Some(wanted) => ReportAction::Announce(wanted),
+            (None, true) if entry.written.is_some() => ReportAction::Delete,
+            _ => ReportAction::Nothing,
+        }
     }
 
-    /// A report was written, or no longer exists (`content_hash` is `None`).
+    /// The next owner with something to do; [`finished`](Self::finished), [`written`](Self::written) or
+    /// [`failed`](Self::failed) ends it.
+    pub fn next_write(&mut self, now: Instant) -> Option<OwnerKey> {
+        loop {
+            let uid = self.queue.pop(now)?;
+            let Some(entry) = self.owners.get_mut(&uid) else {
+                continue;
+            };
+            entry.queued = Some(ObservationSource::Watch);
+            let (kind, namespace, name) = (entry.kind, Arc::clone(&entry.namespace), entry.name.clone());
+            if self.plan(&uid) == ReportAction::Nothing {
+                self.finished(&uid);
+                continue;
+            }
+            return Some(OwnerKey {
+                kind,
+                namespace,
+                name,
+                uid,
+            });
+        }
+    }
+
+    fn enqueue(&mut self, uid: &str, source: ObservationSource) {
+        if self.plan(uid) == ReportAction::Nothing {
+            return;
+        }
+        if let Some(entry) = self.owners.get_mut(uid)
+            && entry.queued < Some(source)
+        {
+            entry.queued = Some(source);
+            self.queue.push(uid, source);
+        }
+    }
+
+    /// Nothing more is to be done for an owner.
+    pub fn finished(&mut self, uid: &str) {
+        if let Some(entry) = self.owners.get_mut(uid) {
+            entry.queued = None;
+        }
+    }
+
+    /// A write has failed: again after `first`, and ever later.
+    pub fn failed(&mut self, uid: &str, now: Instant, first: Duration) {
+        if let Some(entry) = self.owners.get_mut(uid) {
+            entry.queued = None;
+            entry.failures = entry.failures.saturating_add(1);
+            let due = now + backoff_interval(first, entry.failures);
+            self.queue.push_later(uid, due);
+        }
+    }
+
+    /// Records that the Event on an owner was published without a report.
+    pub fn announced(&mut self, uid: &str, content: u64) {
+        if let Some(entry) = self.owners.get_mut(uid) {
+            (entry.notified, entry.queued) = (Some(content), None);
+        }
+    }
+
+    /// This replica has written a report, or deleted it (`content_hash` is `None`).
     pub fn written(&mut self, uid: &str, content_hash: Option<u64>, version: Option<u64>) {
         let Some(entry) = self.owners.get_mut(uid) else {
             return;
         };
-        entry.written = content_hash;
-        entry.version = version;
-        if entry.wanted.is_none() && content_hash.is_some() {
-            // It became clean while it was written.
-            self.clean.insert(uid.into());
+        (entry.failures, entry.queued) = (0, None);
+        if version.is_some() && version < entry.version {
+            // Another client has edited it since.
+            let version = entry.version;
+            self.is_stored(uid, Some(EDITED), version);
+        } else {
+            self.is_stored(uid, content_hash, version);
         }
+    }
+
+    /// Records what is stored. If it is not what it should be, its report is written or deleted.
+    fn is_stored(&mut self, uid: &str, content_hash: Option<u64>, version: Option<u64>) {
+        let Some(entry) = self.owners.get_mut(uid) else {
+            return;
+        };
+        (entry.written, entry.version) = (content_hash, version);
         if entry.wanted.is_none() && content_hash.is_none() {
             self.remove(uid);
+        } else {
+            self.enqueue(uid, ObservationSource::Watch);
         }
     }
 
@@ -395,100 +429,60 @@ impl OwnerIndex {
         entry.is_some_and(|entry| entry.wanted != entry.written)
     }
 
-    /// The next report to delete: kind, namespace and uid of its owner.
-    pub fn next_to_delete(&mut self) -> Option<(Kind, Arc<str>, Box<str>)> {
-        loop {
-            let uid = self.clean.iter().next()?.clone();
-            self.clean.remove(&uid);
-            let entry = self.owners.get(&uid);
-            if let Some(entry) = entry.filter(|entry| entry.wanted.is_none() && entry.written.is_some()) {
-                return Some((entry.kind, Arc::clone(&entry.namespace), uid));
-            }
-        }
-    }
-
-    /// Compares with the complete list of stored reports; returns the namespaces in which reports are missing.
-    pub fn without_report(&mut self, is_there: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    /// Compares with the complete list of stored reports: those that are not there are written again.
+    pub fn without_report(&mut self, is_there: impl Fn(&str) -> bool) {
         let lost = (self.owners.iter()).filter(|(uid, entry)| entry.written.is_some() && !is_there(uid));
         let lost: Vec<Box<str>> = lost.map(|(uid, _)| uid.clone()).collect();
-        for uid in &lost {
-            self.written(uid, None, None);
+        for uid in lost {
+            self.is_stored(&uid, None, None);
         }
-        let lost = lost.iter().filter_map(|uid| self.owners.get(uid));
-        let lost = lost.filter(|entry| entry.wanted.is_some());
-        lost.map(|entry| entry.namespace.to_string()).collect()
     }
 
-    /// Whether an owner has findings to report.
-    pub fn has_findings(&self, uid: &str) -> bool {
-        self.owners.get(uid).is_some_and(|entry| entry.wanted.is_some())
-    }
-
-    /// Drops all stored reports: the resource definition was deleted, or another report API is used.
-    pub fn forget_reports(&mut self) {
-        self.clean.clear();
+    /// Drops all stored reports: the resource definition was created or deleted, or another report API is used.
+    pub fn forget_reports(&mut self, has_reports: bool) {
+        self.has_reports = has_reports;
         self.owners.retain(|_, entry| {
             entry.written = None;
             entry.version = None;
             entry.wanted.is_some()
         });
-    }
-
-    /// A pass of a kind begins: objects that change from now on are not updated from the pass.
-    pub fn begins(&mut self, kind: Kind) {
-        self.touched.insert(kind, HashSet::new());
-    }
-
-    /// Records that an object of a kind has changed.
-    pub fn touch(&mut self, kind: Kind, uid: &str) {
-        if let Some(touched) = self.touched.get_mut(&kind) {
-            touched.insert(uid.into());
+        let all: Vec<Box<str>> = self.owners.keys().cloned().collect();
+        for uid in all {
+            self.enqueue(&uid, ObservationSource::List);
         }
     }
 
-    /// Whether an object has changed since the pass of its kind began.
-    pub fn is_touched(&self, kind: Kind, uid: &str) -> bool {
-        self.touched
-            .get(&kind)
-            .is_some_and(|touched| touched.contains(uid))
+    /// A sweep of all objects of a kind begins.
+    pub fn begin_pass(&mut self, kind: Kind) {
+        *self.passes.entry(kind).or_default() += 1;
+    }
+
+    fn pass(&self, kind: Kind) -> u64 {
+        self.passes.get(&kind).copied().unwrap_or_default()
     }
 
     /// A pass of a kind has read everything: objects that it did not see are gone, or never had findings. Returns the
     /// namespaces of objects that are gone and represented others.
-    pub fn ends(&mut self, kind: Kind, pass: u64) -> BTreeSet<String> {
-        let touched = self.touched.remove(&kind).unwrap_or_default();
-        let unseen = self
-            .owners
-            .iter()
-            .filter(|(uid, entry)| entry.kind == kind && entry.pass < pass && !touched.contains(*uid));
+    pub fn end_pass(&mut self, kind: Kind) -> BTreeSet<String> {
+        let pass = self.pass(kind);
+        self.listed.insert(kind);
+        let unseen = self.owners.iter();
+        let unseen = unseen.filter(|(_, entry)| entry.kind == kind && entry.pass < pass);
         let unseen: Vec<Box<str>> = unseen.map(|(uid, _)| uid.clone()).collect();
         for uid in unseen {
-            self.is_clean(&uid);
+            self.is_clean(&uid, ObservationSource::List);
         }
         self.unreadable
             .retain(|_, (which, seen)| which.kind != kind || *seen >= pass);
-        if self.full.get(&kind).is_some_and(|left_out| *left_out < pass) {
+        if self.full.get(&kind).is_some_and(|omitted| *omitted < pass) {
             self.full.remove(&kind);
         }
-        let gone = self
-            .standing_for
-            .values()
-            .filter(|one| one.kind == kind && one.pass < pass && !touched.contains(&one.uid));
-        let gone: Vec<(Box<str>, String)> = gone
-            .map(|one| (one.uid.clone(), one.namespace.to_string()))
-            .collect();
-        let freed = gone.into_iter().filter(|(uid, _)| self.stands_no_more(uid));
-        freed.map(|(_, namespace)| namespace).collect()
-    }
-
-    /// A pass ended before it had read everything.
-    pub fn breaks_off(&mut self, kind: Kind) {
-        self.touched.remove(&kind);
+        self.representatives.end_pass(kind, pass)
     }
 
     /// Findings by namespace, rule and action.
     pub fn series(&self) -> impl Iterator<Item = (&Series, u64)> {
-        self.series.iter().map(|(series, count)| (series, *count))
+        self.findings.series()
     }
 
     /// The objects that cannot be read.
@@ -501,9 +495,13 @@ impl OwnerIndex {
         !self.full.is_empty()
     }
 
-    /// Whether there is room again for omitted owners.
-    pub fn has_room_again(&self) -> bool {
-        self.is_full() && self.owners.len() < MOST_OWNERS - MOST_OWNERS / 10
+    /// Whether there is room again for omitted owners, which must then be listed again. True once.
+    pub fn takes_room_again(&mut self) -> bool {
+        let has_room = self.is_full() && self.owners.len() < MOST_OWNERS - MOST_OWNERS / 10;
+        if has_room {
+            self.full.clear();
+        }
+        has_room
     }
 
     /// How many reports are still to be written or deleted.
@@ -514,24 +512,9 @@ impl OwnerIndex {
             .count()
     }
 
-    fn add(&mut self, entry: &OwnerEntry) {
-        for (rule, action, count) in &entry.counts {
-            let series = (Arc::clone(&entry.namespace), *rule, *action);
-            *self.series.entry(series).or_default() += u64::from(*count);
-        }
-    }
-
     fn remove(&mut self, uid: &str) -> Option<OwnerEntry> {
         let entry = self.owners.remove(uid)?;
-        for (rule, action, count) in &entry.counts {
-            let series = (Arc::clone(&entry.namespace), *rule, *action);
-            if let Some(sum) = self.series.get_mut(&series) {
-                *sum = sum.saturating_sub(u64::from(*count));
-                if *sum == 0 {
-                    self.series.remove(&series);
-                }
-            }
-        }
+        self.findings.remove(&entry.namespace, &entry.counts);
         Some(entry)
     }
 
@@ -547,17 +530,4 @@ impl OwnerIndex {
         self.names.insert(Arc::clone(&name));
         name
     }
-}
-
-fn counted(owner_result: &OwnerResult) -> Box<[(&'static str, &'static str, u32)]> {
-    let mut counts: BTreeMap<(&'static str, &'static str), u32> = BTreeMap::new();
-    for found in reported(owner_result) {
-        if let Some(action) = action(found) {
-            *counts.entry((found.rule, action)).or_default() += 1;
-        }
-    }
-    let counts = counts.into_iter();
-    counts
-        .map(|((rule, action), count)| (rule, action, count))
-        .collect()
 }

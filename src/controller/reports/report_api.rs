@@ -3,7 +3,6 @@
 
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
-use tokio::sync::{Notify, watch};
 
 use crate::cluster::errors::{ApiError, answered};
 use crate::model::string_enum::string_enum;
@@ -71,40 +70,5 @@ impl ReportApi {
             }
         }
         Ok(None)
-    }
-}
-
-/// The report API that the cluster serves, as last discovered.
-#[derive(Debug, Default)]
-pub struct DiscoveredApi {
-    api: watch::Sender<Option<ReportApi>>,
-    soon: Notify,
-}
-
-impl DiscoveredApi {
-    /// The report API; `None` if the cluster serves none, or that is not known yet.
-    pub fn get(&self) -> Option<ReportApi> {
-        *self.api.borrow()
-    }
-
-    /// Sets what the cluster serves; returns whether it is another API than before.
-    pub fn set(&self, found: Option<ReportApi>) -> bool {
-        self.api
-            .send_if_modified(|known| std::mem::replace(known, found) != found)
-    }
-
-    /// Follows changes.
-    pub fn follow(&self) -> watch::Receiver<Option<ReportApi>> {
-        self.api.subscribe()
-    }
-
-    /// Requests a new discovery soon: a request found no such API.
-    pub fn rediscover(&self) {
-        self.soon.notify_one();
-    }
-
-    /// Waits for such a request.
-    pub async fn requested(&self) {
-        self.soon.notified().await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -32,10 +32,6 @@ pub struct StoredImages(Option<ImageSource>);
 
 struct ImageSource {
     service: ImageService,
-    rescan: Mutex<Rescan>,
-}
-
-struct Rescan {
     uses: ImageUses,
     changes: watch::Receiver<u64>,
     /// When the next rescan is due.
@@ -51,6 +47,18 @@ pub struct KnownFacts {
 }
 
 impl KnownFacts {
+    /// What a service knows of the images of an object; `None` if its policy does not use registries, or admission does not
+    /// evaluate it.
+    pub fn of(service: &ImageService, context: &EvalContext<'_>, object: &Object<'_>) -> Option<Self> {
+        let uses = context.policy_in(&object.namespace).image_evidence == ImageEvidence::Registry;
+        if !uses || context.not_reviewed(&object.namespace).is_some() {
+            return None;
+        }
+        let images = PodImages::of(object.pod()?, &object.namespace);
+        let facts = service.stored(&images);
+        Some(KnownFacts { images, facts })
+    }
+
     /// The facts of the cluster, with those of the images.
     pub fn added_to(&self, facts: &Facts) -> Facts {
         facts.with_images(self.facts.clone())
@@ -62,60 +70,44 @@ impl StoredImages {
     pub fn new(service: Option<&ImageService>, now: Instant) -> Self {
         StoredImages(service.map(|service| ImageSource {
             service: service.clone(),
-            rescan: Mutex::new(Rescan {
-                uses: ImageUses::default(),
-                changes: service.changes(),
-                due: None,
-                earliest: now,
-            }),
+            uses: ImageUses::default(),
+            changes: service.changes(),
+            due: None,
+            earliest: now,
         }))
     }
 
     /// What is known of the images of an object; `None` if its policy does not use registries, or admission does not
     /// evaluate it.
     pub fn known(&self, context: &EvalContext<'_>, object: &Object<'_>) -> Option<KnownFacts> {
-        let state = self.0.as_ref()?;
-        let uses = context.policy_in(&object.namespace).image_evidence == ImageEvidence::Registry;
-        if !uses || context.not_reviewed(&object.namespace).is_some() {
-            return None;
-        }
-        let images = PodImages::of(object.pod()?, &object.namespace);
-        let facts = state.service.stored(&images);
-        Some(KnownFacts { images, facts })
+        KnownFacts::of(&self.0.as_ref()?.service, context, object)
     }
 
     /// Records that an owner was evaluated with these facts. Images that are not known are looked up, and the
     /// owner is evaluated again when something else becomes known.
-    pub fn used(&self, known: KnownFacts) {
-        if let Some(state) = &self.0 {
+    pub fn used(&mut self, known: KnownFacts) {
+        if let Some(state) = &mut self.0 {
             state.service.prepare(&known.images);
-            state.rescan().uses.record(known.images, &known.facts);
+            state.uses.record(known.images, &known.facts);
         }
     }
 
     /// The objects to evaluate again, because other facts of their images are known now.
-    pub fn changed(&self, now: Instant) -> Invalidation {
-        let Some(state) = &self.0 else {
+    pub fn changed(&mut self, now: Instant) -> Invalidation {
+        let Some(state) = &mut self.0 else {
             return Invalidation::None;
         };
-        let mut rescan = state.rescan();
-        if rescan.changes.has_changed().unwrap_or(false) {
-            rescan.changes.mark_unchanged();
-            let due = (now + GATHER).max(rescan.earliest);
-            rescan.due.get_or_insert(due);
+        if state.changes.has_changed().unwrap_or(false) {
+            state.changes.mark_unchanged();
+            let due = (now + GATHER).max(state.earliest);
+            state.due.get_or_insert(due);
         }
-        if rescan.due.is_none_or(|due| due > now) {
+        if state.due.is_none_or(|due| due > now) {
             return Invalidation::None;
         }
-        rescan.due = None;
-        rescan.earliest = now + OFTEN;
-        rescan.uses.take_changed(|images| state.service.stored(images))
-    }
-}
-
-impl ImageSource {
-    fn rescan(&self) -> MutexGuard<'_, Rescan> {
-        self.rescan.lock().unwrap_or_else(PoisonError::into_inner)
+        state.due = None;
+        state.earliest = now + OFTEN;
+        state.uses.take_changed(|images| state.service.stored(images))
     }
 }
 

@@ -1,17 +1,19 @@
 //! Reports on evaluated owners, and the state that is kept for them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::evaluator::ObjectEvaluation;
 use super::events::event_on;
-use super::owner_index::{
-    ObservationSource, OwnerIndex, Recorded, ReportAction, UnreadableObject, WrittenReport,
-};
+use super::owner_index::{OwnerIndex, OwnerKey, Recorded, ReportAction, UnreadableObject, WrittenReport};
 use super::report::{self, MOST_RESULTS, content};
 use super::report_api::ReportApi;
+use super::representatives::{Representatives, Represents};
+use super::write_queue::ObservationSource::{self, List, Watch};
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::engine::Decision;
 use crate::model::os::Verdict;
@@ -64,6 +66,7 @@ fn there(kind: Kind, uid: &str, content_hash: u64, version: Option<u64>) -> Writ
     WrittenReport {
         kind,
         namespace: "shop".to_owned(),
+        owner: "web".to_owned(),
         uid: uid.to_owned(),
         content_hash,
         version,
@@ -156,170 +159,242 @@ fn a_name_is_legal_whatever_the_uid_is() {
     assert_eq!(report::name(Kind::CronJob, "A_b/c."), "transom-cronjob-a-b-c");
 }
 
+/// An index of a cluster that serves a kind of report.
+fn reporting() -> OwnerIndex {
+    let mut index = OwnerIndex::default();
+    index.forget_reports(true);
+    index
+}
+
+/// The next owner with something to do, and what.
+fn next(index: &mut OwnerIndex) -> Option<(String, ReportAction)> {
+    let OwnerKey { uid, .. } = index.next_write(Instant::now())?;
+    Some((uid.to_string(), index.plan(&uid)))
+}
+
 #[test]
-fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
-    let mut ledger = OwnerIndex::default();
+fn a_report_is_written_on_change_only_and_deleted_when_its_owner_is_clean() {
+    let mut index = reporting();
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
     let content_hash = content(&dirty).unwrap();
-    assert_eq!(ledger.record_result(&dirty, 1), ReportAction::Write(content_hash));
-    ledger.written(UID, Some(content_hash), None);
-    assert_eq!(ledger.record_result(&dirty, 2), ReportAction::Nothing);
-    assert_eq!(ledger.next_to_delete(), None);
+    index.record_result(&dirty, List);
+    let owner = index.next_write(Instant::now()).unwrap();
     assert_eq!(
-        ledger.record_result(&owner_result(UID, &[]), 3),
-        ReportAction::Nothing
+        (owner.kind, &*owner.namespace, &*owner.name, &*owner.uid),
+        (Kind::Deployment, "shop", "web", UID)
     );
-    let (kind, namespace, uid) = ledger.next_to_delete().unwrap();
-    assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", UID));
-    ledger.written(UID, None, None);
-    assert_eq!((ledger.behind(), ledger.series().count()), (0, 0));
+    assert_eq!(index.plan(UID), ReportAction::Write(content_hash));
+    index.written(UID, Some(content_hash), None);
+    index.record_result(&dirty, List);
+    assert_eq!(next(&mut index), None);
+    index.record_result(&owner_result(UID, &[]), Watch);
+    assert_eq!(next(&mut index), Some((UID.to_owned(), ReportAction::Delete)));
+    index.written(UID, None, None);
+    assert_eq!((index.behind(), index.series().count()), (0, 0));
+    assert_eq!(next(&mut index), None);
 }
 
 #[test]
-fn an_owner_that_becomes_clean_while_its_report_is_written_keeps_none() {
-    let mut ledger = OwnerIndex::default();
-    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
-    let content_hash = content(&dirty).unwrap();
-    ledger.record_result(&dirty, 1);
-    ledger.written(UID, Some(content_hash), None);
-    ledger.record_result(&owner_result(UID, &[FindingOutcome::Warned]), 1);
-    ledger.record_result(&owner_result(UID, &[]), 1);
-    ledger.written(UID, content(&owner_result(UID, &[FindingOutcome::Warned])), None);
-    assert!(ledger.next_to_delete().is_some());
+fn an_owner_that_changes_while_its_report_is_written_gets_the_right_one() {
+    let mut index = reporting();
+    let (dirty, warned) = (
+        owner_result(UID, &[FindingOutcome::Denied]),
+        owner_result(UID, &[FindingOutcome::Warned]),
+    );
+    index.record_result(&dirty, List);
+    index.next_write(Instant::now()).unwrap();
+    index.record_result(&warned, Watch);
+    assert_eq!(next(&mut index), None, "one write at a time");
+    index.written(UID, content(&dirty), None);
+    let write = ReportAction::Write(content(&warned).unwrap());
+    assert_eq!(next(&mut index), Some((UID.to_owned(), write)));
+    index.record_result(&owner_result(UID, &[]), Watch);
+    index.written(UID, content(&warned), None);
+    assert_eq!(next(&mut index), Some((UID.to_owned(), ReportAction::Delete)));
 }
 
 #[test]
-fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading() {
-    let mut ledger = OwnerIndex::default();
+fn a_write_that_fails_is_tried_again_ever_later() {
+    let mut index = reporting();
+    index.record_result(&owner_result(UID, &[FindingOutcome::Denied]), List);
+    let (mut now, first) = (Instant::now(), Duration::from_secs(10));
+    let mut waits = Vec::new();
+    index.next_write(now).unwrap();
+    for _ in 0..4 {
+        index.failed(UID, now, first);
+        let before = now;
+        while index.next_write(now).is_none() {
+            now += Duration::from_secs(1);
+        }
+        waits.push(now - before);
+    }
+    assert!(
+        waits[0] == first && waits.is_sorted() && waits[3] > first,
+        "{waits:?}"
+    );
+}
+
+#[test]
+fn without_a_kind_of_report_findings_are_announced_once_until_they_change() {
+    let mut index = OwnerIndex::default();
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
     let content_hash = content(&dirty).unwrap();
-    ledger.found(&there(Kind::Deployment, UID, content_hash, None));
-    ledger.found(&there(Kind::Deployment, "fixed", 7, None));
-    ledger.found(&there(Kind::Job, "another kind", 7, None));
-    ledger.begins(Kind::Deployment);
+    index.record_result(&dirty, List);
+    let announce = ReportAction::Announce(content_hash);
+    assert_eq!(next(&mut index), Some((UID.to_owned(), announce)));
+    index.announced(UID, content_hash);
+    index.record_result(&dirty, List);
+    assert_eq!(next(&mut index), None);
+    index.forget_reports(true);
+    let write = ReportAction::Write(content_hash);
+    assert_eq!(next(&mut index), Some((UID.to_owned(), write)));
+}
+
+#[test]
+fn the_report_of_an_earlier_leader_without_an_owner_is_deleted_after_the_list_of_its_kind() {
+    let mut index = reporting();
+    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
+    let content_hash = content(&dirty).unwrap();
+    index.found(&there(Kind::Deployment, UID, content_hash, None));
+    index.found(&there(Kind::Deployment, "fixed", 7, None));
+    index.found(&there(Kind::Job, "another kind", 7, None));
+    index.begin_pass(Kind::Deployment);
+    index.record_result(&dirty, List);
     assert_eq!(
-        ledger.record_result(&dirty, 1),
-        ReportAction::Nothing,
-        "it says so already"
+        next(&mut index),
+        None,
+        "it is up to date, and the others are not known"
     );
-    ledger.ends(Kind::Deployment, 1);
-    let (_, _, uid) = ledger.next_to_delete().unwrap();
-    assert_eq!(&*uid, "fixed");
-    assert_eq!(ledger.next_to_delete(), None);
-}
-
-#[test]
-fn what_changes_during_a_reading_is_not_taken_from_what_it_reads() {
-    let mut ledger = OwnerIndex::default();
-    ledger.record_result(&owner_result(UID, &[FindingOutcome::Denied]), 1);
-    ledger.begins(Kind::Deployment);
-    ledger.touch(Kind::Deployment, UID);
-    assert!(ledger.is_touched(Kind::Deployment, UID));
-    assert!(!ledger.is_touched(Kind::Job, UID));
-    ledger.ends(Kind::Deployment, 2);
-    assert!(ledger.has_findings(UID), "it was not gone, it was passed over");
-    assert!(!ledger.is_touched(Kind::Deployment, UID));
+    index.end_pass(Kind::Deployment);
+    assert_eq!(next(&mut index), Some(("fixed".to_owned(), ReportAction::Delete)));
+    assert_eq!(next(&mut index), None);
+    // After the list, the owner itself decides.
+    index.found(&there(Kind::Deployment, "forged", 7, None));
+    assert_eq!(next(&mut index).unwrap().0, "forged");
 }
 
 #[test]
 fn what_cannot_be_read_is_reported_once_and_forgotten_when_it_can() {
-    let mut ledger = OwnerIndex::default();
+    let mut index = reporting();
     let which = || UnreadableObject {
         kind: Kind::Deployment,
         name: "shop/web".to_owned(),
         why: "w".to_owned(),
     };
-    assert!(ledger.unreadable(UID, which(), 1));
-    assert!(!ledger.unreadable(UID, which(), 2));
-    assert_eq!(ledger.all_unreadable().len(), 1);
-    ledger.record_result(&owner_result(UID, &[]), 2);
-    assert_eq!(ledger.all_unreadable().len(), 0);
+    assert!(index.unreadable(UID, which()));
+    assert!(!index.unreadable(UID, which()));
+    assert_eq!(index.all_unreadable().len(), 1);
+    index.record_result(&owner_result(UID, &[]), Watch);
+    assert_eq!(index.all_unreadable().len(), 0);
 }
 
 #[test]
-fn when_reports_are_gone_they_are_to_be_written_anew() {
-    let mut ledger = OwnerIndex::default();
+fn reports_that_are_gone_are_written_again() {
+    let mut index = reporting();
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
-    ledger.record_result(&dirty, 1);
-    ledger.written(UID, content(&dirty), None);
-    assert!(ledger.without_report(|_| true).is_empty());
-    assert_eq!(
-        ledger.without_report(|_| false),
-        BTreeSet::from(["shop".to_owned()])
-    );
-    assert!(matches!(ledger.record_result(&dirty, 2), ReportAction::Write(_)));
-    ledger.written(UID, content(&dirty), None);
-    ledger.forget_reports();
-    assert!(matches!(ledger.record_result(&dirty, 3), ReportAction::Write(_)));
-    assert_eq!(ledger.series().count(), 1, "findings are counted without reports");
+    let write = || Some((UID.to_owned(), ReportAction::Write(content(&dirty).unwrap())));
+    let writes = |index: &mut OwnerIndex| {
+        let action = next(index);
+        index.written(UID, content(&dirty), None);
+        action
+    };
+    index.record_result(&dirty, List);
+    assert_eq!(writes(&mut index), write());
+    index.without_report(|_| true);
+    assert_eq!(writes(&mut index), None);
+    index.without_report(|_| false);
+    assert_eq!(writes(&mut index), write());
+    let elsewhere = WrittenReport {
+        namespace: "attackers".to_owned(),
+        ..there(Kind::Deployment, UID, 7, None)
+    };
+    index.missing(&elsewhere);
+    assert_eq!(writes(&mut index), None, "it was another one");
+    index.missing(&there(Kind::Deployment, UID, 7, None));
+    assert_eq!(writes(&mut index), write());
+    index.forget_reports(true);
+    assert_eq!(writes(&mut index), write());
+    assert_eq!(index.series().count(), 1, "findings are counted without reports");
 }
 
 #[test]
-fn one_object_stands_for_those_that_are_like_it_until_it_goes() {
-    let mut ledger = OwnerIndex::default();
-    let stands = |ledger: &mut OwnerIndex, like, uid, pass| {
-        ledger.stands_for(like, Kind::ReplicaSet, "shop", uid, pass)
+fn one_object_represents_those_that_are_like_it_until_it_goes() {
+    let mut all = Representatives::default();
+    let record = |all: &mut Representatives, like, uid, pass| {
+        let Represents {
+            is_representative,
+            has_freed,
+        } = all.record(like, Kind::ReplicaSet, &"shop".into(), uid, pass);
+        (is_representative, has_freed)
     };
-    assert_eq!(stands(&mut ledger, 1, "a", 1), (true, false));
-    assert_eq!(stands(&mut ledger, 1, "b", 1), (false, false));
-    assert_eq!(stands(&mut ledger, 2, "b", 1), (true, false));
-    assert!(ledger.gone(Kind::ReplicaSet, "a"), "others are to be looked at");
-    assert!(!ledger.gone(Kind::ReplicaSet, "a"));
-    assert_eq!(stands(&mut ledger, 1, "c", 1), (true, false));
+    assert_eq!(record(&mut all, 1, "a", 1), (true, false));
+    assert_eq!(record(&mut all, 1, "b", 1), (false, false));
+    assert_eq!(record(&mut all, 2, "b", 1), (true, false));
+    assert!(all.remove("a"), "others are to be read again");
+    assert!(!all.remove("a"));
+    assert_eq!(record(&mut all, 1, "c", 1), (true, false));
     assert_eq!(
-        stands(&mut ledger, 3, "c", 1),
+        record(&mut all, 3, "c", 1),
         (true, true),
         "its template has changed"
     );
-    assert_eq!(stands(&mut ledger, 2, "b", 2), (true, false));
-    let freed = ledger.ends(Kind::ReplicaSet, 2);
+    assert_eq!(record(&mut all, 2, "b", 2), (true, false));
+    let freed = all.end_pass(Kind::ReplicaSet, 2);
     assert_eq!(freed, BTreeSet::from(["shop".to_owned()]), "c was not seen");
-    assert_eq!(stands(&mut ledger, 3, "d", 2), (true, false));
-    assert_eq!(stands(&mut ledger, 2, "d", 2), (false, true));
+    assert_eq!(record(&mut all, 3, "d", 2), (true, false));
+    assert_eq!(record(&mut all, 2, "d", 2), (false, true));
 }
 
 #[test]
-fn a_report_that_another_hand_has_written_is_written_anew_and_an_old_event_is_none() {
-    let mut ledger = OwnerIndex::default();
+fn a_report_that_another_client_has_edited_is_written_again_and_an_old_event_is_none() {
+    let mut index = reporting();
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
     let content_hash = content(&dirty).unwrap();
-    ledger.record_result(&dirty, 1);
+    index.record_result(&dirty, List);
     let there = |content_hash, version| there(Kind::Deployment, UID, content_hash, Some(version));
-    assert!(!ledger.found(&there(7, 3)), "the write of this one is under way");
-    ledger.written(UID, Some(content_hash), Some(5));
-    assert!(!ledger.found(&there(content_hash, 5)));
-    assert!(!ledger.found(&there(7, 4)), "it was before");
-    assert_eq!(ledger.record_result(&dirty, 2), ReportAction::Nothing);
-    assert!(ledger.found(&there(7, 6)));
-    assert!(matches!(ledger.record_result(&dirty, 2), ReportAction::Write(_)));
-    assert_eq!(ledger.version(UID), Some(6), "it is written over what was seen");
-    ledger.written(UID, Some(content_hash), Some(7));
-    assert!(!ledger.found(&there(content_hash, 7)));
+    let is_written_again = |index: &mut OwnerIndex| {
+        let action = next(index).map(|(_, action)| action);
+        action == Some(ReportAction::Write(content_hash))
+    };
+    assert!(is_written_again(&mut index));
+    index.found(&there(7, 3));
+    assert_eq!(next(&mut index), None, "the write of this one is under way");
+    index.written(UID, Some(content_hash), Some(5));
+    index.found(&there(content_hash, 5));
+    index.found(&there(7, 4));
+    assert_eq!(next(&mut index), None, "it was before");
+    index.found(&there(7, 6));
+    assert!(is_written_again(&mut index));
+    assert_eq!(index.version(UID), Some(6), "it is written over what was seen");
+    index.written(UID, Some(content_hash), Some(7));
+    index.found(&there(content_hash, 7));
+    assert_eq!(next(&mut index), None);
+    index.found(&there(content_hash, 8));
+    assert!(is_written_again(&mut index), "an edit may keep the annotation");
+    index.found(&there(7, 10));
+    index.written(UID, Some(content_hash), Some(9));
     assert!(
-        ledger.found(&there(content_hash, 8)),
-        "an edit may keep the annotation"
+        is_written_again(&mut index),
+        "the edit was seen before the answer"
     );
-    assert!(matches!(ledger.record_result(&dirty, 3), ReportAction::Write(_)));
 }
 
 #[test]
-fn a_report_in_another_namespace_stands_in_for_no_other() {
+fn a_report_in_another_namespace_replaces_no_other() {
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
+    let write = Some((UID.to_owned(), ReportAction::Write(content(&dirty).unwrap())));
     let forged = WrittenReport {
         namespace: "attackers".to_owned(),
         ..there(Kind::Deployment, UID, content(&dirty).unwrap(), Some(9))
     };
-    let mut ledger = OwnerIndex::default();
-    ledger.found(&forged);
-    assert!(
-        matches!(ledger.record_result(&dirty, 1), ReportAction::Write(_)),
-        "before the owner is known"
-    );
-    assert!(!ledger.found(&forged));
-    assert!(
-        matches!(ledger.record_result(&dirty, 2), ReportAction::Write(_)),
-        "and after"
-    );
+    let mut index = reporting();
+    index.found(&forged);
+    index.record_result(&dirty, List);
+    assert_eq!(next(&mut index), write, "before the owner is known");
+    index.finished(UID);
+    index.found(&forged);
+    index.record_result(&dirty, List);
+    assert_eq!(next(&mut index), write, "and after");
 }
 
 #[test]
@@ -359,13 +434,7 @@ fn record(
     source: ObservationSource,
 ) -> Recorded {
     let object = json!({"metadata": {"namespace": "shop", "name": "web", "uid": uid}}).to_string();
-    index.record(
-        Kind::Deployment,
-        &ObjectHeadMeta::of(&object),
-        evaluation,
-        1,
-        source,
-    )
+    index.record(Kind::Deployment, &ObjectHeadMeta::of(&object), evaluation, source)
 }
 
 fn owner(uid: &str, key: DedupKey) -> ObjectEvaluation {
@@ -373,58 +442,36 @@ fn owner(uid: &str, key: DedupKey) -> ObjectEvaluation {
 }
 
 #[test]
-fn an_evaluation_says_whether_to_write_and_whether_others_must_be_listed_again() {
-    use ObservationSource::{List, Watch};
-    let index = &mut OwnerIndex::default();
-    assert!(
-        record(index, "a", &owner("a", DedupKey::None), List)
-            .write
-            .is_some()
-    );
+fn an_evaluation_says_whether_others_must_be_listed_again() {
+    let index = &mut reporting();
+    let is_next = |index: &mut OwnerIndex, uid: &str| next(index).is_some_and(|(next, _)| next == uid);
+    record(index, "a", &owner("a", DedupKey::None), List);
     assert_eq!(index.behind(), 1, "it is to be written");
-    assert_eq!(
-        record(index, "a", &ObjectEvaluation::Skipped, Watch),
-        Recorded::default()
-    );
-    assert_eq!(index.behind(), 0, "it was never written");
+    let recorded = record(index, "a", &ObjectEvaluation::Skipped, Watch);
+    assert_eq!(recorded, Recorded::default());
+    assert_eq!((index.behind(), next(index)), (0, None), "it was never written");
 
-    assert!(
-        record(index, "b", &owner("b", DedupKey::Of(7)), List)
-            .write
-            .is_some()
-    );
+    record(index, "b", &owner("b", DedupKey::Of(7)), List);
+    assert!(is_next(index, "b"));
     let other = record(index, "c", &owner("c", DedupKey::Of(7)), List);
-    assert_eq!(other, Recorded::default(), "b represents it");
+    assert_eq!(other, Recorded::default());
+    assert_eq!(next(index), None, "b represents it");
     assert!(record(index, "b", &owner("b", DedupKey::AtZero), Watch).has_freed);
-    assert!(
-        record(index, "c", &owner("c", DedupKey::Of(7)), List)
-            .write
-            .is_some()
-    );
-}
-
-#[test]
-fn an_object_that_changed_during_a_list_is_not_taken_from_it_but_owned_ones_are_not_remembered() {
-    let index = &mut OwnerIndex::default();
-    index.begins(Kind::Deployment);
-    record(index, "a", &ObjectEvaluation::Skipped, ObservationSource::Watch);
-    record(index, "b", &ObjectEvaluation::Owned, ObservationSource::Watch);
-    record(index, "c", &ObjectEvaluation::Skipped, ObservationSource::List);
-    let touched = |uid| index.is_touched(Kind::Deployment, uid);
-    assert_eq!((touched("a"), touched("b"), touched("c")), (true, false, false));
+    record(index, "c", &owner("c", DedupKey::Of(7)), List);
+    assert!(is_next(index, "c"));
 }
 
 #[test]
 fn an_unreadable_object_is_new_once_and_its_report_goes() {
-    let index = &mut OwnerIndex::default();
-    let write = record(index, "a", &owner("a", DedupKey::None), ObservationSource::List).write;
-    index.written("a", write, Some(1));
+    let index = &mut reporting();
+    record(index, "a", &owner("a", DedupKey::None), List);
+    assert!(next(index).is_some());
+    index.written("a", Some(1), Some(1));
     let unreadable = || ObjectEvaluation::Unreadable("containers: a list is expected".to_owned());
-    assert!(record(index, "a", &unreadable(), ObservationSource::Watch).is_newly_unreadable);
-    assert!(!record(index, "a", &unreadable(), ObservationSource::List).is_newly_unreadable);
+    assert!(record(index, "a", &unreadable(), Watch).is_newly_unreadable);
+    assert!(!record(index, "a", &unreadable(), List).is_newly_unreadable);
     assert_eq!(index.all_unreadable().next().unwrap().name, "shop/web");
-    let (kind, namespace, uid) = index.next_to_delete().unwrap();
-    assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", "a"));
-    record(index, "a", &ObjectEvaluation::Skipped, ObservationSource::Watch);
+    assert_eq!(next(index), Some(("a".to_owned(), ReportAction::Delete)));
+    record(index, "a", &ObjectEvaluation::Skipped, Watch);
     assert_eq!(index.all_unreadable().len(), 0);
 }

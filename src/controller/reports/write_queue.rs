@@ -1,74 +1,72 @@
-//! Queues of pending writes. They are short because each entry holds a whole report.
+//! The owners whose reports are to be written or deleted, in order: changes before rescans, and failed writes again after a
+//! delay. Pure. It holds uids only: an object is read again when its report is written.
 
-use serde_json::Value;
-use tokio::sync::mpsc;
+use std::collections::{BTreeSet, VecDeque};
 
-use super::events::OwnerEvent;
-use super::report_api::ReportApi;
+use tokio::time::Instant;
 
-/// Capacity for reports after a change; if it is full, the object is read again later.
-const CHANGES: usize = 64;
-/// Capacity for reports of a rescan, which waits if it is full.
-const RESCANS: usize = 8;
-
-/// One report to write.
-#[derive(Debug)]
-pub struct ReportWrite {
-    /// The uid of its owner.
-    pub uid: Box<str>,
-    /// Its namespace.
-    pub namespace: Box<str>,
-    /// The hash of its content.
-    pub content: u64,
-    /// The report API to write to.
-    pub api: Option<ReportApi>,
-    /// The report.
-    pub body: Value,
-    /// The Event on the owner to publish with it.
-    pub event: Option<OwnerEvent>,
+/// The origin of an object. A change is written before a rescan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ObservationSource {
+    /// A list of all objects, or of the objects of a namespace.
+    List,
+    /// A change, or the object itself.
+    Watch,
 }
 
-/// The sending end of both queues.
-#[derive(Debug)]
+/// The uids of owners, in the order of their writes.
+#[derive(Debug, Default)]
 pub struct WriteQueue {
-    changes: mpsc::Sender<ReportWrite>,
-    rescans: mpsc::Sender<ReportWrite>,
-}
-
-/// The receiving end of both queues.
-#[derive(Debug)]
-pub struct WriteReceiver {
-    /// Writes after a change.
-    pub changes: mpsc::Receiver<ReportWrite>,
-    /// Writes of a rescan.
-    pub rescans: mpsc::Receiver<ReportWrite>,
-}
-
-/// Creates both queues.
-pub fn write_queue() -> (WriteQueue, WriteReceiver) {
-    let (changes, take_changes) = mpsc::channel(CHANGES);
-    let (rescans, take_rescans) = mpsc::channel(RESCANS);
-    let receiver = WriteReceiver {
-        changes: take_changes,
-        rescans: take_rescans,
-    };
-    (WriteQueue { changes, rescans }, receiver)
+    changes: VecDeque<Box<str>>,
+    rescans: VecDeque<Box<str>>,
+    later: BTreeSet<(Instant, Box<str>)>,
 }
 
 impl WriteQueue {
-    /// Queues a write after a change; returns whether there was room.
-    pub fn push_change(&self, write: ReportWrite) -> bool {
-        self.changes.try_send(write).is_ok()
+    /// Queues an owner.
+    pub fn push(&mut self, uid: &str, source: ObservationSource) {
+        match source {
+            ObservationSource::List => self.rescans.push_back(uid.into()),
+            ObservationSource::Watch => self.changes.push_back(uid.into()),
+        }
     }
 
-    /// Queues a write of a rescan; waits for room.
-    pub async fn push_rescan(&self, write: ReportWrite) {
-        // The queue is drained as long as rescans run.
-        let _ = self.rescans.send(write).await;
+    /// Queues an owner for a later time.
+    pub fn push_later(&mut self, uid: &str, due: Instant) {
+        self.later.insert((due, uid.into()));
     }
 
-    /// Whether both queues are empty.
-    pub fn is_empty(&self) -> bool {
-        self.changes.capacity() == CHANGES && self.rescans.capacity() == RESCANS
+    /// The next owner.
+    pub fn pop(&mut self, now: Instant) -> Option<Box<str>> {
+        if let Some(uid) = self.changes.pop_front() {
+            return Some(uid);
+        }
+        if self.later.first().is_some_and(|(due, _)| *due <= now) {
+            return self.later.pop_first().map(|(_, uid)| uid);
+        }
+        self.rescans.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn changes_come_before_failed_writes_that_are_due_and_those_before_rescans() {
+        let (mut queue, now) = (WriteQueue::default(), Instant::now());
+        let later = now + Duration::from_secs(10);
+        queue.push_later("failed", later);
+        queue.push("rescan", ObservationSource::List);
+        queue.push("another", ObservationSource::List);
+        queue.push("change", ObservationSource::Watch);
+        let mut pop = |now| queue.pop(now).map(String::from);
+        assert_eq!(pop(now).as_deref(), Some("change"));
+        assert_eq!(pop(now).as_deref(), Some("rescan"));
+        assert_eq!(pop(later).as_deref(), Some("failed"));
+        assert_eq!(pop(later).as_deref(), Some("another"));
+        assert_eq!(pop(later), None);
     }
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::model::build::Build;
 use crate::model::facts::NamespaceFacts;
-use crate::model::node::{Host, OS_LABEL, Taint};
-use crate::model::object::ReviewStage;
+use crate::model::node::{BUILD_LABEL, Host, OS_LABEL, Taint};
+use crate::model::object::{ReviewContext, ReviewStage};
 use crate::model::policy::{IgnoredFields, PlacementMode, PlacementParts};
 use crate::model::severity::Severity;
 use crate::model::workload::Kind;
@@ -382,7 +382,7 @@ fn of_rule(
 fn a_label_that_contradicts_a_guess_denies_nothing() {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let by_default = |os| Policy {
-        namespace_default_os: Some(os),
+        default_os: Some(os),
         ..Policy::standalone()
     };
     let pod = |image: &str| json!({"nodeSelector": {"agentpool": "win1"}, "containers": [{"name": "web", "image": image}]});
@@ -408,6 +408,35 @@ fn a_label_that_contradicts_a_guess_denies_nothing() {
             assert_eq!(found, expected, "{kind} {label} {spec} {policy:?}");
         }
     }
+}
+
+#[test]
+fn a_prediction_assumes_the_labels_that_a_node_policy_only_audits_and_a_placement_does_not() {
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    for build in [17763, 20348].map(Build::new) {
+        facts.add_host(Host {
+            name: format!("w{build}"),
+            build: Some(build),
+            labels: [(OS_LABEL.to_owned(), "windows".to_owned())].into(),
+            audited_labels: vec![(BUILD_LABEL, build.to_string())],
+            ..Host::default()
+        });
+    }
+    let facts = facts.with_predictions();
+    let image = "mcr.microsoft.com/windows/servercore:ltsc2022";
+    let pod = object(
+        Kind::Pod,
+        &spec(&json!({"containers": [{"name": "web", "image": image}]})),
+    );
+    let subject = Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap();
+    let by_label = |edits: &[Edit]| {
+        let edits = json!(edits).to_string();
+        edits.contains(BUILD_LABEL) && edits.contains("10.0.20348")
+    };
+    let predicted = evaluate(&subject, &facts, &Policy::cluster_default());
+    assert!(by_label(&predicted.would_edit), "{:?}", predicted.would_edit);
+    let placed = evaluate(&subject, &facts, &Policy::standalone());
+    assert!(!by_label(&placed.edits), "{:?}", placed.edits);
 }
 
 #[test]
@@ -654,8 +683,12 @@ fn containers(prefix: &str, count: usize, image: &str, context: &Value) -> Vec<V
 fn evaluation_of(over: &Value, policy: &Policy, origin: Origin) -> Evaluation {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(Kind::Pod, &spec(over));
-    let mut subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
-    subject.origin = origin;
+    let read = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
+    let context = ReviewContext {
+        origin,
+        ..read.context
+    };
+    let subject = Object { context, ..read };
     evaluate(&subject, &facts, policy)
 }
 
@@ -677,11 +710,11 @@ fn many_findings_of_one_rule_hide_no_other_rule() {
     assert_eq!(plain.decision(), Decision::Allow);
     assert!(plain.findings.len() < 1_000, "{}", plain.findings.len());
     let cut: Vec<_> = (plain.findings.iter())
-        .filter(|finding| !finding.beyond.is_empty())
+        .filter(|finding| !finding.over_limit.is_empty())
         .collect();
     let [cut] = cut[..] else { panic!("{cut:?}") };
     let more = 101 * 100 - MOST_OF_A_RULE;
-    assert_eq!(cut.beyond.len(), more);
+    assert_eq!(cut.over_limit.len(), more);
     assert!(
         cut.message
             .ends_with(&format!("(and {} more places that are not listed)", more - 1)),
@@ -776,7 +809,7 @@ fn removal_leaves_no_finding_behind_that_was_too_many_to_keep() {
         .filter(|found| found.rule.name == "privileged")
         .collect();
     let [open] = open[..] else { panic!("{open:?}") };
-    assert_eq!(open.beyond.len(), MOST_OF_A_RULE);
+    assert_eq!(open.over_limit.len(), MOST_OF_A_RULE);
 }
 
 /// Removes the fields of a pod that the restricted profile requires of Linux pods, in a namespace with these labels. Returns
@@ -849,7 +882,7 @@ fn what_pod_security_may_require_stays_in_a_pod_that_does_not_say_windows() {
         ..withheld.clone()
     };
     let dry = Policy {
-        placement: PlacementMode::DryRun,
+        placement: PlacementMode::Audit,
         ..withheld.clone()
     };
     for (case, kind, over, labels, policy, says_windows, stays) in [

@@ -160,7 +160,7 @@ fn what_placement_may_have_added_shows_nothing() {
         ..Policy::standalone()
     };
     let by_default = Policy {
-        namespace_default_os: Some(Os::Windows),
+        default_os: Some(Os::Windows),
         ..Policy::standalone()
     };
     let linux_pods = Policy {

@@ -6,14 +6,14 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::{AdmissionStage, evaluate, infer_os, untolerated};
+use crate::engine::{AdmissionStage, PodsToSchedule, evaluate, infer_os};
 use crate::model::edit::to_json_patch;
 use crate::model::extended_resources::OfferedResources;
 use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
 use crate::model::image_facts::{ImageFacts, ImageVariant};
 use crate::model::json_types::Quantity;
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
-use crate::model::object::{Editable, Object, ReviewStage};
+use crate::model::object::{Object, ReviewStage};
 use crate::model::pod::Toleration;
 use crate::model::policy::{LinuxPods, PlacementMode, Policy};
 use crate::model::workload::Kind;
@@ -95,7 +95,7 @@ fn the_whitelist_of_the_cluster_limits_placement_where_the_namespace_has_none() 
         (Some(r#"[{"key": "os", "operator": "Exists"}]"#), true),
     ] {
         let facts = facts(whitelist);
-        let tolerates = |policy: &Policy| Givable::of("web", &facts, policy).tolerates(&os);
+        let tolerates = |policy: &Policy| AddableTolerations::of("web", &facts, policy).tolerates(&os);
         assert_eq!(tolerates(&policy), expected, "{whitelist:?}");
         assert!(tolerates(&Policy::standalone()), "{whitelist:?}");
     }
@@ -132,11 +132,15 @@ fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
                 }
                 let pod = json!({"metadata": {"namespace": "web", "name": "p"}, "spec": spec});
                 let text = pod.to_string();
-                let mut subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
-                subject.editable = Editable::Pod;
+                let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
                 let inference = infer_os(&subject, &facts, policy);
-                let placed = AdmissionStage::Placed;
-                let message = untolerated(&subject, &inference, &all, &facts, policy, placed);
+                let pods = PodsToSchedule {
+                    subject: &subject,
+                    inference: &inference,
+                    policy,
+                    admission: AdmissionStage::Placed,
+                };
+                let message = pods.untolerated(&all, &facts);
                 let edits = evaluate(&subject, &facts, policy).edits;
                 assert_eq!(
                     message,
@@ -520,7 +524,7 @@ fn an_address_is_requested_only_when_every_settled_node_that_the_pod_reaches_off
     }
 }
 
-/// A GPU pool of one build beside plain nodes of another: the pod's selectors match both, the GPU decides.
+/// A GPU pool of one build and plain nodes of another: the pod's selectors match both, the GPU decides.
 #[test]
 fn an_extended_resource_decides_which_nodes_a_pod_reaches() {
     const DIRECTX: &str = "microsoft.com/directx";

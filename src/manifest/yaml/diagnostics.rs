@@ -44,20 +44,11 @@ pub(super) fn scan_error(error: &Error, text: &str) -> ScanFailure {
         tab.filter(|_| !text.trim().is_empty())
     };
     if let Some(column) = tab(line, &mut lines) {
-        return ScanFailure {
-            line,
-            column: column + 1,
-            message: "a TAB in the indentation: YAML requires spaces; replace the TAB by spaces".to_owned(),
-            refused: None,
-        };
+        let message = "a TAB in the indentation: YAML requires spaces; replace the TAB by spaces";
+        return ScanFailure::new(line, column + 1, message);
     }
     if let Some(line) = only_directive(text).filter(|_| problem.contains("expected <document start>")) {
-        return ScanFailure {
-            line,
-            column: 1,
-            message: DIRECTIVE.to_owned(),
-            refused: None,
-        };
+        return ScanFailure::new(line, 1, DIRECTIVE);
     }
     let message = translate(problem, error.context().unwrap_or_default());
     let context = error.context_mark();
@@ -71,12 +62,7 @@ pub(super) fn scan_error(error: &Error, text: &str) -> ScanFailure {
         let start = context.map_or(line, |context| mark_number(context.line) + 1);
         let line = line.min(start);
         let column = lines.get(line).chars().take_while(|c| c.is_whitespace()).count() + 1;
-        return ScanFailure {
-            line,
-            column,
-            message,
-            refused: None,
-        };
+        return ScanFailure::new(line, column, message);
     }
     // An error in a scalar is at its quote, and what is not closed is where it opens.
     let is_open =
@@ -110,12 +96,7 @@ fn control_character(text: &str, error: &Error) -> ScanFailure {
     } else {
         format!("not YAML: {error}")
     };
-    ScanFailure {
-        line,
-        column,
-        message,
-        refused: None,
-    }
+    ScanFailure::new(line, column, message)
 }
 
 /// The line of the first directive of a document that has nothing else: `kubectl` splits before the `---` that ends the
@@ -285,14 +266,8 @@ pub(super) fn explain(
             });
         }
     }
-    YamlError {
-        position: Position {
-            line: before + trouble.line,
-            column: trouble.column,
-        },
-        message: trouble.message,
-        template: false,
-    }
+    let (line, column) = (before + trouble.line, trouble.column);
+    YamlError::new(Position { line, column }, trouble.message)
 }
 
 #[cfg(test)]

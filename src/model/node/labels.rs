@@ -79,7 +79,7 @@ impl Labels {
         self.iter().map(|(key, _)| key)
     }
 
-    /// Where an expected label is, or would be inserted.
+    /// The index of an expected label, or that of its insertion.
     fn position(&self, key: &str) -> Result<usize, usize> {
         self.expected
             .binary_search_by(|(other, _)| other.as_str().cmp(key))

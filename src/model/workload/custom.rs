@@ -12,7 +12,7 @@ pub struct CustomWorkload {
     pub group: &'static str,
     /// The plural, as in the path of its list.
     pub resource: &'static str,
-    /// Where its pods are.
+    /// The location of its pods.
     pub layout: PodLayout,
     /// What its controller creates from exactly this template: left to this object if the policy names the controller in
     /// `controllerUsernames`. `None`: its controller adds to what the object says, or creates the same from other objects, so
@@ -20,7 +20,7 @@ pub struct CustomWorkload {
     pub makes: Option<Kind>,
 }
 
-/// Where the pods of a custom resource are.
+/// The location of the pods of a custom resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PodLayout {
     /// A pod template (metadata and spec) at this path.

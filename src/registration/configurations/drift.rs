@@ -8,11 +8,9 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use super::super::entries::{ENTRIES, EntryKind, WebhookPhase};
 use super::super::match_conditions::{MatchScope, NAMES};
-use super::super::{
-    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, WebhookPhase, custom_resource_rules,
-    linux_pods_rules, names, path, rules, template_rules,
-};
+use super::super::{FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER};
 use super::{Configuration, Configurations, EVERY_NAMESPACE, MatchCondition, RegisteredEntry};
 use crate::model::label_selector::LabelSelector;
 use crate::model::text::list;
@@ -129,78 +127,58 @@ impl Configuration {
 
 impl RegisteredEntry {
     fn drift(&self, phase: WebhookPhase) -> Vec<String> {
-        if !names::ALL.contains(&self.name.as_str()) {
+        let mut kinds = ENTRIES.iter().filter(|kind| kind.phase == phase);
+        let Some(kind) = kinds.find(|kind| kind.name == self.name) else {
             return vec!["Transom has no such entry".to_owned()];
-        }
+        };
         let mut found = Vec::new();
-        self.compare_rules(phase, &mut found);
+        self.compare_rules(kind, &mut found);
         self.compare_conditions(&mut found);
         self.compare_selectors(&mut found);
-        let call = &self.call;
-        let timeout = call.timeout_seconds.unwrap_or(10);
+        self.compare_failures(kind, &mut found);
+        self.compare_call(kind, &mut found);
+        found
+    }
+
+    /// Compares what happens if Transom does not answer.
+    fn compare_failures(&self, kind: &EntryKind, found: &mut Vec<String>) {
+        let timeout = self.call.timeout_seconds.unwrap_or(10);
         let longest = LONGEST_TIMEOUT.as_secs();
         if timeout > longest {
             found.push(format!(
                 "timeoutSeconds is {timeout} and must be at most {longest}"
             ));
         }
-        let may_fail = self.name == names::CERTAIN_VALIDATE;
-        let policy = call
-            .failure_policy
-            .as_deref()
-            .unwrap_or(FailurePolicy::Fail.as_str());
-        if policy != FailurePolicy::Ignore.as_str() && !may_fail {
+        let policy = self.call.failure_policy.as_deref();
+        let policy = policy.unwrap_or(FailurePolicy::Fail.as_str());
+        if policy != FailurePolicy::Ignore.as_str() && kind.scope != MatchScope::Certain {
             found.push(format!("failurePolicy is {policy} and must be Ignore"));
         }
+    }
+
+    fn compare_call(&self, kind: &EntryKind, found: &mut Vec<String>) {
+        let call = &self.call;
         let mut is_to_be = |field: &str, stands: Option<&str>, wanted: &str| {
             if let Some(stands) = stands.filter(|stands| *stands != wanted) {
                 found.push(format!("{field} is {stands} and must be {wanted}"));
             }
         };
         is_to_be("matchPolicy", call.match_policy.as_deref(), "Equivalent");
-        if phase == WebhookPhase::Mutate {
-            is_to_be(
-                "reinvocationPolicy",
-                call.reinvocation_policy.as_deref(),
-                "IfNeeded",
-            );
-        }
-        let match_scope = match self.name.as_str() {
-            names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE | names::NAMESPACE_SELECTOR_VALIDATE => {
-                MatchScope::Unsaid
-            }
-            names::LINUX_PODS_MUTATE | names::LINUX_PODS_VALIDATE => MatchScope::LinuxPods,
-            names::IMAGES_MUTATE | names::IMAGES_VALIDATE => MatchScope::Images,
-            _ => MatchScope::Sign,
-        };
-        let path = path(phase, match_scope);
+        // Webhooks of `/validate` have no such field.
+        let reinvocation = call.reinvocation_policy.as_deref();
+        is_to_be("reinvocationPolicy", reinvocation, "IfNeeded");
         let service = call.client_config.service.as_ref();
-        is_to_be(
-            "clientConfig.service.path",
-            service.map(|service| service.path.as_deref().unwrap_or("/")),
-            path,
-        );
+        let path = service.map(|service| service.path.as_deref().unwrap_or("/"));
+        is_to_be("clientConfig.service.path", path, kind.path());
         let url = call.client_config.url.as_deref();
-        if url.is_some_and(|url| !url.ends_with(path)) {
-            found.push(format!("clientConfig.url must end with {path}"));
+        if url.is_some_and(|url| !url.ends_with(kind.path())) {
+            found.push(format!("clientConfig.url must end with {}", kind.path()));
         }
-        found
     }
 
-    fn compare_rules(&self, phase: WebhookPhase, found: &mut Vec<String>) {
-        let of_linux_pods =
-            [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE].contains(&self.name.as_str());
-        let of_custom_resources = self.name == names::CUSTOM_RESOURCES_VALIDATE;
-        let wanted = if of_linux_pods {
-            linux_pods_rules(phase)
-        } else if of_custom_resources {
-            custom_resource_rules(&[])
-        } else if self.name == names::NAMESPACE_SELECTOR_VALIDATE {
-            template_rules()
-        } else {
-            rules(phase)
-        };
-        let wanted: BTreeSet<String> = (wanted.into_iter())
+    fn compare_rules(&self, kind: &EntryKind, found: &mut Vec<String>) {
+        let of_custom_resources = kind.scope == MatchScope::CustomResources;
+        let wanted: BTreeSet<String> = (kind.rules(&[]).into_iter())
             .map(|rule| WebhookRule {
                 api_groups: rule.api_groups,
                 api_versions: rule.api_versions,

@@ -58,21 +58,12 @@ fn namespaces() -> BTreeMap<String, BTreeMap<String, String>> {
 }
 
 fn gaps(registered: &Configurations, stored: &StoredPolicy) -> Vec<(&'static str, String)> {
-    gaps_beside(registered, stored, &PoolLabel::well_known())
-}
-
-fn gaps_beside(
-    registered: &Configurations,
-    stored: &StoredPolicy,
-    pool_labels: &[PoolLabel],
-) -> Vec<(&'static str, String)> {
-    gaps_asking(registered, stored, pool_labels, &RegistryPatterns::default())
+    gaps_asking(registered, stored, &RegistryPatterns::default())
 }
 
 fn gaps_asking(
     registered: &Configurations,
     stored: &StoredPolicy,
-    pool_labels: &[PoolLabel],
     registries: &RegistryPatterns,
 ) -> Vec<(&'static str, String)> {
     let namespaces = namespaces();
@@ -80,11 +71,9 @@ fn gaps_asking(
         .iter()
         .filter(|(_, labels)| stored.namespace_selector.selects(labels))
         .map(|(name, labels)| (name.as_str(), labels));
-    (registered
-        .gaps(stored, pool_labels, registries, &counts_in)
-        .into_iter())
-    .map(|gap| (gap.reason, gap.message))
-    .collect()
+    (registered.gaps(stored, registries, &counts_in).into_iter())
+        .map(|gap| (gap.reason, gap.message))
+        .collect()
 }
 
 #[test]
@@ -126,10 +115,7 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
         ..RegistrationOptions::default()
     });
     assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
-    assert_eq!(
-        gaps_beside(&fails_closed, &policy(|_| {}), &PoolLabel::well_known()),
-        []
-    );
+    assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
     for missing in [names::CERTAIN_VALIDATE, names::VALIDATE] {
         let mut half = fails_closed.clone();
         half.validating.entries.retain(|entry| entry.name != missing);
@@ -157,12 +143,12 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
                 .to_owned()
         )]
     );
-    let mut of_a = policy(|policy| policy.namespace_default_os = Some(Os::Windows));
+    let mut of_a = policy(|policy| policy.default_os = Some(Os::Windows));
     of_a.namespace_selector = of_team("a");
     let found = gaps(&plain, &of_a);
     assert!(
         found[0].1.contains(
-            "evidence.namespaceDefaultOS: Windows has no effect: the webhook configurations lack the entry default-os.mutate.transom.dev or default-os.validate.transom.dev; set \
+            "evidence.defaultOS: Windows has no effect: the webhook configurations lack the entry default-os.mutate.transom.dev or default-os.validate.transom.dev; set \
              the chart's webhooks.defaultOS: {\"enabled\":true,\"namespaceSelector\":{\"matchLabels\":{\"team\":\"a\"}}}, \
              or add to transom generate webhooks: --default-os-selector 'team=a'"
         ),
@@ -211,27 +197,28 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
 }
 
 #[test]
-fn pool_labels_that_no_condition_matches_are_named_with_what_to_add() {
+fn node_labels_that_no_condition_matches_are_named_with_what_to_add() {
     let mut options = RegistrationOptions::default();
-    options.pool_labels.push(PoolLabel::prefix("pool", "win"));
+    options.node_labels.push(NodeLabel::prefix("pool", "win"));
     let known = registered(&options);
-    let wider = [
-        PoolLabel::exact("pool", "windows-2022"),
-        PoolLabel::exact("team", "blue"),
-    ];
-    let policy = policy(|_| {});
+    let policy = policy(|policy| {
+        policy.node_labels = vec![
+            NodeLabel::exact("pool", "windows-2022"),
+            NodeLabel::exact("team", "blue"),
+        ];
+    });
     assert_eq!(
-        gaps_beside(&known, &policy, &wider),
+        gaps(&known, &policy),
         [(
-            "PoolLabelsNotRegistered",
-            "the webhook configurations do not contain all poolLabels of the node policies, so Transom is not called for \
-             pods that are recognized only by them; add to the chart's webhooks.poolLabels: [{\"key\":\"team\",\"values\":[\"blue\"]}], or \
-             to transom generate webhooks: --pool-label 'team=blue'"
+            "NodeLabelsNotRegistered",
+            "the webhook configurations do not contain all evidence.nodeLabels of the policy, so Transom is not called for \
+             pods that are recognized only by them; add to the chart's webhooks.nodeLabels: [{\"key\":\"team\",\"values\":[\"blue\"]}], or \
+             to transom generate webhooks: --node-label 'team=blue'"
                 .to_owned()
         )]
     );
-    options.pool_labels.push(PoolLabel::exact("team", "blue"));
-    assert_eq!(gaps_beside(&registered(&options), &policy, &wider), []);
+    options.node_labels.push(NodeLabel::exact("team", "blue"));
+    assert_eq!(gaps(&registered(&options), &policy), []);
 }
 
 #[test]
@@ -280,12 +267,7 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
             image_registries: list(options),
             ..RegistrationOptions::default()
         };
-        gaps_asking(
-            &registered(&options),
-            &wanted,
-            &PoolLabel::well_known(),
-            &list(registries),
-        )
+        gaps_asking(&registered(&options), &wanted, &list(registries))
     };
     let registries = ["mcr.microsoft.com", "*.azurecr.io"];
     assert_eq!(

@@ -28,7 +28,7 @@ async fn look_up(
 ) -> Result<ImageFacts, LookupError> {
     let image = ImageRef::parse(image).unwrap();
     let found = client.look_up(&image, keychain, Detail::Configurations).await;
-    // No message has a secret, whatever happens.
+    // No message ever has a secret.
     let text = format!("{found:?}");
     assert!(
         !text.contains(PASSWORD) && !text.contains(&BASE64_STANDARD.encode(format!("u:{PASSWORD}"))),
@@ -449,7 +449,7 @@ async fn tokens_are_kept_for_a_repository_and_a_credential_until_they_expire() {
                 .unwrap();
         }
         assert_eq!(tokens(&requests), expected);
-        // Another repository, and nobody's credential, have none of it.
+        // Another repository, and a look-up without a credential, have none of it.
         look_up(&client, &format!("{host}/other:1"), &keychain(&[&host]))
             .await
             .unwrap();

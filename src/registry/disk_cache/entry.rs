@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::EntryKey;
 use crate::model::build::Build;
-use crate::model::image_facts::{ImageConfig, ImageContents, ImageVariant};
+use crate::model::image_facts::{ImageConfig, ImageContents, ImageLayer, ImageVariant};
 use crate::model::revisions::OsVersion;
 use crate::model::text::is_one_line;
 use crate::registry::Detail;
@@ -14,6 +14,8 @@ use crate::registry::Detail;
 const MOST_VARIANTS: usize = 1000;
 /// The maximum length of a text, in bytes; the configuration of an image has at most 1 MiB.
 const LONGEST: usize = 64 << 10;
+/// The maximum number of layers.
+const MOST_LAYERS: usize = 1000;
 /// The maximum number of volumes, and of words of a command.
 const MOST_TEXTS: usize = 1000;
 
@@ -69,8 +71,16 @@ struct StoredVariant {
     digest: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    layers: Vec<StoredLayer>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     config: Option<StoredConfig>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredLayer {
+    digest: String,
+    size: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -153,6 +163,7 @@ impl StoredVariant {
             os_version,
             digest,
             size,
+            layers,
             config,
         } = variant.clone();
         StoredVariant {
@@ -165,6 +176,9 @@ impl StoredVariant {
             }),
             digest,
             size,
+            layers: (layers.into_iter())
+                .map(|ImageLayer { digest, size }| StoredLayer { digest, size })
+                .collect(),
             config: config.map(|config| StoredConfig {
                 user: config.user,
                 volumes: config.volumes,
@@ -181,7 +195,9 @@ impl StoredVariant {
             .into_iter()
             .all(|word| word.len() <= 128 && is_one_line(word));
         let has_texts = self.config.as_ref().is_none_or(StoredConfig::is_plausible);
-        if !are_words || !has_texts || !is_digest(&self.digest) {
+        let has_layers =
+            self.layers.len() <= MOST_LAYERS && self.layers.iter().all(|layer| is_digest(&layer.digest));
+        if !are_words || !has_texts || !has_layers || !is_digest(&self.digest) {
             return None;
         }
         let os_version = match &self.os_version {
@@ -198,6 +214,9 @@ impl StoredVariant {
             os_version,
             digest: self.digest,
             size: self.size,
+            layers: (self.layers.into_iter())
+                .map(|StoredLayer { digest, size }| ImageLayer { digest, size })
+                .collect(),
             config: self.config.map(|config| ImageConfig {
                 user: config.user,
                 volumes: config.volumes,

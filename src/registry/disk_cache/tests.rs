@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::model::image_facts::{ImageConfig, ImageVariant};
+use crate::model::image_facts::{ImageConfig, ImageLayer, ImageVariant};
 use crate::model::revisions::OsVersion;
 
 const TAG: &str = "registry.example/shop/web:1";
@@ -30,6 +30,10 @@ fn found() -> ImageFacts {
     let windows = ImageVariant {
         digest: digest('b'),
         size: Some(123_456_789),
+        layers: vec![ImageLayer {
+            digest: digest('e'),
+            size: 123_456_789,
+        }],
         config: Some(ImageConfig {
             user: "ContainerUser".to_owned(),
             volumes: vec!["C:\\data".to_owned()],
@@ -119,7 +123,7 @@ fn contents_are_kept_and_a_tag_only_for_minutes() {
         cache.get(TAG, later(11)),
         Some(CachedAnswer::Stale(Arc::clone(&known)))
     );
-    // By its digest for ever, with or without a tag.
+    // By its digest forever, with or without a tag.
     for text in [
         format!("registry.example/shop/web@{}", digest('a')),
         format!("{TAG}@{}", digest('a')),

@@ -115,17 +115,31 @@ fn a_manifest_states_its_configuration_and_the_size_of_its_layers() {
     let manifest = |kind: &str, config: &str| {
         let text = format!(
             r#"{{"schemaVersion": 2, "mediaType": "{kind}", "config": {{"mediaType": "{config}", "digest": "@1", "size": 2}},
-                "layers": [{{"size": 100}}, {{"size": 11}}]}}"#
+                "layers": [{{"digest": "@2", "size": 100}}, {{"digest": "@3", "size": 11}}]}}"#
         );
         with_digests(&text)
     };
     for (kind, config) in [(OCI_MANIFEST, OCI_CONFIG), (DOCKER_MANIFEST, DOCKER_CONFIG)] {
         let image = read(kind, manifest(kind, config).as_bytes());
-        let config = Digest::parse(&format!("sha256:{}", "1".repeat(64))).unwrap();
-        assert_eq!(
-            image,
-            Ok(ManifestContent::Image(SingleImage { config, size: 111 }))
-        );
+        let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        let config = Digest::parse(&digest("1")).unwrap();
+        let layer = |digit: &str, size: u64| ImageLayer {
+            digest: digest(digit),
+            size,
+        };
+        let layers = vec![layer("2", 100), layer("3", 11)];
+        let single = |layers: Vec<ImageLayer>| {
+            let config = config.clone();
+            Ok(ManifestContent::Image(SingleImage {
+                config,
+                size: 111,
+                layers,
+            }))
+        };
+        assert_eq!(image, single(layers));
+        // Of layers that are not all known, none is: a part would count as all.
+        let broken = manifest(kind, DOCKER_CONFIG).replace(&digest("3"), "sha256:../x");
+        assert_eq!(read(kind, broken.as_bytes()), single(Vec::new()));
         // A server of plain files sends a general type.
         assert!(
             read(

@@ -8,6 +8,7 @@ use super::cache::KnownContent;
 use super::key::ImageKey;
 use super::state::LookupOutcome;
 use crate::model::image::ImageRef;
+use crate::model::image_facts::{ImageContents, ImageFacts};
 use crate::registry::{Detail, ImageChange, Keychain, KnownImage, LookupError, LookupScope, RegistryClient};
 
 /// How long all requests for one image may take.
@@ -46,15 +47,23 @@ async fn with(
     let known = known.and_then(|known| Some((known.facts.found.as_ref()?, known.completes)));
     let Some((contents, completes)) = known else {
         let facts = client.look_up(image, keychain, DETAIL).await?;
-        return Ok(LookupOutcome::Answered(facts));
+        return Ok(answered(facts));
     };
     let known = KnownImage { contents, completes };
     Ok(
         match client.look_up_again(image, keychain, DETAIL, known).await? {
             ImageChange::Unchanged(looked_up) => LookupOutcome::Unchanged(looked_up),
-            ImageChange::Changed(facts) => LookupOutcome::Answered(facts),
+            ImageChange::Changed(facts) => answered(facts),
         },
     )
+}
+
+/// An answer as the cache keeps it: reviews need no layers.
+fn answered(facts: ImageFacts) -> LookupOutcome {
+    LookupOutcome::Answered(ImageFacts {
+        looked_up: facts.looked_up,
+        found: facts.found.map(ImageContents::without_layers),
+    })
 }
 
 fn of_error(error: LookupError) -> LookupOutcome {

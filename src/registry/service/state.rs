@@ -85,7 +85,7 @@ pub enum LookupOutcome {
     RegistryFailed {
         /// Why.
         message: String,
-        /// When it wants to be asked again.
+        /// The earliest time of the next request.
         retry_after: Option<Duration>,
     },
 }
@@ -286,7 +286,7 @@ impl ServiceState {
         registry.running = registry.running.saturating_sub(1);
         registry.is_prompt = false;
         let due = registry.breaker.failed(message, retry_after, now);
-        // A name that only a wildcard matches is given up after a few minutes, until somebody asks for it.
+        // A name that only a wildcard matches is given up after a few minutes, until a pod needs it.
         let is_tried = registry.is_expected() || due < now + LONGEST_PAUSE;
         let is_open = registry.breaker.is_open();
         self.drop_waiting(&job.registry, |waiting| is_open || waiting.due > now);

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 
 use crate::audit_log::{
-    AuditReport, CurrentState, InputResult, OutcomeCounts, RequestOutcome, RuleCount, TimeSpan, WorkloadRow,
+    AuditReport, ClusterRecord, CurrentState, InputResult, OutcomeCounts, RequestOutcome, RuleCount,
+    TimeSpan, WorkloadRow,
 };
 use crate::model::text::{count, cut_middle, list, one_line};
 use crate::render::table::TextTable;
@@ -113,48 +114,49 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
         if report.clusters.len() > 1 || !cluster.name.is_empty() {
             writeln!(out, "\ncluster {}", unnamed(&cluster.name))?;
         }
+        let rows = report.rows.iter().filter(|row| row.cluster == cluster.name);
+        write_cluster(cluster, &rows.collect::<Vec<_>>(), shown, out)?;
+    }
+    Ok(())
+}
+
+fn write_cluster(
+    cluster: &ClusterRecord,
+    rows: &[&WorkloadRow],
+    shown: AuditLogView,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} that Transom evaluated or missed{}",
+        count(cluster.counts.requests, "request"),
+        sentence(&cluster.counts)
+    )?;
+    if cluster.dry_runs.requests > 0 {
+        let (number, outcomes) = (cluster.dry_runs.requests, sentence(&cluster.dry_runs));
+        writeln!(out, "dry runs, not among these: {number}{outcomes}")?;
+    }
+    let now = now(rows);
+    if !now.is_empty() {
+        writeln!(out, "workloads that were denied or would be, now: {now}")?;
+    }
+    write_table(rows, shown, out)?;
+    let missing = missing_kinds(rows);
+    if !missing.is_empty() {
         writeln!(
             out,
-            "{} that Transom evaluated or missed{}",
-            count(cluster.counts.requests, "request"),
-            sentence(&cluster.counts)
+            "note: no event of these kinds: {}; if the cluster has them, does the audit policy record them at the level \
+             Metadata or above?",
+            missing.join(", ")
         )?;
-        if cluster.dry_runs.requests > 0 {
-            let dry = &cluster.dry_runs;
-            writeln!(
-                out,
-                "dry runs, not among these: {}{}",
-                dry.requests,
-                sentence(dry)
-            )?;
-        }
-        let rows: Vec<&WorkloadRow> = report
-            .rows
-            .iter()
-            .filter(|row| row.cluster == cluster.name)
-            .collect();
-        let now = now(&rows);
-        if !now.is_empty() {
-            writeln!(out, "workloads that were denied or would be, now: {now}")?;
-        }
-        write_table(&rows, shown, out)?;
-        let missing = missing_kinds(&rows);
-        if !missing.is_empty() {
-            writeln!(
-                out,
-                "note: no event of these kinds: {}; if the cluster has them, does the audit policy record them at the level \
-                 Metadata or above?",
-                missing.join(", ")
-            )?;
-        }
-        if cluster.unlisted.requests > 0 {
-            writeln!(
-                out,
-                "note: {} of more workloads and users than can be listed are in the totals only; select fewer with \
-                 --namespace or --since",
-                count(cluster.unlisted.requests, "request")
-            )?;
-        }
+    }
+    if cluster.unlisted.requests > 0 {
+        writeln!(
+            out,
+            "note: {} of more workloads and users than can be listed are in the totals only; select fewer with \
+             --namespace or --since",
+            count(cluster.unlisted.requests, "request")
+        )?;
     }
     Ok(())
 }

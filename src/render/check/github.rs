@@ -4,25 +4,24 @@
 
 use std::io::{self, Write};
 
-use super::super::json::Json;
-use super::Level;
-use crate::check::{CheckOutcome, NoteLevel};
+use super::{CheckReport, Level, level, sentence, title};
+use crate::check::NoteLevel;
 use crate::model::text::one_line;
 
 /// Writes a command for each open finding, each note and each unreadable input.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
+pub fn check_github(report: &CheckReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let file = |source: &str| property(&report.repository.path(source));
-    for error in &outcome.errors {
+    for error in &report.outcome.errors {
         let (file, message) = (file(&error.source), data(&error.message));
         match error.line {
             0 => writeln!(out, "::error file={file},title=transom::{message}")?,
             line => writeln!(out, "::error file={file},line={line},title=transom::{message}")?,
         }
     }
-    for note in &outcome.notes {
+    for note in &report.outcome.notes {
         let command = match note.level {
             NoteLevel::Warning => "warning",
             NoteLevel::Note => "notice",
@@ -38,10 +37,10 @@ pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             "::{command} file={file},line={line}{column},title=transom::{message}"
         )?;
     }
-    for subject in &report.objects {
-        let file = file(&subject.source);
-        for found in subject.open() {
-            let command = match subject.level(found) {
+    for checked in &report.objects {
+        let file = file(checked.source);
+        for (finding, detail) in checked.open() {
+            let command = match level(checked, finding) {
                 Level::Error => "error",
                 Level::Warning => "warning",
                 Level::Note => "notice",
@@ -49,10 +48,10 @@ pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             writeln!(
                 out,
                 "::{command} file={file},line={},col={},title={}::{}",
-                found.line,
-                found.column,
-                property(&format!("{} {}", found.id, found.rule)),
-                data(&format!("{}: {}", subject.title(), found.sentence()))
+                detail.position.line,
+                detail.position.column,
+                property(&format!("{} {}", finding.rule.id, finding.rule.name)),
+                data(&format!("{}: {}", title(checked), sentence(finding)))
             )?;
         }
     }

@@ -7,20 +7,19 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::super::json::Json;
 use super::super::plain::write_json;
-use super::Level;
-use crate::check::{CheckOutcome, NoteLevel};
+use super::{CheckReport, Level, fingerprint, level, sentence, title};
+use crate::check::NoteLevel;
 use crate::model::text::{digest_hex, one_line};
 
 /// Writes an entry for each open finding, each note and each unreadable input.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
+pub fn check_gitlab(report: &CheckReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut fingerprints = Fingerprints::default();
     let mut entries: Vec<Value> = Vec::new();
-    for error in &outcome.errors {
+    for error in &report.outcome.errors {
         let path = report.repository.path(&error.source);
         let identity = format!("{path}:{}", error.message);
         entries.push(json!({
@@ -31,7 +30,7 @@ pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             "location": location(&path, error.line),
         }));
     }
-    for note in &outcome.notes {
+    for note in &report.outcome.notes {
         let path = report.repository.path(&note.source);
         let identity = format!("{path}:{}", note.message);
         entries.push(json!({
@@ -45,22 +44,22 @@ pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             "location": location(&path, note.line),
         }));
     }
-    for subject in &report.objects {
-        let path = report.repository.path(&subject.source);
-        for found in subject.open() {
-            let severity = match subject.level(found) {
+    for checked in &report.objects {
+        let path = report.repository.path(checked.source);
+        for (finding, detail) in checked.open() {
+            let severity = match level(checked, finding) {
                 Level::Error => "critical",
                 Level::Warning => "minor",
                 Level::Note => "info",
             };
-            let description = format!("{}: {}", subject.title(), found.sentence());
-            let identity = format!("{path}:{}", subject.fingerprint(found));
+            let description = format!("{}: {}", title(checked), sentence(finding));
+            let identity = format!("{path}:{}", fingerprint(checked, finding));
             entries.push(json!({
                 "description": one_line(&description),
-                "check_name": format!("{} {}", found.id, found.rule),
+                "check_name": format!("{} {}", finding.rule.id, finding.rule.name),
                 "fingerprint": fingerprints.of(&identity),
                 "severity": severity,
-                "location": location(&path, found.line),
+                "location": location(&path, detail.position.line),
             }));
         }
     }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use askama::Template;
 
-use super::super::json::{Json, JsonObject};
-use crate::check::CheckOutcome;
+use super::{CheckReport, effect, sentence, title};
+use crate::check::Checked;
 use crate::model::policy::Action;
 use crate::model::text::{count, one_line};
 
@@ -117,9 +117,9 @@ impl JunitDocument {
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
+pub fn check_junit(report: &CheckReport<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut document = JunitDocument::new("transom check");
-    for error in &outcome.errors {
+    for error in &report.outcome.errors {
         let case = JunitCase {
             name: match error.line {
                 0 => "cannot be read".to_owned(),
@@ -131,7 +131,7 @@ pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
         };
         document.add(&error.source, case);
     }
-    for note in &outcome.notes {
+    for note in &report.outcome.notes {
         let level = note.level.as_str();
         let line = match (note.line, note.column) {
             (0, _) => String::new(),
@@ -144,35 +144,34 @@ pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
                 .push(text(&format!("{level}: {line}{}", note.message)));
         }
     }
-    for subject in &report.objects {
-        document.add(&subject.source, case(subject));
+    for checked in &report.objects {
+        document.add(checked.source, case(checked));
     }
     document.write(out)
 }
 
-fn case(subject: &JsonObject) -> JunitCase {
-    let lines = subject
-        .open()
-        .map(|found| text(&format!("{} [{} {}]", found.sentence(), found.id, found.rule)));
+fn case(checked: &Checked<'_>) -> JunitCase {
+    let lines = checked.open().map(|(finding, _)| {
+        let rule = finding.rule;
+        text(&format!("{} [{} {}]", sentence(finding), rule.id, rule.name))
+    });
     let lines: Vec<String> = lines.collect();
-    let (failure, output) = if subject.is_denied() {
+    let (failure, output) = if checked.is_denied() && checked.not_reviewed.is_none() {
         let message = format!("would be denied: {}", count(lines.len(), "problem"));
         let kind = "denied";
         (Some(JunitFailure { kind, message, lines }), Vec::new())
     } else {
         (None, lines)
     };
-    let suppressed = subject
-        .suppressed
-        .iter()
-        .filter(|it| it.finding.action == Action::Deny);
+    let suppressed = checked.suppressed.iter();
+    let suppressed = suppressed.filter(|it| effect(&it.finding) == Action::Deny);
     let skipped = match suppressed.count() {
         count @ 1.. if failure.is_none() => Some(format!("{count} suppressed; admission would deny it")),
         _ => None,
     };
     JunitCase {
-        name: text(&subject.title()),
-        line: subject.line,
+        name: text(&title(checked)),
+        line: checked.document.start().line,
         failure,
         error: None,
         skipped,

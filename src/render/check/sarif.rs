@@ -1,75 +1,47 @@
 //! A check as SARIF 2.1.0 for GitHub code scanning and editors: a result for each finding with its line,
 //! suppressed if it is exempted or the author accepts it, and a notification for each unreadable input and each note.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::json::{Exempted, Json, JsonFinding, JsonObject, JsonSuppressed, TextFix};
 use super::super::sarif::{message, of_rule, tool, write_log};
-use super::Level;
-use crate::check::CheckOutcome;
+use super::fixes::{TextFix, TextFixes};
+use super::{CheckReport, Level, decision, effect, fingerprint, level, sentence, title};
+use crate::check::{Checked, SuppressedBy};
+use crate::manifest::Position;
 use crate::model::text::one_line;
 use crate::rules::documentation::DocumentationUrl;
-use crate::rules::{Rule, catalogue};
+use crate::rules::{Finding, Rule, catalogue};
 
-/// Writes the report as SARIF.
+/// Writes the report as SARIF. The texts of the inputs were kept, so that results have fixes.
 ///
 /// # Errors
 /// The errors of the writer.
 pub fn check_sarif(
-    report: &Json,
-    outcome: &CheckOutcome,
+    report: &CheckReport<'_>,
     documentation: Option<&DocumentationUrl>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let objects = || report.objects.iter();
-    let is_found = |rule: &&Rule| {
-        objects().any(|subject| {
-            let exempted = subject.exempted.iter().map(|it| &it.finding);
-            let suppressed = subject.suppressed.iter().map(|it| &it.finding);
-            subject
-                .open()
-                .chain(exempted)
-                .chain(suppressed)
-                .any(|found| found.id == rule.id)
-        })
-    };
-    let rules: Vec<&Rule> = catalogue().filter(is_found).collect();
+    let rules = rules_of(report);
     let metadata: Vec<Value> = rules.iter().map(|rule| of_rule(rule, documentation)).collect();
-    let results: Vec<Value> = objects()
-        .flat_map(|object| {
-            let subject = SarifObject {
-                rules: &rules,
-                uri: uri(&report.repository.path(&object.source)),
-                object,
-            };
-            let open = object.open().map(|found| subject.result(found));
-            let exempted = object.exempted.iter().map(|it| subject.exempted(it));
-            let suppressed = object.suppressed.iter().map(|it| subject.suppressed(it));
-            open.chain(exempted).chain(suppressed).collect::<Vec<_>>()
-        })
-        .collect();
-    let notification = |level: &str, source: &str, (line, column): (usize, usize), text: &str| {
-        json!({
-            "level": level,
-            "message": message(text),
-            "locations": [{"physicalLocation": location(&uri(&report.repository.path(source)), line, (column > 0).then_some(column))}],
-        })
-    };
-    let errors = outcome.errors.iter();
-    let errors = errors.map(|error| notification("error", &error.source, (error.line, 0), &error.message));
-    let notes = outcome.notes.iter();
-    let notes = notes.map(|note| {
-        let at = (note.line, note.column);
-        notification(note.level.as_str(), &note.source, at, &note.message)
-    });
+    let mut fixes = TextFixes::new();
+    let mut results = Vec::new();
+    for checked in &report.objects {
+        let object = SarifObject {
+            rules: &rules,
+            uri: uri(&report.repository.path(checked.source)),
+            checked,
+        };
+        object.add_results(fixes.of(checked), &mut results);
+    }
     let run = json!({
         "tool": tool(&metadata),
         "invocations": [{
-            "executionSuccessful": outcome.errors.is_empty(),
-            "toolExecutionNotifications": errors.chain(notes).collect::<Vec<_>>(),
+            "executionSuccessful": report.outcome.errors.is_empty(),
+            "toolExecutionNotifications": notifications(report),
         }],
         "automationDetails": {"id": "transom/check/"},
         "columnKind": "unicodeCodePoints",
@@ -79,49 +51,110 @@ pub fn check_sarif(
     write_log(&run, out)
 }
 
+/// The rules that are reported, exempted or suppressed.
+fn rules_of(report: &CheckReport<'_>) -> Vec<&'static Rule> {
+    let mut found = HashSet::new();
+    for checked in &report.objects {
+        let open = checked.evaluation.open();
+        let exempted = checked
+            .evaluation
+            .exempted
+            .iter()
+            .flat_map(|(_, findings)| findings);
+        let suppressed = checked.suppressed.iter().map(|it| &it.finding);
+        let all = open.chain(exempted).chain(suppressed);
+        found.extend(all.map(|finding| finding.rule.id));
+    }
+    catalogue().filter(|rule| found.contains(rule.id)).collect()
+}
+
+/// What could not be read, and the notes.
+fn notifications(report: &CheckReport<'_>) -> Vec<Value> {
+    let notification = |level: &str, source: &str, (line, column): (usize, usize), text: &str| {
+        let uri = uri(&report.repository.path(source));
+        json!({
+            "level": level,
+            "message": message(text),
+            "locations": [{"physicalLocation": location(&uri, line, (column > 0).then_some(column))}],
+        })
+    };
+    let errors = report.outcome.errors.iter();
+    let errors = errors.map(|error| notification("error", &error.source, (error.line, 0), &error.message));
+    let notes = report.outcome.notes.iter();
+    let notes = notes.map(|note| {
+        let at = (note.line, note.column);
+        notification(note.level.as_str(), &note.source, at, &note.message)
+    });
+    errors.chain(notes).collect()
+}
+
 /// An object whose findings become results.
 struct SarifObject<'r> {
     /// The rules that the results refer to by index.
     rules: &'r [&'r Rule],
-    object: &'r JsonObject,
+    checked: &'r Checked<'r>,
     uri: String,
 }
 
 impl SarifObject<'_> {
-    fn result(&self, found: &JsonFinding) -> Value {
-        let level = match self.object.level(found) {
+    /// Adds the findings that are open, exempted or suppressed. `fixes`: the edits of each finding of the evaluation.
+    fn add_results(&self, fixes: Vec<Vec<TextFix>>, results: &mut Vec<Value>) {
+        let open = self
+            .checked
+            .findings()
+            .zip(fixes)
+            .filter(|((finding, _), _)| finding.is_open());
+        results.extend(open.map(|((finding, detail), fix)| {
+            let mut result = self.result(finding, detail.position);
+            if let (Some(result), false) = (result.as_object_mut(), fix.is_empty()) {
+                result.insert("fixes".to_owned(), json!([self.fix(finding, &fix)]));
+            }
+            result
+        }));
+        let exempted = self.checked.exempted().into_iter();
+        results.extend(exempted.map(|(note, finding, position)| {
+            with_suppression(self.result(finding, position), "external", Some(note))
+        }));
+        results.extend(self.checked.suppressed.iter().map(|suppressed| {
+            let kind = match suppressed.by {
+                SuppressedBy::Manifest => "inSource",
+                SuppressedBy::Baseline => "external",
+            };
+            let result = self.result(&suppressed.finding, suppressed.position);
+            with_suppression(result, kind, suppressed.reason.as_deref())
+        }));
+    }
+
+    fn result(&self, finding: &Finding, position: Position) -> Value {
+        let level = match level(self.checked, finding) {
             Level::Error => "error",
             Level::Warning => "warning",
             Level::Note => "note",
         };
-        let title = self.object.title();
-        let mut result = json!({
-            "ruleId": found.id,
-            "ruleIndex": self.rules.iter().position(|rule| rule.id == found.id),
+        let title = title(self.checked);
+        json!({
+            "ruleId": finding.rule.id,
+            "ruleIndex": self.rules.iter().position(|rule| rule.id == finding.rule.id),
             "level": level,
-            "message": message(&format!("{title}: {}", found.sentence())),
+            "message": message(&format!("{title}: {}", sentence(finding))),
             "locations": [{
-                "physicalLocation": location(&self.uri, found.line, Some(found.column)),
+                "physicalLocation": location(&self.uri, position.line, Some(position.column)),
                 "logicalLocations": [{
-                    "fullyQualifiedName": one_line(&format!("{title}:{}", found.named_path)),
+                    "fullyQualifiedName": one_line(&format!("{title}:{}", finding.path.named())),
                     "kind": "object",
                 }],
             }],
-            "partialFingerprints": {"transom/v1": self.object.fingerprint(found)},
-            "properties": {"action": found.action, "decision": self.object.decision},
-        });
-        if let (Some(result), false) = (result.as_object_mut(), found.fix.is_empty()) {
-            result.insert("fixes".to_owned(), json!([self.fix(found)]));
-        }
-        result
+            "partialFingerprints": {"transom/v1": fingerprint(self.checked, finding)},
+            "properties": {"action": effect(finding), "decision": decision(self.checked).as_str()},
+        })
     }
 
     /// The edit that `transom fix` makes for a finding.
-    fn fix(&self, found: &JsonFinding) -> Value {
+    fn fix(&self, finding: &Finding, fix: &[TextFix]) -> Value {
         let replacement = |part: &TextFix| {
             let mut replacement = json!({"deletedRegion": {
-                "startLine": part.start.0, "startColumn": part.start.1,
-                "endLine": part.end.0, "endColumn": part.end.1,
+                "startLine": part.start.line, "startColumn": part.start.column,
+                "endLine": part.end.line, "endColumn": part.end.column,
             }});
             if let (Some(replacement), false) = (replacement.as_object_mut(), part.text.is_empty()) {
                 replacement.insert("insertedContent".to_owned(), json!({"text": part.text}));
@@ -129,27 +162,12 @@ impl SarifObject<'_> {
             replacement
         };
         json!({
-            "description": message(&found.remedy),
+            "description": message(&finding.remedy),
             "artifactChanges": [{
                 "artifactLocation": {"uri": self.uri},
-                "replacements": found.fix.iter().map(replacement).collect::<Vec<_>>(),
+                "replacements": fix.iter().map(replacement).collect::<Vec<_>>(),
             }],
         })
-    }
-
-    fn exempted(&self, exempted: &Exempted) -> Value {
-        let justification = Some(exempted.exemption.as_str());
-        with_suppression(self.result(&exempted.finding), "external", justification)
-    }
-
-    fn suppressed(&self, suppressed: &JsonSuppressed) -> Value {
-        let kind = if suppressed.is_in_manifest() {
-            "inSource"
-        } else {
-            "external"
-        };
-        let justification = suppressed.reason.as_deref();
-        with_suppression(self.result(&suppressed.finding), kind, justification)
     }
 }
 

@@ -19,6 +19,8 @@ pub struct PlanSection {
     pub pools: Vec<PlanPool>,
     /// The capacity of the nodes, before and after.
     pub capacity: Vec<PlanCapacity>,
+    /// What new nodes pull.
+    pub new_nodes: Vec<PlanNewNode>,
 }
 
 /// One class of workloads.
@@ -73,6 +75,15 @@ pub struct PlanCapacity {
     pub before: String,
     /// The same after the pools are removed.
     pub after: String,
+}
+
+/// What a new node of a pool pulls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanNewNode {
+    /// The pool.
+    pub pool: String,
+    /// How many images, and their bytes if they are known.
+    pub pulls: String,
 }
 
 /// The CSS rules with the sizes of the class bars.

@@ -35,17 +35,13 @@ pub fn scan_sarif(
     });
     let pods = report.pods.iter().map(|pod| rules.pod(pod));
     let results: Vec<Value> = found.chain(pods).collect();
-    let notifications = report.gaps.iter().map(|gap| {
-        let remedy = gap
-            .remedy
-            .as_ref()
-            .map(|remedy| format!("; {remedy}"))
-            .unwrap_or_default();
-        json!({"level": "warning", "message": message(&format!("{}: {}{remedy}", gap.resource, gap.reason))})
-    });
-    let notes = report.notes.iter();
-    let notifications =
-        notifications.chain(notes.map(|note| json!({"level": "note", "message": message(note)})));
+    let notification = |level: &str, text: &str| json!({"level": level, "message": message(text)});
+    let gaps = report
+        .gaps
+        .iter()
+        .map(|gap| notification("warning", &gap.to_string()));
+    let notes = report.notes.iter().map(|note| notification("note", note));
+    let notifications = gaps.chain(notes);
     let run = json!({
         "tool": tool(&rules.metadata),
         "invocations": [{

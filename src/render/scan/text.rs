@@ -76,6 +76,20 @@ struct ScanTotals<'r> {
 }
 
 impl ScanTotals<'_> {
+    /// The cells of a table: these, the counts, and another one.
+    fn cells(&self, mut cells: Vec<String>, last: Option<String>) -> Vec<String> {
+        let counts = [
+            self.denied,
+            self.would_deny,
+            self.warned,
+            self.patched,
+            self.other,
+        ];
+        cells.extend(counts.map(|count| count.to_string()));
+        cells.extend(last);
+        cells
+    }
+
     /// Worst first.
     fn rank(&self) -> impl Ord + use<> {
         let counts = (
@@ -102,92 +116,25 @@ impl ScanText<'_> {
     }
 
     fn summary(&mut self) -> io::Result<()> {
-        let ScanReport {
-            cluster,
-            summary,
-            assumed,
-            ..
-        } = self.report;
-        write!(
+        let ScanReport { cluster, summary, .. } = self.report;
+        writeln!(
             self.out,
-            "{BOLD}{}{BOLD:#} (Kubernetes {}): {}, {} of pods, {} for Windows: ",
+            "{BOLD}{}{BOLD:#} (Kubernetes {}): {}, {} of pods, {} for Windows: {}",
             one_line(&cluster.name),
             cluster.kubernetes,
             count(summary.objects, "object"),
             count(summary.owners, "owner"),
             summary.windows,
+            outcomes(self.report)
         )?;
-        let would = summary.would_be_denied.saturating_sub(summary.denied);
-        let parts = [
-            (summary.denied, "would be denied at the next create"),
-            (would, "would be denied in mode Enforce"),
-            (summary.patched, "patched"),
-            (summary.warned, "warned of"),
-            (
-                summary.not_reviewed,
-                "with findings where admission is not called",
-            ),
-        ];
-        let of_pods = [
-            (summary.misplaced, "on a node that cannot run them"),
-            (summary.pending, "that cannot start"),
-            (summary.terminating, "past their grace period"),
-        ];
-        let is_there = |(n, _): &&(usize, &str)| *n > 0;
-        let mut parts: Vec<String> = (parts.iter().filter(is_there))
-            .map(|(n, what)| format!("{n} {what}"))
-            .collect();
-        let of_pods = of_pods.iter().filter(is_there);
-        parts.extend(of_pods.map(|(n, what)| format!("{} {what}", count(*n, "pod"))));
-        if summary.unreadable > 0 {
-            parts.push(format!(
-                "{} that cannot be read",
-                count(summary.unreadable, "object")
-            ));
-        }
-        if parts.is_empty() && summary.objects == 0 && !self.report.gaps.is_empty() {
-            writeln!(self.out, "no object could be read, see below")?;
-        } else if parts.is_empty() {
-            let findings: usize = summary.findings.values().sum();
-            match findings {
-                0 => writeln!(self.out, "nothing found")?,
-                findings => writeln!(
-                    self.out,
-                    "nothing would be denied, patched or warned of; {}",
-                    count(findings, "finding")
-                )?,
-            }
-        } else {
-            writeln!(self.out, "{}", parts.join(", "))?;
-        }
-        if !assumed.is_empty() {
-            writeln!(
-                self.out,
-                "evaluated as if every policy had {}",
-                one_line(&assumed.join(", "))
-            )?;
-        } else if cluster.policies.is_empty() {
-            writeln!(
-                self.out,
-                "no WindowsPodPolicy exists: evaluated without one, as in the cluster: nothing is denied or changed"
-            )?;
-        }
-        if !cluster.namespaces_without_policy.is_empty() {
-            let without = &cluster.namespaces_without_policy;
-            writeln!(
-                self.out,
-                "{} without a policy: {}; nothing is denied or changed there",
-                count(without.len(), "namespace"),
-                one_line(&list(without, NAMESPACES))
-            )?;
-        }
+        self.policies()?;
         if !cluster.has_webhooks {
             writeln!(
                 self.out,
                 "Transom's webhooks are not registered in this cluster: evaluated as if they were"
             )?;
         }
-        if summary.denied > 0 || would > 0 {
+        if summary.denied > 0 || summary.would_be_denied > 0 {
             writeln!(
                 self.out,
                 "only creates are denied: new objects, delete and apply, restored backups. An update that leaves an existing \
@@ -195,6 +142,34 @@ impl ScanText<'_> {
             )?;
         }
         writeln!(self.out)
+    }
+
+    /// By which policies the objects are evaluated, unless every namespace has a stored one.
+    fn policies(&mut self) -> io::Result<()> {
+        let ScanReport { cluster, assumed, .. } = self.report;
+        if !assumed.is_empty() {
+            let assumed = assumed.join(", ");
+            writeln!(
+                self.out,
+                "evaluated as if every policy had {}",
+                one_line(&assumed)
+            )?;
+        } else if cluster.policies.is_empty() {
+            writeln!(
+                self.out,
+                "no WindowsPodPolicy exists: evaluated without one, as in the cluster: nothing is denied or changed"
+            )?;
+        }
+        let without = &cluster.namespaces_without_policy;
+        if without.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            self.out,
+            "{} without a policy: {}; nothing is denied or changed there",
+            count(without.len(), "namespace"),
+            one_line(&list(without, NAMESPACES))
+        )
     }
 
     fn namespaces(&mut self) -> io::Result<()> {
@@ -218,44 +193,17 @@ impl ScanText<'_> {
 
     /// The rules, worst first.
     fn by_rule(&mut self) -> io::Result<()> {
-        let report = self.report;
-        let mut rules: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
-        let mut hidden = 0;
-        for owner_result in &report.owners {
-            let mut seen: BTreeMap<&str, &FindingResult> = BTreeMap::new();
-            for found in &owner_result.findings {
-                if !self.shown.shows(found) {
-                    hidden += 1;
-                    continue;
-                }
-                // If an owner has several findings of one rule, the worst is counted.
-                let worst = seen.entry(found.rule).or_insert(found);
-                if (found.severity, std::cmp::Reverse(found.outcome))
-                    > (worst.severity, std::cmp::Reverse(worst.outcome))
-                {
-                    *worst = found;
-                }
-            }
-            for (rule, found) in seen {
-                let sum = rules.entry(rule).or_default();
-                sum.severity = sum.severity.max(Some(found.severity));
-                sum.id = found.id;
-                match found.outcome {
-                    FindingOutcome::Denied => sum.denied += 1,
-                    _ if found.would_deny => sum.would_deny += 1,
-                    FindingOutcome::Warned => sum.warned += 1,
-                    FindingOutcome::Fixed | FindingOutcome::Fixable => sum.patched += 1,
-                    FindingOutcome::Audited | FindingOutcome::Exempted | FindingOutcome::NotReviewed => {
-                        sum.other += 1;
-                    }
-                }
-                sum.namespaces.insert(&owner_result.namespace);
-            }
-        }
-        let mut rules: Vec<(&str, ScanTotals<'_>)> = rules.into_iter().collect();
-        rules.sort_by_cached_key(|(_, sum)| sum.rank());
+        let rules = sums_of_rules(self.report, self.shown);
+        let findings = self.report.owners.iter().flat_map(|owner| &owner.findings);
+        let hidden = findings.filter(|found| !self.shown.shows(found)).count();
         if !rules.is_empty() {
             writeln!(self.out, "{BOLD}workloads by rule, worst first{BOLD:#}")?;
+            let rows = rules.iter().map(|(rule, sum)| {
+                let severity = sum.severity.map(|severity| severity.to_string());
+                let names = vec![severity.unwrap_or_default(), format!("{rule} ({})", sum.id)];
+                let namespaces = one_line(&list(&sum.namespaces, NAMESPACES_OF_RULE)).into_owned();
+                sum.cells(names, Some(namespaces))
+            });
             let headings = [
                 "SEVERITY",
                 "RULE",
@@ -266,21 +214,7 @@ impl ScanText<'_> {
                 "OTHER",
                 "NAMESPACES",
             ];
-            let mut table = TextTable::new(headings.map(str::to_owned).into());
-            for (rule, sum) in rules.iter().take(self.shown.rows) {
-                let counts = [sum.denied, sum.would_deny, sum.warned, sum.patched, sum.other];
-                let mut cells = vec![
-                    sum.severity
-                        .map(|severity| severity.to_string())
-                        .unwrap_or_default(),
-                    format!("{rule} ({})", sum.id),
-                ];
-                cells.extend(counts.map(|count| count.to_string()));
-                cells.push(one_line(&list(&sum.namespaces, NAMESPACES_OF_RULE)).into_owned());
-                table.row(cells);
-            }
-            table.write(self.out)?;
-            self.more(rules.len())?;
+            self.table(&headings, rows.collect())?;
         }
         if hidden > 0 {
             writeln!(self.out, "  {hidden} advice not shown (--no-advice)")?;
@@ -301,16 +235,22 @@ impl ScanText<'_> {
         }
         writeln!(self.out, "{BOLD}workloads by namespace, worst first{BOLD:#}")?;
         let headings = ["NAMESPACE", "DENIED", "WOULD DENY", "WARNED", "PATCHED", "OTHER"];
-        let mut table = TextTable::new(headings.map(str::to_owned).into());
-        for (name, sum) in sums.iter().take(self.shown.rows) {
-            let counts = [sum.denied, sum.would_deny, sum.warned, sum.patched, sum.other];
-            let mut cells = vec![one_line(name).into_owned()];
-            cells.extend(counts.map(|count| count.to_string()));
+        let rows = sums
+            .iter()
+            .map(|(name, sum)| sum.cells(vec![one_line(name).into_owned()], None));
+        self.table(&headings, rows.collect())?;
+        writeln!(self.out)
+    }
+
+    /// Writes the first rows of a table, and the number of the others.
+    fn table(&mut self, headings: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
+        let number = rows.len();
+        let mut table = TextTable::new(headings.iter().map(ToString::to_string).collect());
+        for cells in rows.into_iter().take(self.shown.rows) {
             table.row(cells);
         }
         table.write(self.out)?;
-        self.more(sums.len())?;
-        writeln!(self.out)
+        self.more(number)
     }
 
     /// The number of rows of a table that are not shown.
@@ -342,32 +282,24 @@ impl ScanText<'_> {
                 policy, namespace.validation, namespace.placement
             )?,
         }
-        let mut groups: Vec<(GroupedFinding<'_>, Vec<&OwnerResult>)> = Vec::new();
         let shown = self.shown;
-        let (with_findings, clean): (Vec<&&OwnerResult>, Vec<&&OwnerResult>) = owners
+        let (with_findings, others): (Vec<&OwnerResult>, Vec<&OwnerResult>) = owners
             .iter()
+            .copied()
             .partition(|owner_result| shown.shows_owner(owner_result));
-        for owner_result in with_findings {
-            let likeness = GroupedFinding::of(owner_result);
-            match groups.iter_mut().find(|(other, _)| *other == likeness) {
-                Some((_, group)) => group.push(owner_result),
-                None => groups.push((likeness, vec![owner_result])),
-            }
-        }
-        groups.sort_by_key(|(likeness, _)| (likeness.outcome, std::cmp::Reverse(likeness.would_deny())));
+        let groups = groups(&with_findings);
         for (_, group) in groups.iter().take(self.shown.rows) {
             if let Some((first, others)) = group.split_first() {
                 self.owner(first, others)?;
             }
         }
         self.more(groups.len())?;
-        let (clean, advised): (Vec<&&OwnerResult>, Vec<&&OwnerResult>) = clean
+        let (clean, advised): (Vec<&OwnerResult>, Vec<&OwnerResult>) = others
             .into_iter()
             .partition(|owner_result| owner_result.is_clean());
         for (owners, what) in [(clean, "nothing found in"), (advised, "only advice for")] {
             if !owners.is_empty() {
-                let titles = owners.iter().map(|owner_result| title(owner_result));
-                let named = list(titles, LIKE_IT);
+                let named = list(owners.iter().map(|owner_result| title(owner_result)), LIKE_IT);
                 let number = count(owners.len(), "owner");
                 writeln!(self.out, "  {what} {number} for Windows: {}", one_line(&named))?;
             }
@@ -465,21 +397,8 @@ impl ScanText<'_> {
             return Ok(());
         }
         writeln!(self.out, "{BOLD}{heading}{BOLD:#}")?;
-        let mut groups: Vec<(&PodFinding, Vec<&str>)> = Vec::new();
-        for pod in pods {
-            let is_like = |other: &PodFinding| {
-                let key = |pod: &PodFinding| (pod.problem, pod.message.clone());
-                pod.owner.is_some()
-                    && (&other.namespace, &other.owner) == (&pod.namespace, &pod.owner)
-                    && key(other) == key(pod)
-            };
-            match groups.iter_mut().find(|(other, _)| is_like(other)) {
-                Some((_, others)) => others.push(&pod.name),
-                None => groups.push((pod, Vec::new())),
-            }
-        }
         let red = AnsiColor::Red.on_default().bold();
-        for (pod, others) in groups {
+        for (pod, others) in pods_of_owners(pods) {
             let owner = pod
                 .owner
                 .as_ref()
@@ -607,6 +526,79 @@ impl ScanText<'_> {
     }
 }
 
+/// The outcomes of the owners and the problems of their pods, as the end of a sentence.
+fn outcomes(report: &ScanReport) -> String {
+    let summary = &report.summary;
+    let would = summary.would_be_denied.saturating_sub(summary.denied);
+    let of_owners = [
+        (summary.denied, "would be denied at the next create"),
+        (would, "would be denied in mode Enforce"),
+        (summary.patched, "patched"),
+        (summary.warned, "warned of"),
+        (
+            summary.not_reviewed,
+            "with findings where admission is not called",
+        ),
+    ];
+    let of_others = [
+        (summary.misplaced, "pod", "on a node that cannot run them"),
+        (summary.pending, "pod", "that cannot start"),
+        (summary.terminating, "pod", "past their grace period"),
+        (summary.unreadable, "object", "that cannot be read"),
+    ];
+    let of_owners = of_owners.into_iter().filter(|(number, _)| *number > 0);
+    let of_others = of_others.into_iter().filter(|(number, ..)| *number > 0);
+    let parts: Vec<String> = (of_owners.map(|(number, what)| format!("{number} {what}")))
+        .chain(of_others.map(|(number, noun, what)| format!("{} {what}", count(number, noun))))
+        .collect();
+    if !parts.is_empty() {
+        return parts.join(", ");
+    }
+    if summary.objects == 0 && !report.gaps.is_empty() {
+        return "no object could be read, see below".to_owned();
+    }
+    match summary.findings.values().sum::<usize>() {
+        0 => "nothing found".to_owned(),
+        findings => format!(
+            "nothing would be denied, patched or warned of; {}",
+            count(findings, "finding")
+        ),
+    }
+}
+
+/// The totals of the rules with a finding to show, worst first. If an owner has several findings of a rule, the worst counts.
+fn sums_of_rules(report: &ScanReport, shown: ScanView) -> Vec<(&str, ScanTotals<'_>)> {
+    let mut rules: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
+    for owner_result in &report.owners {
+        let mut worst_of: BTreeMap<&str, &FindingResult> = BTreeMap::new();
+        for found in owner_result.findings.iter().filter(|found| shown.shows(found)) {
+            let rank = |found: &FindingResult| (found.severity, std::cmp::Reverse(found.outcome));
+            let worst = worst_of.entry(found.rule).or_insert(found);
+            if rank(found) > rank(worst) {
+                *worst = found;
+            }
+        }
+        for (rule, found) in worst_of {
+            let sum = rules.entry(rule).or_default();
+            sum.severity = sum.severity.max(Some(found.severity));
+            sum.id = found.id;
+            sum.namespaces.insert(&owner_result.namespace);
+            match found.outcome {
+                FindingOutcome::Denied => sum.denied += 1,
+                _ if found.would_deny => sum.would_deny += 1,
+                FindingOutcome::Warned => sum.warned += 1,
+                FindingOutcome::Fixed | FindingOutcome::Fixable => sum.patched += 1,
+                FindingOutcome::Audited | FindingOutcome::Exempted | FindingOutcome::NotReviewed => {
+                    sum.other += 1;
+                }
+            }
+        }
+    }
+    let mut rules: Vec<(&str, ScanTotals<'_>)> = rules.into_iter().collect();
+    rules.sort_by_cached_key(|(_, sum)| sum.rank());
+    rules
+}
+
 /// The totals of the namespaces with an owner to report.
 fn sums_of_namespaces(report: &ScanReport) -> BTreeMap<&str, ScanTotals<'_>> {
     let mut sums: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
@@ -662,6 +654,37 @@ impl<'j> GroupedFinding<'j> {
     }
 }
 
+/// The first pod of each owner with a problem, and the names of the other pods that have the same one.
+fn pods_of_owners<'r>(pods: &[&'r PodFinding]) -> Vec<(&'r PodFinding, Vec<&'r str>)> {
+    let mut groups: Vec<(&PodFinding, Vec<&str>)> = Vec::new();
+    for pod in pods {
+        let is_like = |other: &PodFinding| {
+            pod.owner.is_some()
+                && (&other.namespace, &other.owner) == (&pod.namespace, &pod.owner)
+                && (other.problem, &other.message) == (pod.problem, &pod.message)
+        };
+        match groups.iter_mut().find(|(other, _)| is_like(other)) {
+            Some((_, others)) => others.push(&pod.name),
+            None => groups.push((pod, Vec::new())),
+        }
+    }
+    groups
+}
+
+/// The owners that are shown together, worst first.
+fn groups<'r>(owners: &[&'r OwnerResult]) -> Vec<(GroupedFinding<'r>, Vec<&'r OwnerResult>)> {
+    let mut groups: Vec<(GroupedFinding<'_>, Vec<&OwnerResult>)> = Vec::new();
+    for owner_result in owners.iter().copied() {
+        let likeness = GroupedFinding::of(owner_result);
+        match groups.iter_mut().find(|(other, _)| *other == likeness) {
+            Some((_, group)) => group.push(owner_result),
+            None => groups.push((likeness, vec![owner_result])),
+        }
+    }
+    groups.sort_by_key(|(likeness, _)| (likeness.outcome, std::cmp::Reverse(likeness.would_deny())));
+    groups
+}
+
 /// The outcome of a finding, in one or two words.
 fn outcome(outcome: FindingOutcome) -> &'static str {
     match outcome {
@@ -676,7 +699,7 @@ fn outcome(outcome: FindingOutcome) -> &'static str {
 }
 
 fn title(owner_result: &OwnerResult) -> String {
-    let stands_for = owner_result
+    let represented = owner_result
         .owner
         .as_ref()
         .map(|owner| format!(" of {} {}", owner.kind, owner.name));
@@ -689,7 +712,7 @@ fn title(owner_result: &OwnerResult) -> String {
         "{} {}{}{why}",
         owner_result.kind,
         owner_result.name,
-        stands_for.unwrap_or_default()
+        represented.unwrap_or_default()
     )
 }
 

@@ -68,7 +68,7 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 {apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [win-1]}]}]}}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}",
-        // As the registry lists it, whatever its name says; and an own image, whose tag alone would be a warning.
+        // As the registry lists it, regardless of its name; and an own image, whose tag alone would be a warning.
         "# image mcr.microsoft.com/windows/servercore:ltsc2022: windows/amd64 10.0.17763.6532\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
         "# image registry.example.com/app:1.0: linux/amd64, windows/amd64 10.0.17763.6532, windows/amd64 10.0.26100.1\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
         // Three images, of which any two run together.
@@ -269,7 +269,7 @@ impl HostKernel {
             remedy.push_str(", or Hyper-V isolation (RuntimeClass handler runhcs-wcow-hypervisor)");
         }
         let is_disputed = |host: &Build| self.compatibility(versions, *host) == Compatibility::Disputed;
-        let doubt = if hosts.iter().any(is_disputed) {
+        let caveat = if hosts.iter().any(is_disputed) {
             "; containerd runs it there, but hcsshim may not"
         } else {
             ""
@@ -277,7 +277,7 @@ impl HostKernel {
         let finding = out.report(imaged.container.at(&["image"]));
         finding
             .message(format!(
-                "{} is for {}{}, but {nodes}{doubt}",
+                "{} is for {}{}, but {nodes}{caveat}",
                 imaged.shown(),
                 any_of(versions.builds()),
                 imaged.source()

@@ -1,8 +1,10 @@
 //! The rules on what a registry reports about images: those without a Windows variant for the nodes, those that do not
 //! exist, and volumes that no Windows container can have.
 
-use super::{INTRO, Imaged, images, is_dotnet_linux_only};
-use crate::model::build::{Compatibility, compatibility};
+use std::cell::OnceCell;
+
+use super::{INTRO, images, is_dotnet_linux_only};
+use crate::model::build::{Compatibility, ContainerIsolation, compatibility};
 use crate::model::field_set::FieldSet;
 use crate::model::image_facts::{ImageContents, ImageVariant};
 use crate::model::node::Host;
@@ -236,11 +238,15 @@ pub(super) static IMAGE_VOLUME_ON_DRIVE: Rule = Rule {
     ],
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
+        let nodes = OnceCell::new();
         for imaged in images(cx) {
-            let Some((path, trouble)) = volume_trouble(&imaged, cx) else {
+            let (Some(facts), Some(contents)) = (imaged.facts, imaged.contents()) else {
                 continue;
             };
-            let Some(facts) = imaged.facts else { continue };
+            let old_nodes = || nodes.get_or_init(|| OldNodes::of(cx));
+            let Some((path, trouble)) = volume_trouble(contents, old_nodes) else {
+                continue;
+            };
             let finding = out.report(imaged.container.at(&["image"]));
             let path = shown(path);
             match trouble {
@@ -271,9 +277,38 @@ enum VolumeTrouble<'c> {
     OldContainerd(&'c Host),
 }
 
+/// The nodes whose containerd mounts no other drive than C:, of those that the pod may land on: one for each build. A pod
+/// can have ten thousand containers, and a cluster as many nodes.
+struct OldNodes<'c> {
+    isolation: ContainerIsolation,
+    nodes: Vec<&'c Host>,
+}
+
+impl<'c> OldNodes<'c> {
+    fn of(cx: &PodCx<'c>) -> Self {
+        let is_old = |host: &&Host| host.containerd.is_some_and(|(major, _)| major < 2);
+        let mut nodes: Vec<&'c Host> = Vec::new();
+        for node in cx.target_nodes().filter(is_old) {
+            if nodes.iter().all(|known| known.build != node.build) {
+                nodes.push(node);
+            }
+        }
+        OldNodes {
+            isolation: cx.isolation(),
+            nodes,
+        }
+    }
+}
+
 /// The first volume of the Windows variants of an image that fails; those at the root of C: before others.
-fn volume_trouble<'c>(imaged: &Imaged<'c>, cx: &PodCx<'c>) -> Option<(&'c str, VolumeTrouble<'c>)> {
-    let configs = || imaged.contents().into_iter().flat_map(ImageContents::windows);
+fn volume_trouble<'c, 'o>(
+    contents: &'c ImageContents,
+    old_nodes: impl FnOnce() -> &'o OldNodes<'c>,
+) -> Option<(&'c str, VolumeTrouble<'c>)>
+where
+    'c: 'o,
+{
+    let configs = || contents.windows();
     let volumes = || {
         configs()
             .filter_map(|variant| variant.config.as_ref())
@@ -283,11 +318,11 @@ fn volume_trouble<'c>(imaged: &Imaged<'c>, cx: &PodCx<'c>) -> Option<(&'c str, V
     if let Some(path) = volumes().find(|path| is_root_of_c(path)) {
         return Some((path, VolumeTrouble::RootOfC));
     }
-    let isolation = cx.isolation();
+    let OldNodes { isolation, nodes } = old_nodes();
     let unreadable = |host: &'c Host| {
         let runs = |variant: &&ImageVariant| {
             let fails =
-                |image: OsVersion, host| compatibility(image.build, host, isolation) == Compatibility::Fails;
+                |image: OsVersion, host| compatibility(image.build, host, *isolation) == Compatibility::Fails;
             !variant
                 .os_version
                 .zip(host.build)
@@ -299,8 +334,7 @@ fn volume_trouble<'c>(imaged: &Imaged<'c>, cx: &PodCx<'c>) -> Option<(&'c str, V
         let path = volumes.find(|path| has_drive(path) && !path.starts_with('C'))?;
         Some((path.as_str(), VolumeTrouble::OldContainerd(host)))
     };
-    let is_old = |host: &&Host| host.containerd.is_some_and(|(major, _)| major < 2);
-    cx.target_nodes().filter(is_old).find_map(unreadable)
+    nodes.iter().copied().find_map(unreadable)
 }
 
 fn has_drive(path: &str) -> bool {

@@ -9,7 +9,7 @@ use crate::model::node::{Host, Labels, OWN_LABELS, PRIVATE_IPV4_RESOURCE, Taint}
 use crate::model::node_affinity::Match;
 use crate::model::os_selectors::is_build_label;
 use crate::rules::context::{KnownVersions, PodCx};
-use crate::rules::scheduling::{Constraints, Givable};
+use crate::rules::scheduling::{AddableTolerations, Constraints};
 
 /// Whether the images of a pod run on a host, by their builds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,11 +137,11 @@ pub fn matched<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
 /// The matched hosts whose lasting taints the pod tolerates, or would tolerate if placement added every toleration that
 /// it may add.
 fn reachable<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
-    let givable = Givable::of(&cx.subject.namespace, cx.facts, cx.policy);
+    let addable = AddableTolerations::of(&cx.subject.namespace, cx.facts, cx.policy);
     let constraints = constraints(cx);
     let may_enter = |reached: &Reached<'_>| {
         let mut lacking = constraints.untolerated_lasting(&reached.host.taints);
-        lacking.all(|taint| givable.tolerates(taint))
+        lacking.all(|taint| addable.tolerates(taint))
     };
     let mut hosts = matched(cx);
     hosts.retain(may_enter);
@@ -397,7 +397,7 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
         .flat_map(|reached| &reached.host.taints);
     let mut needed: Vec<&'c Taint> = Vec::new();
     for taint in cx.policy.taints.iter().chain(of_nodes).chain(of_pools) {
-        if Givable::is_known(cx.policy, taint)
+        if AddableTolerations::is_known(cx.policy, taint)
             && taint.keeps_off()
             && !needed.contains(&taint)
             && !constraints.tolerates(taint)

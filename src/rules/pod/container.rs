@@ -209,7 +209,7 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
     needs: FieldSet::STOP_SIGNAL,
     check: Check::Pod(|cx, out| {
         let gates = &cx.facts.feature_gates;
-        if cx.subject.stage != ReviewStage::Stored
+        if cx.subject.context.stage != ReviewStage::Stored
             && !gates.is_on("ContainerStopSignals", cx.facts.kubernetes)
         {
             return;

@@ -344,7 +344,7 @@ pub(super) static API_VERSION_NOT_SERVED: Rule = Rule {
                 let mut selector = facts.node_selector.iter();
                 facts.is_for_windows_by_handler(&cx.subject.meta.name)
                     || selector.any(|(key, value)| {
-                        os_of_label(key, value, &cx.facts.pool_labels) == Some(Os::Windows)
+                        os_of_label(key, value, &cx.facts.node_labels) == Some(Os::Windows)
                     })
             }
             Body::Autoscaler(autoscaler) => scales_windows(cx, autoscaler),

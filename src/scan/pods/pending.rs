@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use super::{ScannedPod, TroubleText, any_of};
 use crate::cluster::node::NodeView;
-use crate::engine::scheduling::{AdmissionStage, Constraints, constraints, untolerated};
+use crate::engine::scheduling::{AdmissionStage, Constraints, PodsToSchedule, constraints};
 use crate::model::build::{Build, ContainerIsolation};
+use crate::model::facts::RuntimeClassFacts;
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
 use crate::model::node_affinity::{Match, matches_of};
 use crate::model::os::Verdict;
@@ -48,17 +49,7 @@ impl ScannedPod<'_> {
             is_os_label(key) || speaks_of_build(key) || of_class(key)
         });
         if let (true, Some((name, class))) = (classed.is_empty(), class) {
-            let labels: Vec<String> = (class.node_selector.iter())
-                .map(|(key, value)| format!("{key}={value}"))
-                .collect();
-            let labels = labels.join(", ");
-            return Some((
-                PodProblem::WaitsForRuntimeClass,
-                format!("the RuntimeClass {name} selects {labels}, which no Windows node has"),
-                format!(
-                    "add these labels to nodes, or change the RuntimeClass {name} to select labels that they have"
-                ),
-            ));
+            return Some(wrong_class(name, class));
         }
         let constraints = constraints(
             self.subject,
@@ -212,21 +203,19 @@ impl ScannedPod<'_> {
             lacking.extend(lasting);
         }
         let lacking: Vec<Taint> = lacking.into_iter().collect();
+        let pods = PodsToSchedule {
+            subject: self.subject,
+            inference: &self.inference,
+            policy: self.policy,
+            admission: AdmissionStage::Placed,
+        };
         let is_placed = self
             .pod_context
             .eval_context
             .not_reviewed(&self.subject.namespace)
             .is_none()
             && self.subject.meta.controller().is_some()
-            && untolerated(
-                self.subject,
-                &self.inference,
-                &lacking,
-                facts,
-                self.policy,
-                AdmissionStage::Placed,
-            )
-            .is_empty();
+            && pods.untolerated(&lacking, facts).is_empty();
         let tolerations: Vec<String> = lacking.iter().map(Taint::toleration_yaml).collect();
         let remedy = if is_placed {
             "delete the pod: placement gives the next one the toleration".to_owned()
@@ -256,8 +245,7 @@ impl ScannedPod<'_> {
     /// reason keeps the pod pending; this one remains after that reason is fixed.
     fn unfit(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
         let isolation = self.isolation();
-        let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
-        if isolation == ContainerIsolation::HostProcess || in_doubt {
+        if isolation == ContainerIsolation::HostProcess || self.is_isolation_in_doubt() {
             return None;
         }
         let images = Image::of_pod(self.spec, self.pod_context.eval_context.facts);
@@ -281,6 +269,20 @@ impl ScannedPod<'_> {
             self.recreate_advice("use an image for an existing build, or add a node that runs this one"),
         ))
     }
+}
+
+/// A RuntimeClass that selects labels which no node has.
+fn wrong_class(name: &str, class: &RuntimeClassFacts) -> TroubleText {
+    let labels = class.node_selector.iter();
+    let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = labels.join(", ");
+    (
+        PodProblem::WaitsForRuntimeClass,
+        format!("the RuntimeClass {name} selects {labels}, which no Windows node has"),
+        format!(
+            "add these labels to nodes, or change the RuntimeClass {name} to select labels that they have"
+        ),
+    )
 }
 
 /// The Windows nodes that are not being removed.

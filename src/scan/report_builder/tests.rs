@@ -14,7 +14,7 @@ use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::scan::context::EvalContext;
-use crate::scan::evaluate::{SkipReason, evaluate_stored};
+use crate::scan::evaluate::{Evaluated, SkipReason, evaluate_stored};
 use crate::scan::result::OwnerOutcome;
 
 fn scan(objects: &[(Kind, Value)]) -> ScanReport {

@@ -61,8 +61,19 @@ fn windows() -> ImageFacts {
     ImageFacts::of(variants, Timestamp::UNIX_EPOCH)
 }
 
+fn evaluated(reviewer: &Reviewer, phase: Phase, body: &[u8]) -> ReviewResponse {
+    let answer = reviewer.review(phase, ReviewBody::Whole(body), OnPending::Evaluate);
+    answer.unwrap_or_else(|_| panic!("it must not wait"))
+}
+
+/// The review if nothing is pending.
+fn if_known(reviewer: &Reviewer, phase: Phase, body: &[u8]) -> Result<ReviewResponse, PendingData> {
+    reviewer.review(phase, ReviewBody::Whole(body), OnPending::Return)
+}
+
 fn verdict(reviewer: &Reviewer, phase: Phase, body: &[u8]) -> Option<String> {
-    let record = reviewer.review(phase, ReviewBody::Whole(body)).record.unwrap();
+    let answer = evaluated(reviewer, phase, body);
+    let record = answer.record.unwrap();
     record.verdict.map(|verdict| verdict.as_str().to_owned())
 }
 
@@ -75,7 +86,7 @@ async fn a_review_waits_for_look_ups_only_if_its_policy_says_so_and_only_while_i
         (200, Phase::Validate, None),
     ] {
         let (reviewer, _) = reviewer(with_registries(Duration::from_millis(wait)));
-        let pending = reviewer.review_if_known(phase, ReviewBody::Whole(&body)).err();
+        let pending = if_known(&reviewer, phase, &body).err();
         let at_most = pending.map(|pending| pending.at_most);
         assert_eq!(at_most, waits.map(Duration::from_millis), "{phase:?}, {wait} ms");
         // In the end it uses what there is.
@@ -93,7 +104,7 @@ async fn what_is_known_is_used_by_policies_with_registries_and_by_no_other() {
         let (reviewer, lookups) = reviewer(policy);
         lookups.learn(WEB, windows());
         for phase in [Phase::Mutate, Phase::Validate] {
-            assert!(reviewer.review_if_known(phase, ReviewBody::Whole(&body)).is_ok());
+            assert!(if_known(&reviewer, phase, &body).is_ok());
             assert_eq!(
                 verdict(&reviewer, phase, &body).as_deref(),
                 Some(expected),
@@ -108,7 +119,7 @@ async fn the_annotation_says_how_many_images_are_known() {
     let (reviewer, lookups) = reviewer(with_registries(Duration::ZERO));
     lookups.learn(WEB, windows());
     let body = review("CREATE", &pod(&[WEB, "registry.corp/shop/new:1"]), &Value::Null);
-    let answer = reviewer.review(Phase::Mutate, ReviewBody::Whole(&body));
+    let answer = evaluated(&reviewer, Phase::Mutate, &body);
     let record = answer.record.unwrap();
     assert_eq!(record.annotation("images"), Some("1 of 2 known"), "{record:?}");
 }
@@ -119,26 +130,20 @@ async fn an_update_uses_the_facts_of_both_versions_and_waits_for_the_new_one_onl
     let old = "registry.corp/shop/old:1";
     lookups.learn(WEB, windows());
     let body = review("UPDATE", &pod(&[WEB]), &pod(&[old]));
-    assert!(
-        reviewer
-            .review_if_known(Phase::Mutate, ReviewBody::Whole(&body))
-            .is_ok()
-    );
+    assert!(if_known(&reviewer, Phase::Mutate, &body).is_ok());
     lookups.learn(old, windows());
-    let request = decode(&body).unwrap();
+    let mut request = decode(&body).unwrap();
     let snapshot = reviewer.snapshot();
     let context = AdmissionContext {
         facts: &snapshot.facts,
         policies: &snapshot.policies,
     };
-    let images = reviewer
-        .images(Phase::Mutate, &mut DecodedReview::Whole(request), &context)
-        .unwrap();
+    let images = reviewer.images(&mut request, &context).unwrap();
     let mut known: Vec<&str> = images.facts.images.keys().map(String::as_str).collect();
     known.sort_unstable();
     assert_eq!(known, [old, WEB]);
     // An update that changes nothing needs no facts.
     let body = review("UPDATE", &pod(&[WEB]), &pod(&[WEB]));
-    let mut unchanged = DecodedReview::Whole(decode(&body).unwrap());
-    assert!(reviewer.images(Phase::Mutate, &mut unchanged, &context).is_none());
+    let mut unchanged = decode(&body).unwrap();
+    assert!(reviewer.images(&mut unchanged, &context).is_none());
 }

@@ -9,11 +9,16 @@ use crate::webhook::router::router;
 struct BlockingReviewer(std::sync::Barrier);
 
 impl ReviewHandler for BlockingReviewer {
-    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
+    fn review(
+        &self,
+        phase: Phase,
+        sent: ReviewBody<'_>,
+        on_pending: OnPending,
+    ) -> Result<ReviewResponse, PendingData> {
         if matches!(sent, ReviewBody::Whole(body) if body.len() > 1_000) {
             self.0.wait();
         }
-        Measure.review(phase, sent)
+        Measure.review(phase, sent, on_pending)
     }
 }
 

@@ -72,8 +72,8 @@ spec:
   mode: Enforce
   namespaceSelector: {matchExpressions: [{key: outside, operator: DoesNotExist}]}
   exemptions:
-  - {name: image, owner: a, reason: b, expires: 2999-12-31, rules: [privileged, host-pid], images: ['registry.example.com/exempt/*']}
-  - {name: user, owner: a, reason: b, expires: 2999-12-31, rules: [host-ipc], usernames: [deployer], groups: [deployers]}
+  - {name: image, owner: a, reason: b, expiresOn: 2999-12-31, rules: [privileged, host-pid], images: ['registry.example.com/exempt/*']}
+  - {name: user, owner: a, reason: b, expiresOn: 2999-12-31, rules: [host-ipc], usernames: [deployer], groups: [deployers]}
 ";
     let controllers = "clusterrole-aggregation-controller,deployment-controller,replicaset-controller,\
                        statefulset-controller,daemonset-controller,job-controller,replicationcontroller-controller";

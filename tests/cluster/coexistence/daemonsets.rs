@@ -84,7 +84,7 @@ kind: WindowsPodPolicy
 metadata: {name: spans-builds}
 spec:
   mode: Enforce
-  validation: {rules: {daemonset-spans-builds: Warn, daemonset-template-unselective: Warn}}
+  validation: {rules: [{name: daemonset-spans-builds, action: Warn}, {name: daemonset-template-unselective, action: Warn}]}
   priority: 5
   namespaceSelector:
     matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [ds-without-build, ds-of-a-class, ds-by-image]}]

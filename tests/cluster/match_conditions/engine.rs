@@ -18,7 +18,7 @@ use super::limits::thin_out;
 use super::pods::{Dice, thrown_spec};
 use super::world::{
     Answer, KINDS, OS, PLAIN, RUNTIME, Sent, World, api_version, closed, entries, is_condition_error,
-    label_os, pool_labels, spec_of, world, wrap,
+    label_os, node_labels, spec_of, world, wrap,
 };
 use crate::support::recorder::Call;
 
@@ -105,7 +105,7 @@ async fn evaluate_bundle(
     (label, documents): (String, Vec<Value>),
 ) -> Vec<EvaluatedObject> {
     let mut facts = Facts::new(36, date(2026, 6, 1));
-    facts.pool_labels = pool_labels();
+    facts.node_labels = node_labels();
     let mut objects = Vec::new();
     for (at, mut object) in documents.iter().cloned().enumerate() {
         let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -272,7 +272,7 @@ fn every_thrown_object_of_which_the_engine_speaks_causes_a_call() {
     const BATCH: usize = 1_000;
     let Some(world) = world() else { return };
     let mut facts = Facts::new(36, date(2026, 6, 1));
-    facts.pool_labels = pool_labels();
+    facts.node_labels = node_labels();
     RUNTIME.block_on(thrown_classes(world, &mut facts));
     let (policy, mut dice, all) = (Policy::standalone(), Dice(0x5eed), thrown_pods());
     let (mut counts, mut mistakes) = (BTreeMap::<String, usize>::new(), Vec::new());

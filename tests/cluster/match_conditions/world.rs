@@ -9,11 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use transom::model::node::PoolLabel;
+use transom::model::node::{MOST_NODE_LABELS, NodeLabel};
 use transom::model::registry_patterns::{LONGEST_REGISTRY_LIST, MOST_REGISTRY_PATTERNS, RegistryPatterns};
 use transom::model::workload::Kind;
 use transom::registration::{
-    FailurePolicy, MOST_POOL_LABELS, RegistrationOptions, WebhookEndpoint, mutating, names, validating,
+    FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, names, validating,
 };
 
 use crate::support::control_plane::{ControlPlane, programs_or_skip};
@@ -103,7 +103,7 @@ impl World {
             endpoint: WebhookEndpoint::Url(world.recorder.url.clone()),
             ca_bundle: Some(world.recorder.ca.clone()),
             excluded_namespaces: vec!["calico-system".to_owned(), "transom-system".to_owned()],
-            pool_labels: pool_labels(),
+            node_labels: node_labels(),
             linux_pods: Some(only("opted", "in")),
             default_os: Some(only("opted", "in")),
             namespace_selector: Some(only("selected", "yes")),
@@ -276,20 +276,20 @@ pub fn only(key: &str, value: &str) -> LabelSelector {
     }
 }
 
-/// The last value of [`pool_labels`], as long as a label's may be.
+/// The last value of [`node_labels`], as long as a label's may be.
 pub fn last_pool() -> String {
     format!("{}-last", "x".repeat(58))
 }
 
 /// The well-known labels, and as many of a policy's own as there may be: all values of one label, most of them long.
-pub fn pool_labels() -> Vec<PoolLabel> {
-    let exact = ["it's", "w2", "w4"].map(|value| PoolLabel::exact("pool", value));
-    let short = ["win", "w3"].map(|prefix| PoolLabel::prefix("pool", prefix));
+pub fn node_labels() -> Vec<NodeLabel> {
+    let exact = ["it's", "w2", "w4"].map(|value| NodeLabel::exact("pool", value));
+    let short = ["win", "w3"].map(|prefix| NodeLabel::prefix("pool", prefix));
     let short = exact.into_iter().chain(short);
     let long =
-        (6..MOST_POOL_LABELS).map(|n| PoolLabel::prefix("pool", &format!("{}-{n:04}", "x".repeat(58))));
-    let own = short.chain(long).chain([PoolLabel::exact("pool", &last_pool())]);
-    PoolLabel::well_known().into_iter().chain(own).collect()
+        (6..MOST_NODE_LABELS).map(|n| NodeLabel::prefix("pool", &format!("{}-{n:04}", "x".repeat(58))));
+    let own = short.chain(long).chain([NodeLabel::exact("pool", &last_pool())]);
+    NodeLabel::well_known().into_iter().chain(own).collect()
 }
 
 /// The least pod spec, with this laid over it.

@@ -115,27 +115,27 @@ fn workloads(images: &[Pushed]) -> Vec<Workload> {
     all
 }
 
-fn policies(wait: &str) -> String {
+fn policies(milliseconds: i32) -> String {
     format!(
         "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {{name: default}}
-spec: {{mode: Enforce, placement: {{linuxPods: Apply}}, evidence: {{images: Registry, imageWait: {wait}}}}}
+spec: {{mode: Enforce, placement: {{linuxPods: Apply}}, evidence: {{images: Registry, imageWaitMilliseconds: {milliseconds}}}}}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {{name: default}}
-spec: {{taints: {{mode: Apply}}}}
+spec: {{taints: {{mode: Reconcile}}}}
 "
     )
 }
 
 /// Starts Transom with look-ups in this registry.
-fn serve_with_look_ups(cluster: &ControlPlane, registry: &Registry, image_wait: &str) -> Replica {
+fn serve_with_look_ups(cluster: &ControlPlane, registry: &Registry, milliseconds: i32) -> Replica {
     serve(
         cluster,
-        &policies(image_wait),
+        &policies(milliseconds),
         &["--image-registry", &registry.host()],
     )
 }
@@ -165,7 +165,7 @@ fn an_image_that_says_nothing_lands_where_its_registry_says_that_it_runs() {
         .succeeded();
     empty(&cluster, "without");
 
-    let _replica = serve_with_look_ups(&cluster, &registry, "500ms");
+    let _replica = serve_with_look_ups(&cluster, &registry, 500);
     let with = fates(&cluster, "with", &all);
     let with = report("with look-ups", &all, &with);
     let worse: Vec<&&str> = without.difference(&with).collect();
@@ -174,7 +174,7 @@ fn an_image_that_says_nothing_lands_where_its_registry_says_that_it_runs() {
 }
 
 /// The look-up that a Deployment's review starts is there when its pod comes, without a wait. On a busy machine a pod can be
-/// earlier; `imageWait` then waits for the same look-up.
+/// earlier; `imageWaitMilliseconds` then waits for the same look-up.
 #[test]
 fn the_first_pod_of_an_image_never_seen_is_placed_by_the_look_up_of_its_deployment() {
     const DEPLOYMENTS: usize = 50;
@@ -182,7 +182,7 @@ fn the_first_pod_of_an_image_never_seen_is_placed_by_the_look_up_of_its_deployme
     let Some((cluster, registry)) = cluster_and_registry() else {
         return;
     };
-    let _replica = serve_with_look_ups(&cluster, &registry, "0s");
+    let _replica = serve_with_look_ups(&cluster, &registry, 0);
     let placed = |namespace: &str| {
         let all = unseen(&registry, namespace, DEPLOYMENTS);
         let fates = fates(&cluster, namespace, &all);
@@ -203,7 +203,7 @@ fn the_first_pod_of_an_image_never_seen_is_placed_by_the_look_up_of_its_deployme
         cluster.end_of_log("transom")
     );
     cluster
-        .kubectl_with(&["apply", "-f", "-"], &policies("500ms"))
+        .kubectl_with(&["apply", "-f", "-"], &policies(500))
         .succeeded();
     // The policy is in force a moment later.
     std::thread::sleep(Duration::from_secs(5));

@@ -329,9 +329,8 @@ spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelec
 ";
     cluster.kubectl_with(&["apply", "-f", "-"], policy).succeeded();
     // A declared pool without a taint could take the pod too.
-    let no_pools = r#"{"spec":{"pools":[]}}"#;
     cluster
-        .kubectl(&["patch", "wnp", "default", "--type=merge", "-p", no_pools])
+        .kubectl(&["delete", "wnpool", "bare", "labelled"])
         .succeeded();
     let windows = ["-l", "kubernetes.io/os=windows"];
     let taint = |taint: &str| {

@@ -23,8 +23,9 @@ fuzz_target!(|bytes: &[u8]| {
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
     let manifests = Manifests::parse(vec![CheckInput { source: "fuzz".into(), bytes: bytes.to_vec() }]);
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-    manifests.learn(&mut facts, &policies);
-    manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
+    let objects = manifests.objects(ReviewStage::Written);
+    objects.learn(&mut facts, &policies);
+    objects.check(&facts, &policies, |checked| {
         let mut places = checked.places();
         for finding in &checked.evaluation.findings {
             let position = places.of(&finding.path);

@@ -23,7 +23,7 @@ impl Import {
 }
 
 /// Every file of `src` that is not only for tests.
-pub struct House {
+pub struct Sources {
     pub modules: BTreeSet<Module>,
     pub imports: Vec<Import>,
     /// Where a type of each name is defined, as `src/a/b.rs:7`.
@@ -34,7 +34,7 @@ pub struct House {
     handed_on: BTreeMap<(Module, String), Module>,
 }
 
-impl House {
+impl Sources {
     pub fn read() -> Self {
         let mut sources = Vec::new();
         for path in files(&root()) {
@@ -56,7 +56,7 @@ impl House {
             .collect();
         sources.retain(|source| !tests.iter().any(|test| source.module.starts_with(test)));
         assert!(sources.len() > 100, "the sources were found");
-        let mut house = House {
+        let mut read = Sources {
             modules: BTreeSet::new(),
             imports: Vec::new(),
             types: BTreeMap::new(),
@@ -66,11 +66,10 @@ impl House {
         for source in sources {
             for used in source.uses {
                 if let Some(name) = used.public_as {
-                    house
-                        .handed_on
+                    read.handed_on
                         .insert((source.module.clone(), name), used.path.clone());
                 }
-                house.imports.push(Import {
+                read.imports.push(Import {
                     from: source.module.clone(),
                     path: used.path,
                     line: used.line,
@@ -78,15 +77,14 @@ impl House {
             }
             let place = |line: usize| format!("src/{}.rs:{line}", source.module.join("/"));
             for (name, line) in source.types {
-                house.types.entry(name).or_default().push(place(line));
+                read.types.entry(name).or_default().push(place(line));
             }
             let texts = source.texts.into_iter();
-            house
-                .texts
+            read.texts
                 .extend(texts.map(|token| (place(token.line), token.text)));
-            house.modules.insert(source.module);
+            read.modules.insert(source.module);
         }
-        house
+        read
     }
 
     /// The file that a path leads to: past every module that only hands the name on.
@@ -389,7 +387,7 @@ fn the_reader_of_sources_sees_what_it_should() {
         fn g() { enum Inner {} }
         type T = S<'static>;
     "##;
-    let source = Source::of(vec!["room".to_owned(), "file".to_owned()], text);
+    let source = Source::of(vec!["module".to_owned(), "file".to_owned()], text);
     let seen: Vec<String> = source.uses.iter().map(|used| used.path.join("::")).collect();
     assert_eq!(
         seen,
@@ -397,8 +395,8 @@ fn the_reader_of_sources_sees_what_it_should() {
             "a::B",
             "a::d",
             "a::d::E",
-            "room::file::below::Z",
-            "room::x::y",
+            "module::file::below::Z",
+            "module::x::y",
             "n::M"
         ]
     );

@@ -274,7 +274,7 @@ fn every_option_of_look_ups_is_refused_without_look_ups() {
             }
             let run = home.run_with(&arguments, &pod("web", "app:1"));
             assert_eq!(run.status, 2, "{arguments:?}: {}", run.out);
-            let expected = format!("transom: {option} has no effect without --registry; add --registry\n");
+            let expected = format!("error: {option} has no effect without --registry; add --registry\n");
             assert_eq!(run.err, expected, "{arguments:?}");
             refused.push(command.to_owned());
         }

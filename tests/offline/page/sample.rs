@@ -6,7 +6,7 @@ use transom::model::build::Build;
 use transom::model::os::Verdict;
 use transom::model::severity::Severity;
 use transom::model::workload::Kind;
-use transom::render::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
+use transom::render::{PlanCapacity, PlanClass, PlanNewNode, PlanPool, PlanRow, PlanSection};
 use transom::rules::{Rule, catalogue};
 use transom::scan::report::{
     NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
@@ -99,7 +99,7 @@ pub fn report(owners: usize) -> ScanReport {
                 name: (*name).to_owned(),
                 policy: "default".to_owned(),
                 validation: "Warn",
-                placement: "DryRun",
+                placement: "Audit",
                 not_reviewed: (*name == "kube-system")
                     .then(|| format!("the namespace {name} is excluded by name")),
             })
@@ -338,6 +338,10 @@ pub fn plan() -> PlanSection {
             build: "cpu".to_owned(),
             before: "128".to_owned(),
             after: "112".to_owned(),
+        }],
+        new_nodes: vec![PlanNewNode {
+            pool: HOSTILE.to_owned(),
+            pulls: "12 images, 8.4 GiB compressed".to_owned(),
         }],
     }
 }

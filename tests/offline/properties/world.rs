@@ -232,7 +232,7 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
             PlacementMode::Apply,
             PlacementMode::Apply,
             PlacementMode::Apply,
-            PlacementMode::DryRun,
+            PlacementMode::Audit,
             PlacementMode::Disabled,
         ]),
         select(IgnoredFields::ALL.to_vec()),

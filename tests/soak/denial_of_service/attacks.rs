@@ -75,7 +75,7 @@ enum Attack {
 pub fn policies() -> String {
     let exemption = |n: usize| {
         format!(
-            "  - {{name: e{n}, owner: a, reason: b, expires: 2999-12-31, rules: ['*'], \
+            "  - {{name: e{n}, owner: a, reason: b, expiresOn: 2999-12-31, rules: ['*'], \
              images: ['*r*e*g*i*s*t*r*y*.*e*x*a*m*p*l*e*.*c*o*m*/*a*p*p*:{n:014}']}}\n"
         )
     };

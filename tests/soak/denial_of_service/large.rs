@@ -46,7 +46,7 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
         install::register(
             &cluster,
             replica.port,
-            &[&format!("--validate-failure-policy={failure_policy}")],
+            &[&format!("--failure-policy={failure_policy}")],
         );
         for namespace in ["shop", "audited"] {
             cluster.create_namespace(namespace, &[]);

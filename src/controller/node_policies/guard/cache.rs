@@ -10,11 +10,11 @@ use super::GuardResult;
 use super::affected::AffectedWorkloads;
 use super::survey::{SurveyOutcome, WaitingNodes, survey};
 use crate::cluster::node::NodeView;
+use crate::cluster::node_policies::NodePolicy;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, SafeTaints};
-use crate::controller::node_policies::policies::NodePolicy;
 use crate::model::node::Taint;
 
 /// The results, by policy.
@@ -61,14 +61,23 @@ impl GuardCache {
             .unwrap_or_default()
     }
 
-    /// Which taints of a policy affect no workload, as far as they were surveyed.
-    pub fn cleared(&self, policy: &str) -> Option<&SafeTaints> {
-        self.by_policy.get(policy).map(|answer| &answer.cleared)
+    /// Drops results that expire with this state of the nodes. Call it before the results are used.
+    pub fn age(&mut self, nodes: &[Arc<NodeView>]) {
+        for answer in self.by_policy.values_mut() {
+            answer.cleared.age(nodes.iter().map(|node| &**node));
+        }
     }
 
-    /// Runs the guard for the taints that nodes wait for and that were not surveyed with these nodes, for all policies
-    /// together: what placement adds depends on the taints of all nodes. Skips a policy during its back-off, unless one
-    /// of the affected workloads has changed. Returns when to run again.
+    /// Which taints of each policy affect no workload, as far as they were surveyed.
+    pub fn cleared(&self) -> BTreeMap<String, SafeTaints> {
+        (self.by_policy.iter())
+            .map(|(name, answer)| (name.clone(), answer.cleared.clone()))
+            .collect()
+    }
+
+    /// Runs the guard for the taints that nodes wait for, for all policies together: what placement adds depends on the
+    /// taints of all nodes. Skips a policy during its back-off, unless one of the affected workloads has changed. Returns
+    /// when to run again.
     pub async fn update(
         &mut self,
         resolver: &PolicyResolver,
@@ -79,56 +88,54 @@ impl GuardCache {
         let mut alarms = Vec::new();
         let mut groups = Vec::new();
         for policy in resolver.policies.iter() {
-            let Some(waiting) = by_policy.get(&policy.name) else {
+            let Some(of_policy) = by_policy.get(&policy.name).filter(|it| !it.waiting.is_empty()) else {
                 continue;
             };
             let answer =
                 (self.by_policy.entry(policy.name.clone())).or_insert_with(|| GuardAnswer::new(policy));
-            answer.cleared.age(nodes.iter().map(|node| &**node));
-            let open = not_cleared(waiting, nodes, &answer.cleared);
-            if open.is_empty() {
-                continue;
-            }
             match answer.is_due(&self.client).await {
-                Ok(()) => groups.extend(WaitingNodes::of(policy, open, &resolver.policies, nodes)),
+                Ok(()) => {
+                    let waiting = waiting_nodes(of_policy, nodes);
+                    groups.extend(WaitingNodes::of(policy, waiting, &resolver.policies, nodes));
+                }
                 Err(again) => alarms.extend(again),
             }
         }
-        if groups.is_empty() {
-            return alarms.into_iter().min();
-        }
-        let current = PolicyResolver {
-            cleared: (self.by_policy.iter())
-                .map(|(name, answer)| (name.clone(), answer.cleared.clone()))
-                .collect(),
-            ..resolver.clone()
-        };
-        let outcome = survey(&groups, &current, nodes, &self.client, snapshot).await;
-        let outcome = outcome.unwrap_or_else(|error| SurveyOutcome::failed(&error));
-        let surveyed: BTreeSet<&str> = groups.iter().map(|group| group.policy).collect();
-        for name in surveyed {
-            let Some(answer) = self.by_policy.get_mut(name) else {
-                continue;
-            };
-            for group in outcome.cleared.iter().filter_map(|at| groups.get(*at)) {
-                if group.policy == name {
-                    group.clear(&mut answer.cleared);
-                }
+        if !groups.is_empty() {
+            let outcome = survey(&groups, resolver, nodes, &self.client, snapshot).await;
+            let outcome = outcome.unwrap_or_else(|error| SurveyOutcome::failed(&error));
+            let surveyed: BTreeSet<&str> = groups.iter().map(|group| group.policy).collect();
+            for name in surveyed {
+                alarms.extend(self.record(name, &groups, &outcome).await);
             }
-            (answer.result, answer.affected) = outcome.of_policy(name, self.settings.affected_every);
-            answer.affected.read_unknown(&self.client).await;
-            if answer.result == GuardResult::Free {
-                answer.refusals = 0;
-                // Nodes that join one after the other should not each cause a survey.
-                answer.again = Some(Instant::now() + self.settings.status_every);
-                continue;
-            }
-            answer.refusals = answer.refusals.saturating_add(1);
-            let again = Instant::now() + backoff_interval(self.settings.guard_every, answer.refusals);
-            answer.again = Some(again);
-            alarms.push(answer.affected.due().map_or(again, |due| due.min(again)));
         }
         alarms.into_iter().min()
+    }
+
+    /// Records the outcome of a survey for a policy. Returns when to run again if it refused a taint.
+    async fn record(
+        &mut self,
+        policy: &str,
+        groups: &[WaitingNodes<'_>],
+        outcome: &SurveyOutcome,
+    ) -> Option<Instant> {
+        let answer = self.by_policy.get_mut(policy)?;
+        let cleared = outcome.cleared.iter().filter_map(|at| groups.get(*at));
+        for group in cleared.filter(|group| group.policy == policy) {
+            group.clear(&mut answer.cleared);
+        }
+        (answer.result, answer.affected) = outcome.of_policy(policy, self.settings.affected_every);
+        answer.affected.read_unknown(&self.client).await;
+        if answer.result == GuardResult::Free {
+            answer.refusals = 0;
+            // Nodes that join one after the other should not each cause a survey.
+            answer.again = Some(Instant::now() + self.settings.status_every);
+            return None;
+        }
+        answer.refusals = answer.refusals.saturating_add(1);
+        let again = Instant::now() + backoff_interval(self.settings.guard_every, answer.refusals);
+        answer.again = Some(again);
+        Some(answer.affected.due().map_or(again, |due| due.min(again)))
     }
 }
 
@@ -160,16 +167,14 @@ impl GuardAnswer {
     }
 }
 
-/// The taints that nodes wait for, with the nodes for which it is unknown whether a workload would be affected.
-fn not_cleared<'a>(
+/// The taints that nodes wait for, with those nodes.
+fn waiting_nodes<'a>(
     of_policy: &'a NodesOfPolicy,
     nodes: &'a [Arc<NodeView>],
-    cleared: &SafeTaints,
 ) -> BTreeMap<&'a Taint, Vec<&'a NodeView>> {
-    let open = of_policy.waiting.iter().map(|(taint, names)| {
+    let waiting = of_policy.waiting.iter().map(|(taint, names)| {
         let waiting = nodes.iter().filter(|node| names.contains(&node.name));
-        let open = waiting.filter(|node| !cleared.has(taint, node));
-        (taint, open.map(|node| &**node).collect::<Vec<_>>())
+        (taint, waiting.map(|node| &**node).collect())
     });
-    open.filter(|(_, nodes)| !nodes.is_empty()).collect()
+    waiting.collect()
 }

@@ -133,7 +133,7 @@ pub(super) fn remedy(inference: &Inference, in_template: bool) -> Remedy {
 /// Whether the scheduler sees the operating system: the other evidence is only used by Transom or the kubelet.
 pub(super) fn selects(inference: &Inference, in_template: bool) -> bool {
     inference.evidence.iter().any(|evidence| match evidence.kind {
-        EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,
+        EvidenceKind::NodeSelector | EvidenceKind::NodeLabel | EvidenceKind::NodeAffinity => true,
         EvidenceKind::RuntimeClass | EvidenceKind::NamespaceNodeSelector => !in_template,
         _ => false,
     })

@@ -10,10 +10,10 @@ use super::affected::AffectedWorkloads;
 use super::peers::PolicyPeers;
 use super::{Guard, GuardGroup, GuardResult, GuardedNodes, Impact};
 use crate::cluster::node::NodeView;
+use crate::cluster::node_policies::{NodePolicies, NodePolicy};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::controller::node_policies::node_state::{PolicyResolver, SafeTaints};
-use crate::controller::node_policies::policies::{NodePolicies, NodePolicy};
 use crate::engine::TaintChange;
 use crate::model::facts::Facts;
 use crate::model::node::{Host, Taint};
@@ -74,13 +74,16 @@ pub(super) struct SurveyOutcome {
     /// By policy: the taints of its refused groups, and the affected workloads.
     refused: BTreeMap<String, (BTreeSet<Taint>, Impact)>,
     /// Why it could not find out.
-    failed: Option<String>,
+    failed: Option<GuardResult>,
 }
 
 impl SurveyOutcome {
     pub(super) fn failed(error: &SurveyError) -> Self {
         SurveyOutcome {
-            failed: Some(error.to_string()),
+            failed: Some(GuardResult::Unknown {
+                why: error.to_string(),
+                is_forbidden: matches!(error, SurveyError::Forbidden { .. }),
+            }),
             ..SurveyOutcome::default()
         }
     }
@@ -91,7 +94,7 @@ impl SurveyOutcome {
         affected_every: Duration,
     ) -> (GuardResult, AffectedWorkloads) {
         match (&self.failed, self.refused.get(policy)) {
-            (Some(why), _) => (GuardResult::Unknown(why.clone()), AffectedWorkloads::none()),
+            (Some(unknown), _) => (unknown.clone(), AffectedWorkloads::none()),
             (None, None) => (GuardResult::Free, AffectedWorkloads::none()),
             (None, Some((taints, impact))) => {
                 let taints: Vec<Taint> = taints.iter().cloned().collect();
@@ -264,7 +267,7 @@ mod tests {
         });
         let policy: WindowsNodePolicy = serde_json::from_value(json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
-            "spec": {"taints": {"mode": "Apply", "noExecute": "Allowed",
+            "spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed",
                 "required": [{"key": "team", "value": "blue", "effect": "NoExecute"}]}}}))
         .unwrap();
         let resolver = PolicyResolver {
@@ -336,7 +339,11 @@ mod tests {
                     .then(|| status(403, &json!({"reason": "Forbidden"})))
             };
             let forbidden = survey_with(forbidden).await;
-            let GuardResult::Unknown(why) = forbidden else {
+            let GuardResult::Unknown {
+                why,
+                is_forbidden: true,
+            } = forbidden
+            else {
                 panic!("{forbidden:?}");
             };
             assert!(why.contains(of) && why.contains("verb list"), "{why}");
@@ -392,7 +399,7 @@ mod tests {
         });
         let policy: WindowsNodePolicy = serde_json::from_value(json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
-            "spec": {"taints": {"mode": "Apply",
+            "spec": {"taints": {"mode": "Reconcile",
                 "required": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}}}))
         .unwrap();
         let resolver = PolicyResolver {

@@ -3,13 +3,12 @@
 #![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
 
 use super::*;
-use crate::api::WindowsNodePolicy;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::facts;
 use crate::cluster::node::NodeView;
-use crate::cluster::pool_history::PoolHistory;
+use crate::cluster::node_pools::NodePools;
 use crate::model::facts::Facts;
-use crate::model::node::Host;
+use crate::model::node::{Host, NodeLabel};
 use crate::model::os::Os;
 use crate::model::policy::{ImageEvidence, Policy};
 use serde_json::{Value, json};
@@ -32,16 +31,16 @@ fn built_in(namespace: &str) -> NamespacePolicy {
 fn affected_under(
     policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
-    view: &ClusterCache,
+    cache: &ClusterCache,
     objects: &[(Kind, Value)],
 ) -> Impact {
-    let mut view = view.clone();
-    if view.nodes.is_empty() {
-        view.nodes.extend([windows_node("win1", "10.0.20348.1")]);
+    let mut cache = cache.clone();
+    if cache.nodes.is_empty() {
+        cache.nodes.extend([windows_node("win1", "10.0.20348.1")]);
     }
-    let tainted: Vec<String> = view.nodes.keys().cloned().collect();
+    let tainted: Vec<String> = cache.nodes.keys().cloned().collect();
     let tainted: Vec<&str> = tainted.iter().map(String::as_str).collect();
-    affected_on(policy_of, taints, (&tainted, &[]), &view, objects)
+    affected_on(policy_of, taints, (&tainted, &[]), &cache, objects)
 }
 
 fn windows_node(name: &str, kernel: &str) -> (String, Arc<NodeView>) {
@@ -60,11 +59,11 @@ fn affected_on(
     policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
     (tainted, joining): (&[&str], &[&str]),
-    view: &ClusterCache,
+    cache: &ClusterCache,
     objects: &[(Kind, Value)],
 ) -> Impact {
     let survey = WorkloadSurvey::default();
-    affected_in(policy_of, taints, (tainted, joining), view, &survey, objects)
+    affected_in(policy_of, taints, (tainted, joining), cache, &survey, objects)
 }
 
 /// The same, in a cluster with custom resources.
@@ -72,13 +71,14 @@ fn affected_in(
     policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
     (tainted, joining): (&[&str], &[&str]),
-    view: &ClusterCache,
+    cache: &ClusterCache,
     survey: &WorkloadSurvey,
     objects: &[(Kind, Value)],
 ) -> Impact {
     let mut base = Facts::new(36, jiff::civil::Date::ZERO);
-    base.namespaces = Arc::new(facts::namespaces(view));
-    let facts = facts::of(view, &PoolHistory::default(), &base, jiff::Timestamp::UNIX_EPOCH);
+    base.namespaces = Arc::new(facts::namespaces(cache));
+    base.add_node_labels(&policy_of("").policy.node_labels);
+    let facts = facts::of(cache, &NodePools::default(), &base, jiff::Timestamp::UNIX_EPOCH);
     let group = |name: &str| match name {
         name if joining.contains(&name) => 1,
         _ => 0,
@@ -94,7 +94,7 @@ fn affected_in(
         after,
         |host| group(&host.name),
     );
-    let names = view.nodes.keys().filter(|name| gains(name));
+    let names = cache.nodes.keys().filter(|name| gains(name));
     let in_pool = |name: &&str| !name.starts_with("other-");
     let nodes = GuardedNodes {
         change: &change,
@@ -102,7 +102,11 @@ fn affected_in(
             .map(|name| (name.as_str(), (group(name), taints.to_vec())))
             .collect(),
         // The pool of the nodes that join: those named after it.
-        joining: [(1, view.nodes.keys().map(String::as_str).filter(in_pool).collect())].into(),
+        joining: [(
+            1,
+            cache.nodes.keys().map(String::as_str).filter(in_pool).collect(),
+        )]
+        .into(),
     };
     let mut guard = Guard::new(nodes, policy_of, survey);
     for (kind, object) in objects {
@@ -117,8 +121,8 @@ fn lines(affected: Impact) -> Vec<String> {
         .collect()
 }
 
-fn affected_by(taints: &[Taint], view: &ClusterCache, objects: &[(Kind, Value)]) -> Vec<String> {
-    lines(affected_under(&built_in, taints, view, objects))
+fn affected_by(taints: &[Taint], cache: &ClusterCache, objects: &[(Kind, Value)]) -> Vec<String> {
+    lines(affected_under(&built_in, taints, cache, objects))
 }
 
 fn affected(objects: &[(Kind, Value)]) -> Vec<String> {
@@ -316,14 +320,14 @@ fn a_runtime_class_that_tolerates_helps_all_but_daemonsets() {
         "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"},
             "tolerations": [{"key": "os", "operator": "Exists"}]},
     }));
-    let view = ClusterCache {
+    let cache = ClusterCache {
         runtime_classes: [("win".to_owned(), Arc::new(class.unwrap()))].into(),
         ..ClusterCache::default()
     };
     let spec = json!({"runtimeClassName": "win", "containers": [{"name": "c", "image": "x"}]});
     let found = affected_by(
         &taints(),
-        &view,
+        &cache,
         &[
             template(Kind::Deployment, "bare", "web", spec.clone()),
             template(Kind::DaemonSet, "bare", "agent", spec),
@@ -350,11 +354,11 @@ fn placement_helps_only_with_taints_that_it_learns_and_within_the_whitelist() {
             tolerations_whitelist: Some(whitelist.to_owned()),
             ..Default::default()
         };
-        let view = ClusterCache {
+        let cache = ClusterCache {
             namespaces: [("placed".to_owned(), Arc::new(namespace))].into(),
             ..ClusterCache::default()
         };
-        assert_eq!(affected_by(&taints(), &view, &web).len(), count, "{whitelist}");
+        assert_eq!(affected_by(&taints(), &cache, &web).len(), count, "{whitelist}");
     }
 }
 
@@ -393,19 +397,16 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
     };
     let policy_of = |namespace: &str| {
         let mut counts = plain();
+        // The node labels of a policy apply in every namespace.
+        counts.policy.node_labels = vec![NodeLabel::prefix("pool", "win")];
         match namespace {
-            "windows" => counts.policy.namespace_default_os = Some(Os::Windows),
+            "windows" => counts.policy.default_os = Some(Os::Windows),
             "no-images" => counts.policy.image_evidence = ImageEvidence::Disabled,
             "placed" => counts.places = true,
             _ => {}
         }
         counts
     };
-    // The pool labels of node policies apply in every namespace.
-    let node_policy = WindowsNodePolicy::new(
-        "pools",
-        serde_json::from_value(json!({"poolLabels": [{"key": "pool", "valuePrefix": "win"}]})).unwrap(),
-    );
     let pooled = json!({"nodeSelector": {"pool": "win-2022"}, "containers": [{"name": "c", "image": "x"}]});
     let bare = json!({"containers": [{"name": "c", "image": "x"}]});
     let image =
@@ -417,7 +418,6 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
         &taints(),
         &ClusterCache {
             nodes_are_unread: true,
-            node_policies: [("pools".to_owned(), Arc::new(node_policy))].into(),
             ..ClusterCache::default()
         },
         &[
@@ -462,7 +462,7 @@ fn what_runs_on_windows_and_selects_nothing_gets_the_selector_that_is_right() {
         json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "c", "image": "x"}]});
     let policy_of = |namespace: &str| {
         let mut counts = built_in(namespace);
-        counts.policy.namespace_default_os = (namespace == "linux").then_some(Os::Linux);
+        counts.policy.default_os = (namespace == "linux").then_some(Os::Linux);
         counts
     };
     let run = |namespace: &str, name: &str, spec: &Value| {
@@ -591,14 +591,14 @@ fn the_guard_answers_what_placement_will_do_on_the_cluster_with_the_taints() {
         "runtimeClassName": "hyperv"});
     let host_process = json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true,
         "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
-    let mut view = two_builds();
+    let mut cache = two_builds();
     let class = json!({"metadata": {"name": "hyperv"}, "handler": "runhcs-wcow-hypervisor"});
-    view.runtime_classes.insert(
+    cache.runtime_classes.insert(
         "hyperv".to_owned(),
         Arc::new(serde_json::from_value(class).unwrap()),
     );
     let on = |nodes: &[&str], object: (Kind, Value)| {
-        lines(affected_on(&built_in, &taints(), (nodes, &[]), &view, &[object]))
+        lines(affected_on(&built_in, &taints(), (nodes, &[]), &cache, &[object]))
     };
     // Placement withholds the toleration, because an untainted node of another build is open.
     let withheld = "Deployment placed/web (placement would not give its pods, which could run there now, a toleration of \
@@ -621,10 +621,17 @@ fn the_guard_answers_what_placement_will_do_on_the_cluster_with_the_taints() {
 
 #[test]
 fn on_a_node_that_joins_tainted_ones_only_what_runs_or_is_not_reviewed_keeps_the_taint_away() {
-    let mut view = two_builds();
-    view.nodes.extend([windows_node("other-w22", "10.0.20348.1")]);
+    let mut cache = two_builds();
+    cache.nodes.extend([windows_node("other-w22", "10.0.20348.1")]);
     let on = |objects: &[(Kind, Value)]| {
-        lines(affected_on(&built_in, &taints(), (&[], &["w22"]), &view, objects)).len()
+        lines(affected_on(
+            &built_in,
+            &taints(),
+            (&[], &["w22"]),
+            &cache,
+            objects,
+        ))
+        .len()
     };
     let agent = |namespace: &str| template(Kind::DaemonSet, namespace, "agent", windows(json!({})));
     let runs = |node: &str| {
@@ -648,7 +655,7 @@ fn on_a_node_that_joins_tainted_ones_only_what_runs_or_is_not_reviewed_keeps_the
         &built_in,
         &taints(),
         (&["w22"], &[]),
-        &view,
+        &cache,
         &[agent("placed")],
     ));
     assert_eq!(old.len(), 1, "{old:?}");
@@ -661,7 +668,7 @@ fn what_loses_another_node_does_not_refuse_the_nodes_that_join() {
     base.namespaces = Arc::default();
     let facts = facts::of(
         &two_builds(),
-        &PoolHistory::default(),
+        &NodePools::default(),
         &base,
         jiff::Timestamp::UNIX_EPOCH,
     );

@@ -9,7 +9,7 @@ use kube::api::Patch;
 use super::plan::{NodeChange, NodePlan};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::node::{NodeView, WatchedNode};
-use crate::controller::node_policies::writer::{Writer, patching};
+use crate::controller::writer::{Writer, patching};
 
 /// How many attempts are made if other writers keep changing the node.
 const ATTEMPTS: u32 = 6;
@@ -24,7 +24,7 @@ pub enum ApplyResult {
     /// It is gone.
     Gone,
     /// It could not be brought to the desired state, and why.
-    Failed(String),
+    Failed(ApiError),
 }
 
 /// Brings a node to its desired state. `decide` is called again for every version of the node.
@@ -41,25 +41,24 @@ pub async fn apply(
             return ApplyResult::Stands(node);
         };
         // Without a resourceVersion the write would be unconditional.
-        if !node.resource_version.text().is_empty() {
+        if !node.resource_version.is_empty() {
             let patch = Patch::Merge(&patch);
-            match writer.write(nodes.patch(&node.name, &patching(), &patch)).await {
+            match writer.send(nodes.patch(&node.name, &patching(), &patch)).await {
                 Ok(written) => return ApplyResult::Wrote(Arc::new(written.into()), plan.changes),
                 Err(ApiError::NotFound) => return ApplyResult::Gone,
                 Err(ApiError::Conflict) => tokio::time::sleep(jitter(attempt)).await,
-                Err(error) => return ApplyResult::Failed(error.to_string()),
+                Err(error) => return ApplyResult::Failed(error),
             }
         }
         match answered(nodes.get(&node.name)).await {
             Ok(assumed) => node = Arc::new(assumed.into()),
             Err(ApiError::NotFound) => return ApplyResult::Gone,
             Err(ApiError::Conflict) => {}
-            Err(error) => return ApplyResult::Failed(error.to_string()),
+            Err(error) => return ApplyResult::Failed(error),
         }
     }
-    ApplyResult::Failed(format!(
-        "another client changed it first {ATTEMPTS} times in a row"
-    ))
+    let why = format!("another client changed it first {ATTEMPTS} times in a row");
+    ApplyResult::Failed(ApiError::Other(why))
 }
 
 /// A random, growing delay, so that two colliding writers do not retry in step.

@@ -1,7 +1,7 @@
 //! The labels that Transom keeps on nodes, one row each. To keep another label, add a row and the policy field that
 //! requests it.
 
-use crate::api::{KubeletLabel, Management, NodeLabels};
+use crate::api::{LabelMode, NodeLabels};
 use crate::cluster::node::NodeView;
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::text::{cut, one_line};
@@ -10,8 +10,10 @@ use crate::model::text::{cut, one_line};
 pub struct KeptLabel {
     /// Its key.
     pub key: &'static str,
-    /// Whether a policy requests it.
-    pub is_wanted: fn(&NodeLabels) -> bool,
+    /// The field of a policy that requests it.
+    pub field: &'static str,
+    /// What a policy says there.
+    pub mode: fn(&NodeLabels) -> LabelMode,
     /// Its value for a node, or why the value is unknown: then the label is left unchanged.
     pub value: fn(&NodeView) -> Result<String, String>,
     /// Whether it is removed when no policy requests it any longer.
@@ -20,11 +22,13 @@ pub struct KeptLabel {
     pub is_announced: bool,
 }
 
-/// Every label that is kept. Transom writes no others: the admission policies of the chart list the same keys.
+/// Every label that is kept. Transom writes no others, and the admission policies of the
+/// chart allow no others: `files/node-writes.json` is generated from this list.
 pub static LABELS: [KeptLabel; 2] = [
     KeptLabel {
         key: BUILD_LABEL,
-        is_wanted: |labels| labels.kubelet == KubeletLabel::Correct,
+        field: "labels.kubelet",
+        mode: |labels| labels.kubelet,
         value: build,
         // The kubelet would not write it again before a restart: it stays, and no longer belongs to Transom.
         is_taken_back: false,
@@ -32,7 +36,8 @@ pub static LABELS: [KeptLabel; 2] = [
     },
     KeptLabel {
         key: RESTRICTED_BUILD_LABEL,
-        is_wanted: |labels| labels.node_restriction == Management::Managed,
+        field: "labels.nodeRestriction",
+        mode: |labels| labels.node_restriction,
         value: build,
         is_taken_back: true,
         is_announced: false,
@@ -43,6 +48,15 @@ impl KeptLabel {
     /// The row of a key.
     pub fn of(key: &str) -> Option<&'static KeptLabel> {
         LABELS.iter().find(|row| row.key == key)
+    }
+
+    /// How a node differs from a policy that only audits the label.
+    pub fn difference(&self, now: Option<&String>, value: &str) -> String {
+        let KeptLabel { key, field, .. } = self;
+        match now {
+            Some(now) => format!("its label {key} is \"{now}\" instead of \"{value}\" ({field} is Audit)"),
+            None => format!("it lacks the label {key}={value} ({field} is Audit)"),
+        }
     }
 }
 

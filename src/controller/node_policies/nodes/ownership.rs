@@ -1,7 +1,10 @@
 //! The owner annotation of a node: what on it is Transom's, and how often another writer removed it. Pure.
 
+use std::borrow::Cow;
+
 use super::labels::{KeptLabel, LABELS};
 use crate::cluster::node::{NodeView, PROOF_LABEL};
+use crate::cluster::node_ownership::NOTHING_OWNED;
 pub use crate::cluster::node_ownership::NodeOwnership;
 use crate::model::node::Taint;
 use crate::model::text::digest_hex;
@@ -11,20 +14,20 @@ use crate::model::text::digest_hex;
 const PROOF_DIGITS: usize = 40;
 
 impl NodeOwnership {
-    /// Reads the annotation of a node. Its taints are only trusted if the label [`PROOF_LABEL`] matches: a kubelet
-    /// can write annotations of its node, but neither this label nor taints.
+    /// What the annotation of a node says, if it is trusted. Its taints only are if the label [`PROOF_LABEL`] matches: a
+    /// kubelet can write annotations of its node, but neither this label nor taints.
     ///
     /// # Errors
     /// Why it cannot be read, or is not trusted.
-    pub fn of(node: &NodeView) -> Result<Self, String> {
-        let owned = NodeOwnership::parse(node.owned.as_deref())?;
+    pub fn of(node: &NodeView) -> Result<&Self, String> {
+        let Some(annotation) = &node.owned else {
+            return Ok(&NOTHING_OWNED);
+        };
+        let owned = annotation.read.as_ref().map_err(Clone::clone)?;
         // The API server, which searches for this text, would refuse to remove the taint.
-        let text = node.owned.as_deref().unwrap_or_default();
-        if let Some(taint) = owned.taints.iter().find(|taint| !text.contains(&text_of(taint))) {
-            return Err(format!(
-                "it does not contain {}, so Transom did not write it",
-                text_of(taint)
-            ));
+        let is_missing = |text: &String| !annotation.text.contains(text);
+        if let Some(text) = owned.taints.iter().map(text_of).find(is_missing) {
+            return Err(format!("it does not contain {text}, so Transom did not write it"));
         }
         let proof = owned.proof();
         if proof.is_some() && node.labels.get(PROOF_LABEL) != proof.as_ref() {
@@ -82,6 +85,28 @@ impl NodeOwnership {
     }
 }
 
+/// A node, with what Transom owned on it before the plan.
+pub(super) struct OwnedNode<'n> {
+    pub(super) node: &'n NodeView,
+    pub(super) before: Cow<'n, NodeOwnership>,
+    /// Why its annotation is not trusted.
+    pub(super) distrusted: Option<String>,
+}
+
+impl<'n> OwnedNode<'n> {
+    pub(super) fn of(node: &'n NodeView) -> Self {
+        let (before, distrusted) = match NodeOwnership::of(node) {
+            Ok(owned) => (Cow::Borrowed(owned), None),
+            Err(why) => (Cow::Owned(NodeOwnership::unmistakable(node)), Some(why)),
+        };
+        OwnedNode {
+            node,
+            before,
+            distrusted,
+        }
+    }
+}
+
 /// The text of a taint in the annotation. The admission policies of the chart, which cannot parse JSON, search for it.
 fn text_of(taint: &Taint) -> String {
     serde_json::to_string(taint).unwrap_or_default()
@@ -90,6 +115,7 @@ fn text_of(taint: &Taint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::node_ownership::OwnerAnnotation;
     use crate::model::node::RESTRICTED_BUILD_LABEL;
 
     #[test]
@@ -105,7 +131,7 @@ mod tests {
             text,
             r#"{"policy":"windows","labels":{"transom.dev.node-restriction.kubernetes.io/windows-build":"10.0.20348"},"taints":[{"key":"os","value":"windows","effect":"NoSchedule"}]}"#
         );
-        assert_eq!(NodeOwnership::parse(Some(&text)), Ok(owned));
+        assert_eq!(OwnerAnnotation::from(text).read, Ok(owned));
         assert_eq!(NodeOwnership::default().to_annotation(), None);
     }
 
@@ -119,11 +145,12 @@ mod tests {
         let taints = r#"[{"key":"os","value":"windows","effect":"NoSchedule"},{"key":"sku","value":"","effect":"NoSchedule"}]"#;
         assert_eq!(annotation, format!(r#"{{"policy":"","taints":{taints}}}"#));
         let of = |annotation: &str| {
-            NodeOwnership::of(&NodeView {
+            let node = NodeView {
                 labels: std::sync::Arc::new([(PROOF_LABEL.to_owned(), owned.proof().unwrap())].into()),
-                owned: Some(annotation.to_owned()),
+                owned: Some(annotation.to_owned().into()),
                 ..NodeView::default()
-            })
+            };
+            NodeOwnership::of(&node).cloned()
         };
         assert_eq!(of(&annotation), Ok(owned.clone()));
         for other in [
@@ -132,7 +159,7 @@ mod tests {
             annotation.replace("\"os\"", "\"\\u006fs\""),
         ] {
             assert!(
-                NodeOwnership::parse(Some(&other)).is_ok_and(|read| read == owned),
+                OwnerAnnotation::from(other.clone()).read.as_ref() == Ok(&owned),
                 "{other}"
             );
             assert!(
@@ -144,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_annotation_that_cannot_be_read_owns_nothing() {
-        assert_eq!(NodeOwnership::parse(None), Ok(NodeOwnership::default()));
+        assert_eq!(NOTHING_OWNED, NodeOwnership::default());
         let long = "x".repeat(70_000);
         for text in [
             "",
@@ -155,7 +182,7 @@ mod tests {
             r#"{"more":1}"#,
             &long,
         ] {
-            assert!(NodeOwnership::parse(Some(text)).is_err(), "{text:.20}");
+            assert!(OwnerAnnotation::from(text.to_owned()).read.is_err(), "{text:.20}");
         }
     }
 

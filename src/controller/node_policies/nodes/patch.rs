@@ -6,7 +6,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use serde_json::{Map, Value, json};
 
-use super::ownership::NodeOwnership;
+use super::ownership::{NodeOwnership, OwnedNode};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL, taint_of};
 use crate::model::node::Taint;
 
@@ -114,7 +114,7 @@ impl NodePlan {
             return None;
         }
         let mut metadata = Map::new();
-        metadata.insert("resourceVersion".into(), json!(node.resource_version.text()));
+        metadata.insert("resourceVersion".into(), json!(node.resource_version));
         if !self.labels.is_empty() {
             metadata.insert("labels".into(), json!(self.labels));
         }
@@ -172,17 +172,10 @@ impl NodePlan {
     }
 
     /// Compares the desired ownership with the annotation and with the label that proves it.
-    pub(super) fn settle_annotation(
-        &mut self,
-        node: &NodeView,
-        owned: &NodeOwnership,
-        read: Result<&NodeOwnership, &String>,
-    ) {
-        let same = match read {
-            Ok(before) => before == owned && (node.owned.is_none() == owned.is_empty()),
-            Err(_) => false,
-        };
-        if !same {
+    pub(super) fn settle_annotation(&mut self, of: &OwnedNode<'_>, owned: &NodeOwnership) {
+        let node = of.node;
+        let is_recorded = *of.before == *owned && (node.owned.is_none() == owned.is_empty());
+        if of.distrusted.is_some() || !is_recorded {
             self.annotation = owned
                 .to_annotation()
                 .map_or(AnnotationChange::Remove, AnnotationChange::Set);
@@ -191,7 +184,7 @@ impl NodePlan {
         if node.labels.get(PROOF_LABEL) != proof.as_ref() {
             self.labels.insert(PROOF_LABEL, proof);
         }
-        if let Err(why) = read {
+        if let Some(why) = &of.distrusted {
             self.changes.push(NodeChange::AnnotationLost(why.clone()));
         }
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::node::v1::{RuntimeClass, Scheduling};
 use super::{ClassesOfPolicy, MANAGED_BY, MANAGED_BY_LABEL, OwnedClass};
 use crate::api::Isolation;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
-use crate::controller::node_policies::policies::NodePolicy;
+use crate::cluster::node_policies::NodePolicy;
 use crate::model::build::{self, Build, Compatibility, RELEASES, Release, compatibility, compatible_hosts};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 
@@ -75,20 +75,7 @@ pub(super) fn desired(
     state: &mut ClassesOfPolicy,
 ) -> Vec<DesiredClass> {
     let spec = &policy.stored.spec.runtime_classes;
-    let builds: BTreeSet<Build> = nodes.iter().filter_map(|node| node.kernel_build()).collect();
-    let mut releases: BTreeSet<Build> = builds.iter().filter_map(|build| image_release(*build)).collect();
-    let had = existing.values().filter_map(|class| OwnedClass::of(class));
-    releases.extend(
-        had.filter(|owned| owned.policy == policy.name)
-            .filter_map(|owned| {
-                Some(
-                    RELEASES
-                        .iter()
-                        .find(|release| release.name == owned.release)?
-                        .build,
-                )
-            }),
-    );
+    let releases = releases(policy, nodes, existing);
     let learned = nodes.iter().flat_map(|node| node.taints());
     let tolerations: BTreeSet<Taint> = learned
         .chain(absent.iter().cloned())
@@ -122,6 +109,21 @@ pub(super) fn desired(
         }
     }
     all
+}
+
+/// The releases, by their builds.
+fn releases(
+    policy: &NodePolicy,
+    nodes: &[&NodeView],
+    existing: &BTreeMap<String, Arc<RuntimeClass>>,
+) -> BTreeSet<Build> {
+    let builds: BTreeSet<Build> = nodes.iter().filter_map(|node| node.kernel_build()).collect();
+    let of_nodes = builds.into_iter().filter_map(image_release);
+    let had = existing.values().filter_map(|class| OwnedClass::of(class));
+    let had = had.filter(|owned| owned.policy == policy.name);
+    let of_name = |name: &str| RELEASES.iter().find(|release| release.name == name);
+    let had = had.filter_map(|owned| Some(of_name(&owned.release)?.build));
+    of_nodes.chain(had).collect()
 }
 
 /// The release whose images suit a node of this build best: its own, or the newest one for a host-only release and

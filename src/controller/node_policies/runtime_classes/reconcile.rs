@@ -2,30 +2,36 @@
 //! status.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::write::{ClassWriteResult, carry_out};
-use super::{ClassChange, ClassesOfPolicy, plan};
-use crate::cluster::node::NodeView;
+use super::{ClassChange, ClassPlan, ClassesOfPolicy};
+use crate::cluster::errors::ApiError;
 use crate::cluster::rate_limit::WriteBackoff;
-use crate::cluster::snapshot::Snapshot;
 use crate::controller::node_policies::pod_references::{
     PodReferences, ReferenceSchedule, ReferencesError, ReferencesOfPass,
 };
-use crate::controller::node_policies::policies::NodePolicies;
-use crate::controller::node_policies::writer::Writer;
+use crate::controller::writer::Writer;
 
 /// State of the RuntimeClass controller between passes.
 pub struct ClassController {
     writer: Writer,
     back_off: WriteBackoff,
     schedule: ReferenceSchedule,
-    /// By class: the policy that reports it, and why the class differs from its desired state.
-    troubles: BTreeMap<String, (String, String)>,
+    /// The classes that differ from their desired state, by name.
+    troubles: BTreeMap<String, ClassTrouble>,
     by_policy: BTreeMap<String, ClassesOfPolicy>,
+}
+
+/// Why a class differs from its desired state.
+struct ClassTrouble {
+    /// The policy that reports it.
+    policy: String,
+    message: String,
+    /// What the API server says, if a right is missing.
+    forbidden: Option<String>,
 }
 
 impl ClassController {
@@ -43,32 +49,21 @@ impl ClassController {
 
     /// The classes of a policy; `None` if it has none.
     pub fn of_policy(&self, policy: &str) -> Option<ClassesOfPolicy> {
-        let troubles = self.troubles.values().filter(|(reported, _)| reported == policy);
-        let troubles: Vec<String> = troubles.map(|(_, why)| why.clone()).collect();
+        let troubles: Vec<&ClassTrouble> = (self.troubles.values())
+            .filter(|trouble| trouble.policy == policy)
+            .collect();
         let planned = self.by_policy.get(policy).cloned();
         if planned.is_none() && troubles.is_empty() {
             return None;
         }
         let mut state = planned.unwrap_or_default();
-        state.problems.extend(troubles);
+        state.forbidden = troubles.iter().find_map(|trouble| trouble.forbidden.clone());
+        (state.problems).extend(troubles.iter().map(|trouble| trouble.message.clone()));
         Some(state)
     }
 
-    /// One pass, after the nodes were written. Returns when the next one is due if nothing changes until then.
-    pub async fn pass(
-        &mut self,
-        snapshot: &Snapshot,
-        policies: &NodePolicies,
-        others_are_gone: bool,
-        nodes: &[Arc<NodeView>],
-        references: &mut ReferencesOfPass<'_>,
-    ) -> Option<Instant> {
-        let view = &snapshot.view;
-        let absent = snapshot
-            .pools
-            .absent(&view.nodes, &snapshot.facts.policy_pool_labels());
-        let absent = absent.into_iter().flat_map(|pool| pool.taints).collect();
-        let plan = plan(&view.runtime_classes, policies, nodes, &absent, others_are_gone);
+    /// Carries out a plan, after the nodes were written. Returns when the next pass is due if nothing changes until then.
+    pub async fn pass(&mut self, plan: ClassPlan, references: &mut ReferencesOfPass<'_>) -> Option<Instant> {
         self.by_policy = plan.by_policy;
         let names: BTreeSet<&str> = plan.changes.iter().map(ClassChange::name).collect();
         self.troubles.retain(|name, _| names.contains(name.as_str()));
@@ -103,12 +98,21 @@ impl ClassController {
 
     /// Records that it is unknown what names a class.
     fn cannot_delete(&mut self, change: &ClassChange, error: &ReferencesError) {
-        let (name, policy) = (change.name(), change.policy());
+        let (name, policy) = (change.name(), change.policy().to_owned());
         let why = format!(
             "RuntimeClass {name} is not deleted, because it is unknown which objects use it: {error}"
         );
         tracing::warn!(runtime_class = name, why, "RuntimeClass kept");
-        self.troubles.insert(name.to_owned(), (policy.to_owned(), why));
+        self.note(name.to_owned(), policy, why, None);
+    }
+
+    fn note(&mut self, class: String, policy: String, message: String, forbidden: Option<String>) {
+        let trouble = ClassTrouble {
+            policy,
+            message,
+            forbidden,
+        };
+        self.troubles.insert(class, trouble);
     }
 
     /// Applies one change, unless its class is backing off; returns when to try again.
@@ -130,19 +134,21 @@ impl ClassController {
             }
             ClassWriteResult::Later => again,
             ClassWriteResult::InUse(why) => {
-                if self
-                    .troubles
-                    .get(&name)
-                    .is_none_or(|(_, message)| *message != why)
-                {
+                let known = self.troubles.get(&name);
+                if known.is_none_or(|trouble| trouble.message != why) {
                     tracing::info!(runtime_class = name, why, "RuntimeClass kept");
                 }
-                self.troubles.insert(name, (policy, why));
+                self.note(name, policy, why, None);
                 None
             }
-            ClassWriteResult::Failed(why) => {
-                tracing::warn!(runtime_class = name, why, "RuntimeClass not written");
-                self.troubles.insert(name, (policy, why));
+            ClassWriteResult::Failed(error) => {
+                let message = error.to_string();
+                tracing::warn!(runtime_class = name, why = message, "RuntimeClass not written");
+                let forbidden = match error.why {
+                    ApiError::Forbidden(why) => Some(why),
+                    _ => None,
+                };
+                self.note(name, policy, message, forbidden);
                 again
             }
         }

@@ -23,7 +23,7 @@ fn policies(spec: &Value) -> NodePolicies {
 }
 
 fn managed() -> NodePolicies {
-    policies(&json!({"management": "Managed"}))
+    policies(&json!({"management": "Reconcile"}))
 }
 
 fn node(name: &str, kernel: &str, handlers: &[&str]) -> Arc<NodeView> {
@@ -43,11 +43,11 @@ fn after(existing: &Existing, plan: &ClassPlan) -> Existing {
     let mut all = existing.clone();
     for change in &plan.changes {
         match change {
-            ClassChange::Create(class) => {
+            ClassChange::Create { class, .. } => {
                 _ = all.insert(name_of(class).to_owned(), Arc::new((**class).clone()));
             }
             ClassChange::Delete { class, .. } => _ = all.remove(name_of(class)),
-            ClassChange::Update { name, patch } => {
+            ClassChange::Update { name, patch, .. } => {
                 let mut value = serde_json::to_value(&*all[name]).unwrap();
                 json_patch::merge(&mut value, patch);
                 all.insert(name.clone(), Arc::new(serde_json::from_value(value).unwrap()));
@@ -73,7 +73,7 @@ fn there_is_one_for_each_release_and_isolation_and_the_build_only_where_one_runs
         node("b", "10.0.20348.1", &[]),
         node("c", "10.0.25398.1", &[]),
     ];
-    let both = policies(&json!({"management": "Managed", "isolations": ["Process", "HyperV"]}));
+    let both = policies(&json!({"management": "Reconcile", "isolations": ["Process", "HyperV"]}));
     let made = after(&Existing::new(), &plan(&Existing::new(), &both, &nodes, true));
     let names: Vec<&str> = made.keys().map(String::as_str).collect();
     assert_eq!(
@@ -226,7 +226,7 @@ fn another_handler_means_another_class() {
         &Existing::new(),
         &plan(&Existing::new(), &managed(), &nodes, true),
     );
-    let other = policies(&json!({"management": "Managed", "handlers": {"process": "my-runhcs"}}));
+    let other = policies(&json!({"management": "Reconcile", "handlers": {"process": "my-runhcs"}}));
     let planned = plan(&made, &other, &nodes, true);
     assert!(
         matches!(planned.changes.as_slice(), [ClassChange::Delete { .. }]),
@@ -282,18 +282,18 @@ fn classes_stay_as_they_are_while_it_is_unknown_which_nodes_their_policy_selects
         stored(
             "gpu",
             json!({"priority": 1, "nodeSelector": {"matchLabels": {key: "gpu"}}, "runtimeClasses": {
-                "management": "Managed", "handlers": {"process": handler}}}),
+                "management": "Reconcile", "handlers": {"process": handler}}}),
         )
     };
     let all = |pattern: &str| {
         stored(
             "all",
-            json!({"runtimeClasses": {"management": "Managed", "namePattern": pattern}}),
+            json!({"runtimeClasses": {"management": "Reconcile", "namePattern": pattern}}),
         )
     };
     let mut learned = (*node("a", "10.0.20348.1", &[])).clone();
     learned.labels = Arc::new([("pool".to_owned(), "gpu".to_owned())].into());
-    learned.owned = Some(json!({"policy": "gpu"}).to_string());
+    learned.owned = Some(json!({"policy": "gpu"}).to_string().into());
     learned.taints.push(k8s_openapi::api::core::v1::Taint {
         key: "sku".into(),
         value: Some("windows".into()),
@@ -302,7 +302,7 @@ fn classes_stay_as_they_are_while_it_is_unknown_which_nodes_their_policy_selects
     });
     let mut other = learned.clone();
     (other.name, other.labels) = ("b".to_owned(), Arc::default());
-    other.owned = Some(json!({"policy": "all"}).to_string());
+    other.owned = Some(json!({"policy": "all"}).to_string().into());
     let nodes = [Arc::new(learned), Arc::new(other)];
     let usable = NodePolicies::of(&[gpu("pool", "runhcs-wcow-process"), all("all-{release}")].into());
     let made = after(&Existing::new(), &plan(&Existing::new(), &usable, &nodes, true));
@@ -337,7 +337,7 @@ fn of_two_policies_that_want_one_name_with_different_handlers_the_second_is_conf
         let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
             "metadata": {"name": name, "generation": 1}, "spec": {
                 "nodeSelector": {"matchLabels": {"pool": name}},
-                "runtimeClasses": {"management": "Managed", "handlers": {"process": handler}}}});
+                "runtimeClasses": {"management": "Reconcile", "handlers": {"process": handler}}}});
         let stored: WindowsNodePolicy = serde_json::from_value(stored).unwrap();
         (name.to_owned(), Arc::new(stored))
     };

@@ -2,12 +2,11 @@
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 
 use super::ClassChange;
 use crate::cluster::errors::ApiError;
 use crate::controller::node_policies::pod_references::PodReferences;
-use crate::controller::node_policies::writer::{FIELD_MANAGER, Writer, patching};
+use crate::controller::writer::{Write, Writer};
 
 /// The result of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,7 +18,17 @@ pub enum ClassWriteResult {
     /// These objects still name the class.
     InUse(String),
     /// It failed, and why.
-    Failed(String),
+    Failed(ClassWriteError),
+}
+
+/// Why a class could not be written.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("cannot {verb} {name}: {why}")]
+pub struct ClassWriteError {
+    verb: &'static str,
+    name: String,
+    /// What went wrong.
+    pub why: ApiError,
 }
 
 /// Applies one change. `references`: what templates and pods name, for a deletion.
@@ -38,28 +47,9 @@ pub async fn carry_out(
         ));
     }
     let classes: Api<RuntimeClass> = Api::all(writer.client.clone());
-    let sent = match change {
-        ClassChange::Create(class) => {
-            let params = PostParams {
-                field_manager: Some(FIELD_MANAGER.to_owned()),
-                ..PostParams::default()
-            };
-            writer.write(classes.create(&params, class)).await.map(drop)
-        }
-        ClassChange::Update { name, patch } => {
-            let patch = Patch::Merge(patch);
-            (writer.write(classes.patch(name, &patching(), &patch)).await).map(drop)
-        }
-        ClassChange::Delete { class, .. } => {
-            let params = DeleteParams::default().preconditions(Preconditions {
-                resource_version: class.metadata.resource_version.clone(),
-                uid: class.metadata.uid.clone(),
-            });
-            writer.write(classes.delete(name, &params)).await.map(drop)
-        }
-    };
+    let sent = writer.write(&classes, &change.to_write()).await;
     match sent {
-        Ok(()) => {
+        Ok(_) => {
             tracing::info!(
                 runtime_class = name,
                 change = verb(change),
@@ -69,13 +59,34 @@ pub async fn carry_out(
         }
         Err(ApiError::NotFound) if matches!(change, ClassChange::Delete { .. }) => ClassWriteResult::Yes,
         Err(ApiError::NotFound | ApiError::Conflict) => ClassWriteResult::Later,
-        Err(error) => ClassWriteResult::Failed(format!("cannot {} {name}: {error}", verb(change))),
+        Err(why) => ClassWriteResult::Failed(ClassWriteError {
+            verb: verb(change),
+            name: name.to_owned(),
+            why,
+        }),
+    }
+}
+
+impl ClassChange {
+    fn to_write(&self) -> Write<RuntimeClass> {
+        match self {
+            ClassChange::Create { class, .. } => Write::Create((**class).clone()),
+            ClassChange::Update { name, patch, .. } => Write::Patch {
+                name: name.clone(),
+                patch: patch.clone(),
+            },
+            ClassChange::Delete { class, .. } => Write::Delete {
+                name: self.name().to_owned(),
+                uid: class.metadata.uid.clone(),
+                version: class.metadata.resource_version.clone(),
+            },
+        }
     }
 }
 
 fn verb(change: &ClassChange) -> &'static str {
     match change {
-        ClassChange::Create(_) => "create",
+        ClassChange::Create { .. } => "create",
         ClassChange::Update { .. } => "update",
         ClassChange::Delete { .. } => "delete",
     }

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::cluster::node::NodeView;
+use crate::cluster::node_ownership::NodeOwnership;
+use crate::cluster::node_policies::NodePolicies;
 use crate::controller::node_policies::node_state::{NodesAssessment, PolicyResolver, assess};
-use crate::controller::node_policies::policies::NodePolicies;
 use crate::model::build::Build;
 use crate::model::network_plugin::NetworkPlugin;
 use crate::model::node::Taint;
@@ -62,19 +63,21 @@ fn ready_says_the_most_urgent_problem() {
     let text = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
     let mut standing = NodesOfPolicy::default();
     let mut known = PolicyFacts::default();
-    assert_eq!(ready(&standing, &known), text("True", "NoNodes"));
+    assert_eq!(ready(&standing, &known), text("True", "NoNodesSelected"));
     standing.nodes = 2;
-    assert_eq!(ready(&standing, &known), text("True", "Reconciled"));
+    assert_eq!(ready(&standing, &known), text("True", "Ready"));
     standing.drift.insert("w1".into(), vec!["x".into()]);
-    assert_eq!(ready(&standing, &known), text("True", "DriftReported"));
+    assert_eq!(ready(&standing, &known), text("True", "Drifted"));
     standing.unwritten = 1;
     assert_eq!(ready(&standing, &known), text("False", "Reconciling"));
-    known.failures.push("w1: forbidden".into());
+    known
+        .failures
+        .insert("w1".into(), ApiError::Other("refused".into()));
     assert_eq!(ready(&standing, &known), text("False", "WriteFailed"));
     standing
         .contested
         .insert("w1".into(), vec![Taint::no_schedule("os", "windows")]);
-    assert_eq!(ready(&standing, &known), text("False", "Conflict"));
+    assert_eq!(ready(&standing, &known), text("False", "Conflicted"));
     let nodes = (1..=5).map(|number| format!("w{number}")).collect();
     standing.held.insert("gpu".into(), nodes);
     assert_eq!(ready(&standing, &known), text("False", "BlockedByInvalidPolicy"));
@@ -110,7 +113,7 @@ fn nodes_that_wait_for_a_policy_are_counted_and_named_by_the_policy_that_holds_t
         ..PolicyResolver::default()
     };
     let node = |name: &str, pool: &str, owner: Option<&str>| {
-        let owned = owner.map(|owner| json!({"policy": owner}).to_string());
+        let owned = owner.map(|owner| json!({"policy": owner}).to_string().into());
         Arc::new(NodeView {
             name: name.into(),
             operating_system: "windows".into(),
@@ -150,7 +153,7 @@ fn times_change_only_with_the_status() {
     standing.unwritten = 1;
     let other = status_of(&policy(&json!({})), &standing, &known, Some(&same), later);
     assert_eq!(condition(&other, "Ready").last_transition_time.0, later);
-    assert_eq!(condition(&other, "Conflict").last_transition_time.0, first);
+    assert_eq!(condition(&other, "Conflicted").last_transition_time.0, first);
 }
 
 #[test]
@@ -231,7 +234,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
     let condition = condition(&status, "KnownFaults");
     assert_eq!(
         (&*condition.status, &*condition.reason),
-        ("True", "FaultyVersions")
+        ("True", "KnownFaultsFound")
     );
     for part in [
         "2 nodes (w1, w2): 10.0.20348.2582",
@@ -243,7 +246,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
     }
     assert_ne!(status.message.as_deref(), Some(condition.message.as_str()));
     assert!(
-        matches!(&news[..], [one] if one.starts_with("Warning FaultyVersions 2 nodes")),
+        matches!(&news[..], [one] if one.starts_with("Warning KnownFaultsFound 2 nodes")),
         "{news:?}"
     );
     assert_eq!(
@@ -253,7 +256,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
     let (_, news) = policies(&assessed(&[node("w1", "10.0.20348.2762")]), Some(&status));
     assert_eq!(
         news,
-        ["Normal NoKnownFault no node runs a version with a known fault"]
+        ["Normal NoKnownFaultsFound no node runs a version with a known fault"]
     );
 }
 
@@ -286,13 +289,13 @@ fn a_possible_fault_is_in_the_message_and_neither_a_condition_that_holds_nor_an_
     let quiet = format!("no node runs a version with a known fault; {possible}");
     assert_eq!(
         faults(&standing),
-        ("False".to_owned(), "PossibleFaults".to_owned(), quiet)
+        ("False".to_owned(), "PossibleFaultsFound".to_owned(), quiet)
     );
     standing.known_faults = [fault("10.0.20348.2582: no network")].into();
     let both = format!("1 nodes (w1): 10.0.20348.2582: no network; update it; {possible}");
     assert_eq!(
         faults(&standing),
-        ("True".to_owned(), "FaultyVersions".to_owned(), both)
+        ("True".to_owned(), "KnownFaultsFound".to_owned(), both)
     );
 }
 
@@ -307,7 +310,7 @@ fn held_back(guarded: GuardResult) -> (NodePolicy, NodesOfPolicy, PolicyFacts) {
         guarded,
         ..PolicyFacts::default()
     };
-    (policy(&json!({"taints": {"mode": "Apply"}})), standing, known)
+    (policy(&json!({"taints": {"mode": "Reconcile"}})), standing, known)
 }
 
 #[test]
@@ -323,7 +326,7 @@ fn the_message_is_short_and_the_condition_reports_everything() {
     );
     assert_eq!(
         condition(&status, "Ready").message,
-        "not set: who and who and 20 more"
+        "the condition Programmed is False: not set: who and who and 20 more"
     );
     assert!(condition(&status, "TaintsBlocked").message.len() > 5_000);
 
@@ -344,7 +347,7 @@ fn the_message_is_short_and_the_condition_reports_everything() {
         short.contains("three times on w00, w01, w02 and 27 more:") && short.len() < 300,
         "{short}"
     );
-    let long = &condition(&status, "Conflict").message;
+    let long = &condition(&status, "Conflicted").message;
     assert!(long.contains("w19 and 10 more"), "{long}");
 }
 
@@ -377,11 +380,14 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
         brief: "other".to_owned(),
     };
     assert_eq!(visit(&standing, &known), Vec::<String>::new());
-    known.guarded = GuardResult::Unknown("forbidden".to_owned());
+    known.guarded = GuardResult::Unknown {
+        why: "no answer".to_owned(),
+        is_forbidden: false,
+    };
     assert_eq!(
         visit(&standing, &known),
         [
-            "Warning ImpactUnknown not set, because it is unknown whether a workload would be affected: forbidden"
+            "Warning ImpactUnknown not set, because it is unknown whether a workload would be affected: no answer"
         ]
     );
     standing.waiting.clear();
@@ -399,15 +405,17 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
     standing.contested.clear();
     assert_eq!(
         visit(&standing, &known),
-        ["Normal NoConflict no other client reverts what Transom writes"]
+        ["Normal NotConflicted no other client reverts what Transom writes"]
     );
 }
 
 /// Transom's condition types; the last one exists only if there are RuntimeClasses.
-const OURS: [&str; 8] = [
+const OURS: [&str; 10] = [
+    "Accepted",
+    "Programmed",
     "Ready",
     "TaintsBlocked",
-    "Conflict",
+    "Conflicted",
     "Overlapping",
     "UnsupportedBuilds",
     "KnownFaults",
@@ -434,7 +442,7 @@ fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more(
     );
     known.classes = None;
     let next = status_of(&policy(&json!({})), &standing, &known, Some(&stored), now);
-    let expected = [&OURS[..7], &["example.com/Approved"]].concat();
+    let expected = [&OURS[..9], &["example.com/Approved"]].concat();
     assert_eq!(kinds(&next), expected);
 }
 
@@ -457,6 +465,171 @@ fn a_policy_whose_class_another_policy_has_is_conflicted() {
     assert_eq!((&*classes.status, &*classes.reason), ("False", "Conflicted"));
     assert_eq!(classes.message, format!("it has no class; {conflict}"));
     let ready = condition(&status, "Ready");
-    assert_eq!((&*ready.status, &*ready.reason), ("False", "RuntimeClassesReady"));
+    assert_eq!(
+        (&*ready.status, &*ready.reason),
+        ("False", "RuntimeClassesNotReady")
+    );
     assert_eq!(status.message.as_deref(), Some(conflict));
+}
+
+#[test]
+fn a_policy_that_writes_nothing_is_ready_without_being_programmed() {
+    let audits =
+        json!({"labels": {"kubelet": "Audit", "nodeRestriction": "Disabled"}, "taints": {"mode": "Audit"}});
+    let of = |known: &PolicyFacts| {
+        status_of(
+            &policy(&audits),
+            &NodesOfPolicy::default(),
+            known,
+            None,
+            Timestamp::UNIX_EPOCH,
+        )
+    };
+    let status = of(&PolicyFacts::default());
+    assert!(status.conditions.iter().all(|it| it.type_ != "Programmed"));
+    assert_eq!(condition(&status, "Ready").status, "True");
+    // What is left to remove cannot be removed.
+    let status = of(&PolicyFacts {
+        failures: [("w1".to_owned(), ApiError::Other("refused".to_owned()))].into(),
+        ..PolicyFacts::default()
+    });
+    assert_eq!(condition(&status, "Programmed").reason, "WriteFailed");
+    assert_eq!(
+        status.message.as_deref(),
+        Some("1 nodes could not be written: w1: refused")
+    );
+}
+
+#[test]
+fn parts_that_are_ignored_leave_a_policy_accepted_and_policies_that_overlap_leave_it_ready() {
+    let twice = json!({"taints": {"required": [{"key": "os", "value": "a"}, {"key": "os", "value": "b"}]}});
+    let mut standing = NodesOfPolicy::default();
+    let of = |standing: &NodesOfPolicy| {
+        status_of(
+            &policy(&twice),
+            standing,
+            &PolicyFacts::default(),
+            None,
+            Timestamp::UNIX_EPOCH,
+        )
+    };
+    let status = of(&standing);
+    let accepted = condition(&status, "Accepted");
+    assert_eq!(
+        (&*accepted.status, &*accepted.reason),
+        ("True", "PartiallyInvalid")
+    );
+    assert_eq!(condition(&status, "Ready").status, "True");
+    assert_eq!(status.message.as_deref(), Some(&*accepted.message));
+    standing.overlapping.insert("other".to_owned(), "w1".to_owned());
+    let status = of(&standing);
+    let overlapping = condition(&status, "Overlapping");
+    assert_eq!(
+        (&*overlapping.status, &*overlapping.reason),
+        ("True", "Overlapping")
+    );
+    assert_eq!(status.message.as_deref(), Some(&*overlapping.message));
+    assert_eq!(condition(&status, "Ready").status, "True");
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_is_neither_accepted_nor_programmed() {
+    let wrong = policy(&json!({"nodeSelector": {"matchLabels": {"no key!": "x"}}}));
+    let (nodes, known) = (NodesOfPolicy::default(), PolicyFacts::default());
+    let status = status_of(&wrong, &nodes, &known, None, Timestamp::UNIX_EPOCH);
+    for kind in ["Accepted", "Programmed", "Ready"] {
+        let of = condition(&status, kind);
+        assert_eq!((&*of.status, &*of.reason), ("False", "Invalid"), "{kind}");
+    }
+    let news = news_of(&wrong, &nodes, &known, None);
+    assert_eq!((news.len(), news[0].reason.as_str()), (1, "Invalid"));
+}
+
+#[test]
+fn a_missing_right_is_reported_with_the_value_that_grants_it() {
+    let waiting = NodesOfPolicy {
+        waiting: [(Taint::no_schedule("os", "windows"), ["w1".to_owned()].into())].into(),
+        ..NodesOfPolicy::default()
+    };
+    let denied = |why: &str| ApiError::Forbidden(why.to_owned());
+    let classes = ClassesOfPolicy {
+        problems: vec!["cannot create windows-ltsc2022: no".to_owned()],
+        forbidden: Some("no".to_owned()),
+        ..ClassesOfPolicy::default()
+    };
+    for (known, value) in [
+        (
+            PolicyFacts {
+                failures: [("w1".to_owned(), denied("cannot patch resource"))].into(),
+                ..PolicyFacts::default()
+            },
+            "write to nodes: set rbac.nodePolicies=true",
+        ),
+        (
+            PolicyFacts {
+                guarded: GuardResult::Unknown {
+                    why: "cannot list pods".to_owned(),
+                    is_forbidden: true,
+                },
+                ..PolicyFacts::default()
+            },
+            "list the workloads that a taint would affect: set rbac.nodePolicies=true",
+        ),
+        (
+            PolicyFacts {
+                classes: Some(classes),
+                ..PolicyFacts::default()
+            },
+            "write RuntimeClasses: set rbac.runtimeClasses=true",
+        ),
+    ] {
+        let spec = json!({"taints": {"mode": "Reconcile"}});
+        let status = status_of(&policy(&spec), &waiting, &known, None, Timestamp::UNIX_EPOCH);
+        let programmed = condition(&status, "Programmed");
+        assert_eq!((&*programmed.status, &*programmed.reason), ("False", "Forbidden"));
+        assert!(programmed.message.contains(value), "{programmed:?}");
+        assert_eq!(condition(&status, "Ready").reason, "Forbidden");
+    }
+}
+
+#[test]
+fn nodes_on_which_a_policy_owns_something_are_counted() {
+    let owned = NodeOwnership {
+        policy: "windows".into(),
+        taints: vec![Taint::no_schedule("os", "windows")],
+        ..NodeOwnership::default()
+    };
+    let of_another = NodeOwnership {
+        policy: "another".into(),
+        ..owned.clone()
+    };
+    let node = |name: &str, owned: Option<&NodeOwnership>| {
+        Arc::new(NodeView {
+            name: name.into(),
+            owned: owned.and_then(NodeOwnership::to_annotation).map(Into::into),
+            ..NodeView::default()
+        })
+    };
+    let nodes = [
+        node("a", Some(&owned)),
+        node("b", Some(&of_another)),
+        node("c", None),
+    ];
+    // The policy selects none of them.
+    let policy = policy(&json!({"nodeSelector": {"matchLabels": {"pool": "none"}}}));
+    let stored = [("windows".to_owned(), Arc::clone(&policy.stored))].into();
+    let resolver = PolicyResolver {
+        policies: NodePolicies::of(&stored),
+        ..PolicyResolver::default()
+    };
+    let assessed = assess(&nodes, &resolver, 36);
+    let state = &assessed.by_policy["windows"];
+    let status = status_of(
+        &policy,
+        state,
+        &PolicyFacts::default(),
+        None,
+        Timestamp::UNIX_EPOCH,
+    );
+    assert_eq!(status.owned_node_count, 1);
 }

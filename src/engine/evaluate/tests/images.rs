@@ -1,4 +1,4 @@
-//! What is said of images that a registry was asked about.
+//! Findings about images that a registry was asked about.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn facts_of_image(builds: &[&str], image: &str, listed: &[(&str, &str, &str)]) -
     facts
 }
 
-/// What is said of the image of a pod that selects Windows, or has `over` in its spec: the rule, the severity and the
+/// The findings about the image of a pod that selects Windows, or has `over` in its spec: the rule, the severity and the
 /// message of the first finding on an image.
 fn on_image(facts: &Facts, policy: &Policy, over: &Value) -> Option<(&'static str, Severity, String)> {
     let json = object(Kind::Pod, &spec(over));
@@ -162,7 +162,7 @@ fn an_image_that_does_not_exist_denies_nothing() {
     );
 }
 
-/// Images are no evidence, by name or by registry; what is known of them still applies to a Windows pod.
+/// Images are not evidence, by name or by registry; what is known of them still applies to a Windows pod.
 #[test]
 fn without_image_evidence_the_registry_does_not_decide_the_system() {
     let image = "corp.example/app:1";

@@ -1,11 +1,13 @@
 //! The plan for one node, case by case.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::patch::AnnotationChange;
 use super::*;
-use crate::api::{KubeletLabel, Management};
+use crate::api::{LabelMode, NodeLabels, TaintMode};
 use crate::cluster::node::PROOF_LABEL;
+use crate::cluster::node_ownership::MOST_REVERSALS;
 use crate::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
 fn node(kernel: &str) -> NodeView {
@@ -34,7 +36,7 @@ fn desired_node() -> DesiredNode {
         policy: "windows".into(),
         generation: 1,
         labels: NodeLabels::default(),
-        mode: TaintMode::Apply,
+        mode: TaintMode::Reconcile,
         taints: vec![Taint::no_schedule("os", "windows")],
         cleared: [Taint::no_schedule("os", "windows")].into(),
         inherits: false,
@@ -57,7 +59,7 @@ fn after(node: &NodeView, plan: &NodePlan) -> NodeView {
     match &plan.annotation {
         AnnotationChange::Stays => {}
         AnnotationChange::Remove => node.owned = None,
-        AnnotationChange::Set(text) => node.owned = Some(text.clone()),
+        AnnotationChange::Set(text) => node.owned = Some(text.clone().into()),
     }
     node
 }
@@ -160,7 +162,7 @@ fn another_value_of_our_taint_is_reported_and_never_overwritten() {
 #[test]
 fn report_sets_no_taint_and_says_what_is_missing() {
     let desired = DesiredNode {
-        mode: TaintMode::Report,
+        mode: TaintMode::Audit,
         cleared: BTreeSet::new(),
         ..desired_node()
     };
@@ -168,7 +170,7 @@ fn report_sets_no_taint_and_says_what_is_missing() {
     assert!(plan.taints.is_none() && plan.waiting.is_empty());
     assert_eq!(
         plan.remains,
-        ["it lacks the taint os=windows:NoSchedule (taints.mode is Report)"]
+        ["it lacks the taint os=windows:NoSchedule (taints.mode is Audit)"]
     );
 }
 
@@ -233,14 +235,14 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
         texts(&after(&ours, &plan(&ours, Some(&other)))),
         ["os=Windows:NoSchedule"]
     );
-    // In Report mode taints are neither set nor removed.
+    // In Audit mode taints are neither set nor removed.
     let report = DesiredNode {
-        mode: TaintMode::Report,
+        mode: TaintMode::Audit,
         cleared: BTreeSet::new(),
         ..none
     };
     let plan = plan(&ours, Some(&report));
-    assert!(plan.taints.is_none() && plan.remains[0].contains("set taints.mode to Apply"));
+    assert!(plan.taints.is_none() && plan.remains[0].contains("set taints.mode to Reconcile"));
 }
 
 #[test]
@@ -300,7 +302,7 @@ fn a_node_that_is_windows_no_longer_gives_back_what_is_ours() {
     let mut ours = after(&first, &plan(&first, Some(&desired_node())));
     ours.operating_system = "linux".into();
     let back = after(&ours, &plan(&ours, Some(&desired_node())));
-    assert_eq!((back.owned.as_deref(), texts(&back).len()), (None, 0));
+    assert_eq!((back.owned.is_none(), texts(&back).len()), (true, 0));
     assert!(!back.labels.contains_key(RESTRICTED_BUILD_LABEL));
     assert_eq!(
         back.labels.get(BUILD_LABEL).map(String::as_str),
@@ -317,7 +319,7 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
         value: Some("windows".into()),
         ..other_taint("os")
     }];
-    node.owned = Some("{{{".into());
+    node.owned = Some("{{{".to_owned().into());
     let plan_of_want = plan(&node, Some(&desired_node()));
     let lost = |plan: &NodePlan| matches!(plan.changes.last(), Some(NodeChange::AnnotationLost(_)));
     assert!(
@@ -366,7 +368,7 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
     for mut node in [linux, windows, ours] {
         let others = texts(&node);
         node.taints.push(dedicated.clone());
-        node.owned = forged.to_annotation();
+        node.owned = forged.to_annotation().map(Into::into);
         for desired in [Some(desired_node()), None] {
             let plan = plan(&node, desired.as_ref());
             let left = after(&node, &plan);
@@ -375,7 +377,10 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
                 others.iter().all(|taint| texts(&left).contains(taint)),
                 "{plan:?}"
             );
-            assert!(!left.owned.unwrap_or_default().contains("dedicated"), "{plan:?}");
+            assert!(
+                left.owned.is_none_or(|owned| !owned.text.contains("dedicated")),
+                "{plan:?}"
+            );
             assert!(
                 matches!(plan.changes.last(), Some(NodeChange::AnnotationLost(_))),
                 "{plan:?}"
@@ -427,14 +432,45 @@ fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
     let ours = after(&first, &plan(&first, Some(&desired_node())));
     let desired = DesiredNode {
         labels: NodeLabels {
-            kubelet: KubeletLabel::Disabled,
-            node_restriction: Management::Disabled,
+            kubelet: LabelMode::Disabled,
+            node_restriction: LabelMode::Disabled,
         },
         ..desired_node()
     };
     let less = after(&ours, &plan(&ours, Some(&desired)));
     assert!(!less.labels.contains_key(RESTRICTED_BUILD_LABEL) && less.labels.contains_key(BUILD_LABEL));
     assert!(plan(&less, Some(&desired)).is_empty());
+}
+
+#[test]
+fn a_label_that_is_only_audited_is_reported_and_neither_written_nor_removed() {
+    let audits = DesiredNode {
+        labels: NodeLabels {
+            kubelet: LabelMode::Audit,
+            node_restriction: LabelMode::Audit,
+        },
+        mode: TaintMode::Audit,
+        ..desired_node()
+    };
+    let mut bare = node("10.0.20348.1");
+    Arc::make_mut(&mut bare.labels).insert(BUILD_LABEL.to_owned(), "10.0.17763".to_owned());
+    let reported = plan(&bare, Some(&audits));
+    assert!(reported.is_empty(), "{reported:?}");
+    assert_eq!(
+        reported.remains[..2],
+        [
+            "its label node.kubernetes.io/windows-build is \"10.0.17763\" instead of \"10.0.20348\" (labels.kubelet is \
+             Audit)",
+            "it lacks the label transom.dev.node-restriction.kubernetes.io/windows-build=10.0.20348 (labels.nodeRestriction \
+             is Audit)"
+        ]
+    );
+    // What was written before stays, and stays Transom's.
+    let written = after(&bare, &plan(&bare, Some(&desired_node())));
+    let audited = after(&written, &plan(&written, Some(&audits)));
+    assert_eq!(audited.labels, written.labels);
+    let removed = after(&audited, &plan(&audited, None));
+    assert!(!removed.labels.contains_key(RESTRICTED_BUILD_LABEL));
 }
 
 #[test]
@@ -455,7 +491,7 @@ fn the_mirror_of_the_build_label_stays_and_stays_ours_while_a_template_selects_b
     );
     let in_use = LabelUse::Stays("DaemonSet shop/agent select nodes by it".to_owned());
     let mut unmanaged = desired_node();
-    unmanaged.labels.node_restriction = Management::Disabled;
+    unmanaged.labels.node_restriction = LabelMode::Disabled;
     for desired in [None, Some(&unmanaged)] {
         let kept = super::plan(&ours, desired, &in_use);
         assert!(kept.keeps_label, "{kept:?}");

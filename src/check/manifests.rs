@@ -1,0 +1,251 @@
+//! Reads inputs into documents, and knows how their objects are to be evaluated. Does not read the objects.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::baseline::Baseline;
+use super::document_role::{DocumentRole, ObjectType, carries_pod};
+use super::input::{CheckInput, DocumentSource, InputDocument, SourceRole};
+use super::note::{CheckNote, NoteLevel, UnreadableInput};
+use super::parallel::in_order;
+use super::scope::Scope;
+use super::source_lines::SourceLines;
+use super::suppression::CommentSuppressions;
+use crate::engine::policy_set::PolicySet;
+use crate::manifest::{self, Document, ParseError, Parsed, Position};
+use crate::model::known_claims::InputSource;
+use crate::model::workload::Kind;
+use crate::model::workload::configured::ConfiguredKind;
+use crate::model::workload::custom::exclusion;
+
+/// How inputs are read and evaluated.
+#[derive(Clone, Default)]
+pub struct CheckSettings {
+    /// Whether the texts are kept, for excerpts and edits.
+    pub keep_text: bool,
+    /// Whether each file is read once, also if several names or symbolic links lead to it.
+    pub read_once: bool,
+    /// The command of authors, as in `transom check`, if it notes folders that have to be rendered.
+    pub command: Option<&'static str>,
+    /// Assumptions about every input.
+    pub scope: Scope,
+    /// Custom resources that are evaluated everywhere.
+    pub pod_templates: Vec<ConfiguredKind>,
+    /// Known findings, which are suppressed.
+    pub baseline: Option<Arc<Baseline>>,
+    /// Whether objects are evaluated as in admission: without suppressions, and without API versions, which the API server
+    /// converts.
+    pub for_admission: bool,
+    /// The file that sets actions of rules in place of the policies, and the IDs of these rules.
+    pub rule_actions: Option<(String, Vec<&'static str>)>,
+}
+
+/// Parsed manifests.
+#[derive(Default)]
+pub struct Manifests {
+    pub(super) settings: CheckSettings,
+    pub(super) sources: Vec<DocumentSource>,
+    pub(super) errors: Vec<UnreadableInput>,
+    /// Notes about what was read.
+    pub(super) notes: Vec<CheckNote>,
+    /// Custom resources that a policy adds where it applies.
+    of_policies: Vec<ConfiguredKind>,
+    /// The files that were read, by their real paths, if each is to be read once.
+    read_files: HashSet<PathBuf>,
+}
+
+impl Manifests {
+    /// Without documents.
+    pub fn new(settings: CheckSettings) -> Self {
+        Manifests {
+            settings,
+            ..Manifests::default()
+        }
+    }
+
+    /// Adds the custom resources that these policies evaluate.
+    pub fn add_policies(&mut self, policies: &PolicySet) {
+        let stored = policies.stored().iter();
+        let of_policies = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
+        self.of_policies.extend(of_policies);
+        let documents = self.sources.iter_mut().flat_map(|source| &mut source.documents);
+        for object_type in documents.filter_map(|document| document.object_type.as_mut().ok()) {
+            object_type.recognize(&self.of_policies);
+        }
+    }
+
+    /// Parses texts; unreadable parts become errors, and the rest is parsed.
+    pub fn parse(inputs: Vec<CheckInput>) -> Self {
+        let mut all = Manifests::default();
+        for input in inputs {
+            all.add(input);
+        }
+        all
+    }
+
+    /// Parses another text.
+    pub fn add(&mut self, input: CheckInput) {
+        self.add_as(SourceRole::Named, input);
+    }
+
+    /// Parses another text. Documents of a text that was not named are skipped if they are not Kubernetes objects.
+    pub fn add_as(&mut self, role: SourceRole, input: CheckInput) {
+        let CheckInput { source: name, bytes } = input;
+        let text = self.settings.keep_text.then(|| SourceLines::new(bytes.clone()));
+        let Parsed {
+            documents,
+            errors,
+            warnings,
+            directives,
+            ..
+        } = manifest::parse(bytes);
+        let error = |error: ParseError| UnreadableInput::new(&name, error.line, error.message);
+        self.errors.extend(errors.into_iter().map(error));
+        self.notes.extend(warnings.into_iter().map(|warning| {
+            let Position { line, column } = warning.position;
+            CheckNote::new(&name, (line, column), NoteLevel::Warning, warning.message)
+        }));
+        let suppressions = if !self.settings.for_admission && role != SourceRole::Facts {
+            CommentSuppressions::read(&name, directives, &mut self.errors)
+        } else {
+            CommentSuppressions::default()
+        };
+        let source = DocumentSource {
+            index: self.sources.len(),
+            documents: self.input_documents(documents),
+            stated_os: self.settings.scope.systems.of(&name),
+            origin: Some(Arc::new(InputSource {
+                name: name.clone(),
+                is_fact: role == SourceRole::Facts,
+            })),
+            name,
+            text,
+            role,
+            suppressions,
+        };
+        self.sources.push(source);
+    }
+
+    /// Finds the types of documents.
+    fn input_documents(&self, documents: Vec<Document>) -> Vec<InputDocument> {
+        let mut types = Vec::with_capacity(documents.len());
+        in_order(&documents, ObjectType::of, |object_type| types.push(object_type));
+        let documents = documents.into_iter().zip(types);
+        let kinds = || self.settings.pod_templates.iter().chain(&self.of_policies);
+        let input = |(content, mut object_type): (Document, Result<ObjectType, String>)| {
+            if let Ok(object_type) = &mut object_type {
+                object_type.recognize(kinds());
+            }
+            InputDocument { content, object_type }
+        };
+        documents.map(input).collect()
+    }
+
+    /// Every document with its source, in the order of the input.
+    pub(super) fn documents(&self) -> impl Iterator<Item = (&DocumentSource, &InputDocument)> {
+        self.sources.iter().flat_map(|source| {
+            let documents = source.documents.iter();
+            documents.map(move |document| (source, document))
+        })
+    }
+
+    /// Whether a file has to be read: not if it was read under another name, and each is to be read once.
+    pub(super) fn takes(&mut self, path: &Path) -> bool {
+        match path.canonicalize() {
+            Ok(real) if self.settings.read_once => self.read_files.insert(real),
+            _ => true,
+        }
+    }
+
+    /// Records a text that could not be opened.
+    pub fn add_error(&mut self, error: UnreadableInput) {
+        self.errors.push(error);
+    }
+
+    /// Whether something of the inputs is not what its author may expect: a key that is given twice, text that is not read.
+    pub fn has_warnings(&self) -> bool {
+        self.notes.iter().any(|note| note.level == NoteLevel::Warning)
+    }
+
+    /// The parse errors so far.
+    pub fn errors(&self) -> &[UnreadableInput] {
+        &self.errors
+    }
+
+    /// How many documents there are.
+    pub fn len(&self) -> usize {
+        self.sources.iter().map(|source| source.documents.len()).sum()
+    }
+
+    /// Whether there is nothing to check.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a document of this input could be read.
+    pub fn has_documents_of(&self, name: &str) -> bool {
+        self.documents().any(|(source, _)| source.name == name)
+    }
+
+    /// The number of objects with pods per kind that is not evaluated. Admission evaluates what their
+    /// controllers create.
+    pub fn skipped(&self) -> BTreeMap<String, usize> {
+        let mut skipped = BTreeMap::new();
+        for (_, document) in self
+            .documents()
+            .filter(|(source, _)| source.role != SourceRole::Facts)
+        {
+            if let Ok(object_type) = &document.object_type
+                && let DocumentRole::Other(kind) = &object_type.role
+                && let group = object_type.group().unwrap_or("core")
+                && kind != "AdmissionReview"
+                && exclusion(group, kind).is_none()
+                && carries_pod(document.content.json())
+            {
+                let is_other = Kind::ALL.iter().any(|known| known.as_str() == kind);
+                let group = if is_other {
+                    format!(".{group}")
+                } else {
+                    String::new()
+                };
+                *skipped.entry(format!("{kind}{group}")).or_default() += 1;
+            }
+        }
+        skipped
+    }
+
+    /// The documents in folders that are not Kubernetes objects, as in `chart/values.yaml:1`.
+    pub fn other_documents(&self) -> Vec<String> {
+        let others = self.documents().filter_map(|(source, document)| {
+            let is_other = source.role == SourceRole::Found && document.object_type.is_err();
+            is_other.then(|| format!("{}:{}", source.name, document.content.start().line))
+        });
+        others.collect()
+    }
+
+    /// The name and the bytes of every input; of several inputs with one name the last one.
+    pub fn texts(&self) -> BTreeMap<&str, &[u8]> {
+        let texts = self.sources.iter();
+        texts
+            .filter_map(|source| Some((source.name.as_str(), source.text.as_ref()?.bytes())))
+            .collect()
+    }
+
+    /// The same inputs, some of them with other texts.
+    #[must_use]
+    pub fn with_texts(&self, texts: &BTreeMap<&str, &[u8]>) -> Manifests {
+        let mut others = Manifests::new(self.settings.clone());
+        others.of_policies.clone_from(&self.of_policies);
+        for source in &self.sources {
+            let text = texts.get(source.name.as_str()).copied();
+            let text = text.or_else(|| source.text.as_ref().map(SourceLines::bytes));
+            let input = CheckInput {
+                source: source.name.clone(),
+                bytes: text.unwrap_or_default().to_vec(),
+            };
+            others.add_as(source.role, input);
+        }
+        others
+    }
+}

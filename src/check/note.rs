@@ -1,0 +1,116 @@
+//! What is said about inputs in addition to findings: what could not be read, and notes.
+
+use std::fmt;
+use std::path::Path;
+
+/// A part of the input that could not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnreadableInput {
+    /// The input's name.
+    pub source: String,
+    /// The line, from 1; 0 if the whole file could not be read.
+    pub line: usize,
+    /// The message and the remedy.
+    pub message: String,
+}
+
+impl UnreadableInput {
+    /// An error at a line of an input.
+    pub fn new(source: impl Into<String>, line: usize, message: impl Into<String>) -> Self {
+        UnreadableInput {
+            source: source.into(),
+            line,
+            message: message.into(),
+        }
+    }
+
+    /// An error of a whole file or folder.
+    pub fn of_file(path: &Path, message: impl Into<String>) -> Self {
+        UnreadableInput::new(path.display().to_string(), 0, message)
+    }
+}
+
+/// As in `file.yaml:7: message`.
+impl fmt::Display for UnreadableInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnreadableInput {
+            source,
+            line,
+            message,
+        } = self;
+        match line {
+            0 => write!(f, "{source}: {message}"),
+            line => write!(f, "{source}:{line}: {message}"),
+        }
+    }
+}
+
+/// How much a note matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum NoteLevel {
+    /// It can be cleaned up.
+    Note,
+    /// It has an effect that the author did not intend.
+    Warning,
+}
+
+impl NoteLevel {
+    /// The level in every output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NoteLevel::Note => "note",
+            NoteLevel::Warning => "warning",
+        }
+    }
+}
+
+/// What is to be said about an input or a suppression.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct CheckNote {
+    /// The input's name.
+    pub source: String,
+    /// The line, from 1; 0 for the whole file.
+    pub line: usize,
+    /// The column, from 1, in characters; 0 for the whole line.
+    pub column: usize,
+    /// How much it matters.
+    pub level: NoteLevel,
+    /// What it is, and the remedy.
+    pub message: String,
+}
+
+impl CheckNote {
+    /// A note about a place: its line and its column.
+    pub(super) fn new(
+        source: impl Into<String>,
+        (line, column): (usize, usize),
+        level: NoteLevel,
+        message: String,
+    ) -> Self {
+        CheckNote {
+            source: source.into(),
+            line,
+            column,
+            level,
+            message,
+        }
+    }
+}
+
+/// As in `file.yaml:7:3: message`.
+impl fmt::Display for CheckNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CheckNote {
+            source,
+            line,
+            column,
+            message,
+            ..
+        } = self;
+        match (line, column) {
+            (0, _) => write!(f, "{source}: {message}"),
+            (line, 0) => write!(f, "{source}:{line}: {message}"),
+            (line, column) => write!(f, "{source}:{line}:{column}: {message}"),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Deletes the node pools that the leader created. Pools that a user declared or took over stay.
+
+use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
+use kube::{Api, ResourceExt as _};
+
+use super::preview::CleanupPreview;
+use super::{Cleanup, NAMED};
+use crate::api::{NODE_POOL, WindowsNodePool};
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::list::{Listing, collect};
+use crate::cluster::node_pools::MANAGED_BY;
+use crate::model::text::list;
+
+impl Cleanup<'_> {
+    /// The pools that the leader created; empty if the API server does not know the kind.
+    async fn observed_pools(&self) -> Result<Vec<PartialObjectMeta<WindowsNodePool>>, ApiError> {
+        let (key, value) = MANAGED_BY;
+        let listing = Listing::new(self.cluster::<WindowsNodePool>().resource_url());
+        let listing = listing.with_labels(&format!("{key}={value}")).metadata_only();
+        match collect(self.client, listing).await {
+            Err(ApiError::NotFound) => Ok(Vec::new()),
+            found => found,
+        }
+    }
+
+    pub(super) async fn delete_node_pools(&mut self) {
+        let pools = match self.observed_pools().await {
+            Ok(pools) => pools,
+            Err(why) => return self.failed::<WindowsNodePool>("list", &why),
+        };
+        let api: Api<WindowsNodePool> = self.cluster();
+        let mut deleted = Vec::new();
+        for pool in pools {
+            // Who takes a pool over meanwhile keeps it.
+            let params = DeleteParams::default().preconditions(Preconditions {
+                uid: pool.metadata.uid.clone(),
+                resource_version: pool.metadata.resource_version.clone(),
+            });
+            match answered(api.delete(&pool.name_any(), &params)).await {
+                Ok(_) => deleted.push(pool.name_any()),
+                Err(ApiError::NotFound) => {}
+                Err(why) => self.failed::<WindowsNodePool>(&pool.name_any(), &why),
+            }
+        }
+        if !deleted.is_empty() {
+            let names = list(&deleted, NAMED);
+            self.report
+                .done
+                .push(format!("{} {NODE_POOL}s ({names}) deleted", deleted.len()));
+        }
+    }
+
+    pub(super) async fn preview_node_pools(&self, preview: &mut CleanupPreview) {
+        match self.observed_pools().await {
+            Ok(pools) if pools.is_empty() => {}
+            Ok(pools) => {
+                let names = list(pools.iter().map(kube::ResourceExt::name_any), NAMED);
+                preview.removed.push(format!(
+                    "{NODE_POOL}s that Transom created: {} ({names})",
+                    pools.len()
+                ));
+            }
+            Err(why) => preview.unseen.push(format!("windowsnodepools: {why}")),
+        }
+    }
+}

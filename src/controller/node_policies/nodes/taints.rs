@@ -1,0 +1,157 @@
+//! The taints of one node: which ones to set, to remove, and to report. Those of other writers stay, in their order. Pure.
+
+use k8s_openapi::api::core::v1::Taint as NodeTaint;
+
+use super::desired::DesiredNode;
+use super::ownership::NodeOwnership;
+use super::patch::{NodeChange, NodePlan};
+use crate::api::TaintMode;
+use crate::cluster::node::taint_of;
+use crate::cluster::node_ownership::MOST_REVERSALS;
+use crate::model::node::Taint;
+
+/// The taints of a node while they are planned.
+pub(super) struct TaintPlanner<'p> {
+    desired: &'p DesiredNode,
+    /// What Transom owned before.
+    before: &'p NodeOwnership,
+    owned: &'p mut NodeOwnership,
+    plan: &'p mut NodePlan,
+    now: Vec<NodeTaint>,
+    has_changed: bool,
+}
+
+impl<'p> TaintPlanner<'p> {
+    pub(super) fn new(
+        node: &[NodeTaint],
+        desired: &'p DesiredNode,
+        before: &'p NodeOwnership,
+        owned: &'p mut NodeOwnership,
+        plan: &'p mut NodePlan,
+    ) -> Self {
+        TaintPlanner {
+            desired,
+            before,
+            owned,
+            plan,
+            now: node.to_vec(),
+            has_changed: false,
+        }
+    }
+
+    /// Plans every taint.
+    pub(super) fn run(mut self) {
+        let (desired, before) = (self.desired, self.before);
+        if before.generation != desired.generation || before.policy != desired.policy {
+            self.owned.reversals.clear();
+        }
+        let is_desired = |text: &String| desired.taints.iter().any(|taint| taint.to_string() == *text);
+        self.owned.reversals.retain(|text, _| is_desired(text));
+        for taint in before.taints.iter().filter(|it| !desired.taints.contains(it)) {
+            self.release(taint);
+        }
+        for taint in &desired.taints {
+            self.require(taint);
+        }
+        self.owned.generation = if self.owned.reversals.is_empty() {
+            0
+        } else {
+            desired.generation
+        };
+        if self.has_changed {
+            self.plan.taints = Some(self.now);
+        }
+    }
+
+    /// Removes a taint of Transom's that is no longer desired; drops the record of one that is no longer Transom's.
+    fn release(&mut self, taint: &Taint) {
+        if self.has(taint) && self.before.may_take_taint(taint) {
+            if self.desired.mode == TaintMode::Audit && !self.desired.inherits {
+                return self.plan.remains.push(format!(
+                    "it carries the taint {taint}, which Transom set and the policy no longer names: set taints.mode \
+                     to Reconcile to remove it"
+                ));
+            }
+            // The taint that the policy wants instead replaces it in the same write.
+            let same = |other: &&Taint| other.key == taint.key && other.effect == taint.effect;
+            let successor = self.desired.taints.iter().find(same);
+            if successor.is_some_and(|successor| !self.desired.cleared.contains(successor)) {
+                return;
+            }
+            self.now.retain(|now| taint_of(now) != *taint);
+            self.has_changed = true;
+            self.plan.changes.push(NodeChange::TaintTaken(taint.clone()));
+        }
+        self.owned.taints.retain(|ours| ours != taint);
+    }
+
+    /// Sets a desired taint if it is missing and may be set; otherwise notes why it is not set.
+    fn require(&mut self, taint: &Taint) {
+        if taint.is_protected() {
+            return self.plan.remains.push(format!(
+                "the taint {taint} belongs to Kubernetes or to an autoscaler: Transom does not set it"
+            ));
+        }
+        if self.has(taint) {
+            return;
+        }
+        self.count_reversal(taint);
+        if let Some(other) = self.foreign_in_its_place(taint) {
+            return self.plan.remains.push(format!(
+                "it carries the taint {other}, which Transom did not set, instead of {taint}: name {other} in the policy, or \
+                 change it at its source"
+            ));
+        }
+        let reversals = self.owned.reversals.get(&taint.to_string());
+        if reversals.is_some_and(|count| *count >= MOST_REVERSALS) {
+            self.plan.remains.push(format!(
+                "another client removed the taint {taint} {MOST_REVERSALS} times: set it where that client reads it \
+                 (the node pool), or change the policy to try again"
+            ));
+            self.plan.contested.push(taint.clone());
+        } else if self.desired.mode == TaintMode::Audit {
+            self.plan
+                .remains
+                .push(format!("it lacks the taint {taint} (taints.mode is Audit)"));
+        } else if self.desired.cleared.contains(taint) {
+            self.set(taint);
+        } else {
+            self.plan.remains.push(format!("it lacks the taint {taint}"));
+            self.plan.waiting.push(taint.clone());
+        }
+    }
+
+    /// Counts a missing taint that was Transom's: another writer has removed it.
+    fn count_reversal(&mut self, taint: &Taint) {
+        if !self.before.taints.contains(taint) {
+            return;
+        }
+        self.owned.taints.retain(|ours| ours != taint);
+        if self.desired.mode == TaintMode::Reconcile {
+            *self.owned.reversals.entry(taint.to_string()).or_default() += 1;
+        }
+    }
+
+    fn set(&mut self, taint: &Taint) {
+        self.now.push(NodeTaint {
+            key: taint.key.clone(),
+            value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+            effect: taint.effect.clone(),
+            time_added: None,
+        });
+        self.has_changed = true;
+        self.owned.taints.push(taint.clone());
+        self.plan.changes.push(NodeChange::TaintSet(taint.clone()));
+    }
+
+    fn has(&self, taint: &Taint) -> bool {
+        self.now.iter().any(|now| taint_of(now) == *taint)
+    }
+
+    /// Another writer's taint with the same key and effect, which are unique on a node.
+    fn foreign_in_its_place(&self, taint: &Taint) -> Option<Taint> {
+        let same = |now: &&NodeTaint| now.key == taint.key && now.effect == taint.effect;
+        let other = self.now.iter().find(same).map(taint_of)?;
+        (!self.owned.taints.contains(&other)).then_some(other)
+    }
+}

@@ -1,0 +1,142 @@
+//! What the leader knows of stored objects and their reports. Without IO.
+
+use std::collections::HashMap;
+
+use super::evaluator::{Evaluator, ObjectEvaluation};
+use super::health::ReportHealth;
+use super::invalidation::Invalidation;
+use super::owner_index::OwnerIndex;
+use super::stored_images::StoredImages;
+use super::stuck_pods::StuckPods;
+use super::write_queue::ObservationSource;
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored::{ObjectHeadMeta, StoredObject};
+use crate::model::workload::Kind;
+use crate::scan::{EvalContext, OwnerResult};
+
+/// The state of a leader, from the first list on.
+pub struct ReportsState {
+    /// The custom resources that the cluster serves, with the paths of their lists.
+    pub custom: Vec<(Kind, String)>,
+    /// Evaluates each object.
+    pub evaluator: Evaluator,
+    /// The images of objects, and the facts that were used.
+    pub images: StoredImages,
+    /// What reports should contain, and what is stored.
+    pub index: OwnerIndex,
+    /// Pods that may be stuck.
+    pub stuck: StuckPods,
+    /// What to list again of each kind, because an object that represented others is gone, or because the template of an
+    /// owner became known after its pods.
+    rereads: HashMap<Kind, Invalidation>,
+    /// What to list again of every kind, because policies or facts have changed.
+    pub invalid: Invalidation,
+    /// The current problems.
+    pub health: ReportHealth,
+}
+
+impl ReportsState {
+    /// Nothing is known yet but the custom resources that the cluster serves, and an image service.
+    pub fn new(custom: Vec<(Kind, String)>, images: StoredImages) -> Self {
+        ReportsState {
+            custom,
+            evaluator: Evaluator::default(),
+            images,
+            index: OwnerIndex::default(),
+            stuck: StuckPods::default(),
+            rereads: HashMap::new(),
+            invalid: Invalidation::None,
+            health: ReportHealth::default(),
+        }
+    }
+
+    /// Evaluates an object and records the result; returns it if the object is a top-level owner.
+    pub fn observe(
+        &mut self,
+        snapshot: &Snapshot,
+        kind: Kind,
+        object: &StoredObject,
+        source: ObservationSource,
+    ) -> Option<Box<OwnerResult>> {
+        let context = EvalContext::of(snapshot).listing(&self.custom);
+        let head = object.head();
+        let evaluated = self
+            .evaluator
+            .evaluate(&context, &mut self.images, kind, object.json());
+        let (evaluation, stuck) = evaluated;
+        let rereads = self.evaluator.take_rereads();
+        self.list_again(Kind::Pod, rereads);
+        if kind == Kind::Pod {
+            self.stuck.record(&head.uid, stuck);
+        }
+        let recorded = self.index.record(kind, &head, &evaluation, source);
+        if recorded.has_freed {
+            self.list_again(kind, Invalidation::None.with(head.namespace.to_string()));
+        }
+        match evaluation {
+            ObjectEvaluation::Owner(owner, _) => Some(owner),
+            ObjectEvaluation::Unreadable(why) if recorded.is_newly_unreadable => {
+                let ObjectHeadMeta { namespace, name, .. } = &head;
+                tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is skipped: {why}");
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Forgets an object that was deleted.
+    pub fn deleted(&mut self, kind: Kind, object: &StoredObject) {
+        let head = object.head();
+        self.stuck.record(&head.uid, None);
+        self.evaluator.forget(kind, &head.namespace, &head.name);
+        if self.index.gone(&head.uid) {
+            self.list_again(kind, Invalidation::None.with(head.namespace.to_string()));
+        }
+    }
+
+    /// A kind was listed to its end.
+    pub fn listed(&mut self, kind: Kind) {
+        let freed = self.index.end_pass(kind).into_iter();
+        self.list_again(kind, freed.fold(Invalidation::None, Invalidation::with));
+    }
+
+    fn list_again(&mut self, kind: Kind, more: Invalidation) {
+        if more != Invalidation::None {
+            let wanted = self.rereads.entry(kind).or_default();
+            *wanted = std::mem::take(wanted).and(more);
+        }
+    }
+
+    /// Takes what to list again of these kinds, in their order.
+    pub fn take_rereads(&mut self, kinds: impl Iterator<Item = Kind>) -> Vec<(Kind, Invalidation)> {
+        let invalid = std::mem::take(&mut self.invalid);
+        let mut wanted = |kind| {
+            let wanted = self.rereads.remove(&kind).unwrap_or_default();
+            (kind, wanted.and(invalid.clone()))
+        };
+        kinds.map(&mut wanted).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_listed_again_is_taken_together() {
+        let shop = || Invalidation::None.with("shop".to_owned());
+        let mut state = ReportsState::new(Vec::new(), StoredImages::new(None, Instant::now()));
+        state.list_again(Kind::Pod, shop());
+        state.list_again(Kind::Pod, Invalidation::None);
+        state.invalid = Invalidation::None.with("web".to_owned());
+        let mut take = || state.take_rereads([Kind::Job, Kind::Pod].into_iter());
+        let web = Invalidation::None.with("web".to_owned());
+        assert_eq!(take(), [(Kind::Job, web.clone()), (Kind::Pod, web.and(shop()))]);
+        assert_eq!(
+            take(),
+            [(Kind::Job, Invalidation::None), (Kind::Pod, Invalidation::None)]
+        );
+    }
+}

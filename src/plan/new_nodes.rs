@@ -1,0 +1,180 @@
+//! The nodes that may be added to the cluster: what is known of a new node of each pool before it exists.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::nodes::{NodeInventory, NodePool};
+use super::target::TargetBuild;
+use crate::model::build::Build;
+use crate::model::facts::Facts;
+use crate::model::node::{
+    BUILD_LABEL, BUILD_LABELS, Host, Labels, OS_LABEL, OS_SKU_LABELS, OWN_LABELS, pool_of, sku_of_build,
+};
+
+/// Which new nodes are meant.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum NewNodes {
+    /// Nodes of the build to upgrade to: of each of its pools, or of one that does not exist yet.
+    #[default]
+    OfTarget,
+    /// Nodes like those of each pool, including pools that may be at zero nodes.
+    OfEachPool {
+        /// The build that they have instead of the build of their pool.
+        to: Option<Build>,
+        /// The pools that are meant, by name, release or build; empty selects all of them.
+        pools: Vec<String>,
+    },
+}
+
+/// A new node of a pool.
+#[derive(Clone, Debug)]
+pub(super) struct NewNode {
+    /// The pool, with a name that is unique.
+    pub pool: String,
+    /// The label that names the pool, and its value; `None` if its nodes have none, or if it does not exist yet.
+    pub label: Option<(&'static str, String)>,
+    /// How many nodes the pool has.
+    pub nodes: u64,
+    /// The different nodes that the pool may create: nodes of one pool can be in different zones.
+    pub hosts: Vec<Host>,
+}
+
+impl NewNode {
+    /// The build of the node.
+    pub(super) fn build(&self) -> Option<Build> {
+        self.hosts.first().and_then(|host| host.build)
+    }
+
+    /// Labels that select the nodes of the pool with this build.
+    pub(super) fn selector(&self) -> BTreeMap<String, String> {
+        let pool = self.label.as_ref();
+        let pool = pool.map(|(key, value)| ((*key).to_owned(), value.clone()));
+        let build = self
+            .build()
+            .map(|build| (BUILD_LABEL.to_owned(), build.to_string()));
+        let os = (OS_LABEL.to_owned(), "windows".to_owned());
+        [os].into_iter().chain(build).chain(pool).collect()
+    }
+
+    /// Whether a person means it with this name of a pool, a release or a build.
+    pub(super) fn is_called(&self, text: &str, of_pool: Option<Build>) -> bool {
+        let build = TargetBuild::parse(text).ok().map(|target| target.0);
+        let has_name = self.label.as_ref().is_some_and(|(_, name)| name == text);
+        has_name || self.pool == text || (build.is_some() && build == of_pool)
+    }
+}
+
+/// The nodes that may be added, and the builds of their pools today.
+pub(super) fn of_each_pool(
+    nodes: &NodeInventory,
+    facts: &Facts,
+    to: Option<Build>,
+) -> Vec<(NewNode, Option<Build>)> {
+    let existing = nodes.pools.iter().enumerate().map(|(index, pool)| {
+        let members = nodes.all().filter(|node| node.pool == index);
+        let mut hosts: Vec<Host> = Vec::new();
+        for node in members {
+            let host = like(&node.host, to);
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        (of_pool(pool, &nodes.pools, hosts), pool.build)
+    });
+    let existing: Vec<(NewNode, Option<Build>)> = existing.collect();
+    let has_nodes = |host: &&Host| {
+        let label = label_of(host);
+        label.is_some() && existing.iter().any(|(node, _)| node.label == label)
+    };
+    let at_zero = at_zero(facts).into_iter().filter(|host| !has_nodes(host));
+    let at_zero = at_zero.map(|host| (of_host(like(host, to)), host.build));
+    let at_zero: Vec<(NewNode, Option<Build>)> = at_zero.collect();
+    existing.into_iter().chain(at_zero).collect()
+}
+
+/// The nodes of the build to upgrade to that may be added.
+pub(super) fn of_target(nodes: &NodeInventory, facts: &Facts, to: Build) -> Vec<NewNode> {
+    let of_build = |(node, build): (NewNode, Option<Build>)| (build == Some(to)).then_some(node);
+    let known: Vec<NewNode> = (of_each_pool(nodes, facts, None).into_iter())
+        .filter_map(of_build)
+        .collect();
+    if !known.is_empty() {
+        return known;
+    }
+    let host = Host {
+        name: "a new pool".to_owned(),
+        build: Some(to),
+        may_be_at_zero: true,
+        ..Host::default()
+    };
+    vec![of_host(host)]
+}
+
+/// The pools that may be at zero nodes, each once: remembered ones, and those that a policy declares.
+fn at_zero(facts: &Facts) -> Vec<&Host> {
+    let remembered = facts.hosts().iter().filter(|host| host.may_be_at_zero);
+    let mut pools: Vec<&Host> = Vec::new();
+    for host in remembered.chain(&facts.pools) {
+        let is_same = |pool: &&Host| pool.name == host.name && pool.build == host.build;
+        if !pools.iter().any(is_same) {
+            pools.push(host);
+        }
+    }
+    pools
+}
+
+fn of_pool(pool: &NodePool, all: &[NodePool], hosts: Vec<Host>) -> NewNode {
+    NewNode {
+        pool: pool.shown(all),
+        label: (!pool.label.is_empty()).then(|| (pool.label, pool.name.clone())),
+        nodes: pool.nodes,
+        hosts,
+    }
+}
+
+fn of_host(host: Host) -> NewNode {
+    NewNode {
+        pool: host.name.clone(),
+        label: label_of(&host),
+        nodes: 0,
+        hosts: vec![host],
+    }
+}
+
+fn label_of(host: &Host) -> Option<(&'static str, String)> {
+    let (key, value) = pool_of(|key| host.labels.get(key))?;
+    Some((key, value.to_owned()))
+}
+
+/// What another node like this one will be: without what belongs to the node itself; with another build, if one is given.
+fn like(host: &Host, to: Option<Build>) -> Host {
+    let to = to.filter(|to| host.build != Some(*to));
+    let mut host = host.clone();
+    let stays = |key: &str| {
+        !OWN_LABELS.contains(&key)
+            && (to.is_none() || !(BUILD_LABELS.contains(&key) || OS_SKU_LABELS.contains(&key)))
+    };
+    let kept = host.labels.iter().filter(|(key, _)| stays(key));
+    let kept = kept.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut labels = Labels::of_node(Arc::new(kept.collect()));
+    if let Some(to) = to {
+        for label in BUILD_LABELS
+            .into_iter()
+            .filter(|label| host.labels.contains_key(label))
+        {
+            labels.expect(label, to.to_string());
+        }
+        let skus = OS_SKU_LABELS
+            .into_iter()
+            .filter(|label| host.labels.contains_key(label));
+        for (label, sku) in skus.filter_map(|label| Some((label, sku_of_build(to)?))) {
+            labels.expect(label, sku.to_owned());
+        }
+        (host.build, host.revision) = (Some(to), None);
+    }
+    host.labels = labels;
+    if !host.may_be_at_zero {
+        "a new node".clone_into(&mut host.name);
+    }
+    host
+}

@@ -1,0 +1,343 @@
+//! The report for machines, schema `transom.dev/check/v1`.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use json_patch::Patch;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::plain::write_json;
+use super::{CheckReport, CheckSummary, decision, effect};
+use crate::check::{
+    CheckNote, Checked, ImageCounts, PolicyChoice, SuppressedBy, SuppressedFinding, UnreadableInput,
+};
+use crate::engine::Decision;
+use crate::manifest::Position;
+use crate::model::edit::to_json_patch;
+use crate::model::os::{EvidenceKind, Verdict};
+use crate::model::policy::{Action, PlacementMode};
+use crate::model::report_schema::{json_patch, of_report};
+use crate::model::severity::Severity;
+use crate::rules::{Finding, Resolver};
+
+/// The schema of the report.
+pub const SCHEMA: &str = "transom.dev/check/v1";
+/// A suppression in the manifest.
+const MANIFEST: &str = "manifest";
+/// A suppression in a baseline.
+const BASELINE: &str = "baseline";
+
+/// An object of the input, and what admission would do with it.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "CheckedObject")]
+struct JsonObject {
+    /// The name of the file; `-` for standard input.
+    source: String,
+    /// The line where the object begins.
+    line: usize,
+    /// Its `apiVersion` as written.
+    api_version: String,
+    /// Its kind.
+    kind: &'static str,
+    /// Its namespace; null if neither the object nor `--namespace` names one.
+    namespace: Option<String>,
+    /// Its name.
+    name: String,
+    /// The owner whose controller is assumed to have created the object, as in `ReplicaSet web`; null if it is assumed that
+    /// a person wrote it.
+    owner: Option<String>,
+    /// Its operating system; null for objects without a pod template.
+    #[schemars(with = "Option<Verdict>")]
+    verdict: Option<&'static str>,
+    /// The evidence for the verdict, strongest first.
+    evidence: Vec<JsonEvidence>,
+    /// What admission would do.
+    #[schemars(with = "Decision")]
+    decision: &'static str,
+    /// Why admission would never see the object; the decision is then `skip`.
+    not_reviewed: Option<String>,
+    /// The policy that applied.
+    policy: JsonPolicy,
+    /// The findings of the object as it is written.
+    findings: Vec<JsonFinding>,
+    /// The findings that an exemption of the policy covers.
+    exempted: Vec<Exempted>,
+    /// The findings that the author suppresses.
+    suppressed: Vec<JsonSuppressed>,
+    /// The JSON Patch (RFC 6902) that admission would apply to the object; empty for workloads.
+    #[schemars(schema_with = "json_patch")]
+    patch: Patch,
+}
+
+/// The policy that applied.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "AppliedPolicy")]
+struct JsonPolicy {
+    /// Its name; `built-in` without a WindowsPodPolicy.
+    name: String,
+    /// The strongest action of its findings.
+    validation: Action,
+    /// Its placement setting.
+    placement: PlacementMode,
+    /// Why it applied.
+    reason: String,
+}
+
+/// A sign of the operating system of an object.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Evidence")]
+struct JsonEvidence {
+    /// The field.
+    path: String,
+    /// Its value.
+    value: String,
+    /// The kind of evidence.
+    kind: EvidenceKind,
+}
+
+/// One rule that fires at one field of an object.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Finding")]
+struct JsonFinding {
+    /// The id of the rule, as in `TSM204`.
+    id: &'static str,
+    /// The name of the rule, as in `run-as-user`.
+    rule: &'static str,
+    /// How severe it is.
+    severity: Severity,
+    /// The field, from the root of the object.
+    path: String,
+    /// What is wrong.
+    message: String,
+    /// What to do.
+    remedy: String,
+    /// The line of the field, or of its nearest existing parent; from 1.
+    line: usize,
+    /// The column of the field, or of its nearest existing parent; from 1.
+    column: usize,
+    /// How admission fixes it; null if it does not. A finding that admission fixes denies nothing.
+    resolved_by: Option<Resolver>,
+    /// The effect of the finding; `Disabled` if admission fixes it, or ignores the object.
+    action: Action,
+    /// The reason, if the action differs from the default of the severity.
+    action_reason: Option<String>,
+}
+
+/// A finding that an exemption of the policy covers.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ExemptedFinding")]
+struct Exempted {
+    #[serde(flatten)]
+    finding: JsonFinding,
+    /// The exemption: its owner, last day and reason.
+    exemption: String,
+}
+
+/// A finding that the author suppresses.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "SuppressedFinding")]
+struct JsonSuppressed {
+    #[serde(flatten)]
+    finding: JsonFinding,
+    /// What suppresses it: a comment or an annotation in the `manifest`, or the `baseline`.
+    #[schemars(extend("enum" = [MANIFEST, BASELINE]))]
+    suppressed_by: &'static str,
+    /// The position of the suppression, as `file:line`, or the file of the baseline.
+    location: String,
+    /// The last day on which it applies, as in `2027-03-31`; null if it has none.
+    until: Option<String>,
+    /// The reason that the author gives; null if none is given.
+    reason: Option<String>,
+}
+
+/// A note about an input, suppressions or images.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Note")]
+pub struct JsonNote<'r> {
+    /// How important it is.
+    #[schemars(extend("enum" = ["warning", "note"]))]
+    level: &'static str,
+    /// The name of the file; `-` for standard input.
+    source: &'r str,
+    /// The line, from 1; 0 if there is none.
+    line: usize,
+    /// The column, from 1, in characters; 0 if there is none.
+    column: usize,
+    /// The note.
+    message: &'r str,
+}
+
+impl<'r> JsonNote<'r> {
+    /// A note as JSON.
+    pub fn of(note: &'r CheckNote) -> Self {
+        JsonNote {
+            level: note.level.as_str(),
+            source: &note.source,
+            line: note.line,
+            column: note.column,
+            message: &note.message,
+        }
+    }
+}
+
+/// What admission would do with the objects of the input.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom check -o json")]
+struct JsonReport<'r> {
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
+    schema: &'static str,
+    /// The totals.
+    summary: CheckSummary,
+    /// How many images were looked up; absent without `--registry`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    images: Option<ImageCounts>,
+    /// One entry for each object that rules check, in the order of the input.
+    objects: &'r [JsonObject],
+    /// By kind, how many objects create pods but are of a kind that Transom does not evaluate.
+    skipped: &'r BTreeMap<String, usize>,
+    /// Documents in folders that are not Kubernetes objects, as `file:line`.
+    other_documents: &'r [String],
+    /// Notes about the inputs (keys given twice, policies that do not apply, folders to render), about suppressions that
+    /// expired or match nothing, and about images that are not known.
+    notes: Vec<JsonNote<'r>>,
+    /// The parts of the input that could not be read.
+    errors: Vec<JsonError<'r>>,
+}
+
+/// A part of the input that could not be read.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "UnreadableInput")]
+struct JsonError<'r> {
+    /// The name of the file; `-` for standard input.
+    source: &'r str,
+    /// The line, from 1; 0 if the whole file could not be read.
+    line: usize,
+    /// The reason and the remedy.
+    message: &'r str,
+}
+
+/// The JSON schema of the report.
+pub fn schema() -> Value {
+    of_report::<JsonReport<'_>>()
+}
+
+/// Writes the report.
+///
+/// # Errors
+/// The errors of the writer.
+pub fn check_json(report: &CheckReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let objects: Vec<JsonObject> = report.objects.iter().map(JsonObject::of).collect();
+    let json = JsonReport {
+        schema: SCHEMA,
+        summary: report.summary,
+        images: report.images,
+        objects: &objects,
+        skipped: &report.not_evaluated.skipped,
+        other_documents: &report.not_evaluated.other_documents,
+        notes: report.outcome.notes.iter().map(JsonNote::of).collect(),
+        errors: report.outcome.errors.iter().map(JsonError::of).collect(),
+    };
+    write_json(&json, out)
+}
+
+impl<'r> JsonError<'r> {
+    fn of(error: &'r UnreadableInput) -> Self {
+        JsonError {
+            source: &error.source,
+            line: error.line,
+            message: &error.message,
+        }
+    }
+}
+
+impl JsonObject {
+    fn of(checked: &Checked<'_>) -> Self {
+        let inference = &checked.evaluation.inference;
+        let evidence = inference.evidence.iter().map(|evidence| JsonEvidence {
+            path: evidence.path.to_string(),
+            value: evidence.value.clone(),
+            kind: evidence.kind,
+        });
+        let findings = checked.findings();
+        let exempted = checked.exempted().into_iter();
+        JsonObject {
+            source: checked.source.to_owned(),
+            line: checked.document.start().line,
+            api_version: checked.api_version.to_owned(),
+            kind: checked.kind.as_str(),
+            namespace: (!checked.namespace.is_empty()).then(|| checked.namespace.clone()),
+            name: checked.name.clone(),
+            owner: checked.owner.clone(),
+            verdict: checked.kind.has_pod().then(|| inference.verdict.as_str()),
+            evidence: evidence.collect(),
+            decision: decision(checked).as_str(),
+            not_reviewed: checked.not_reviewed.clone(),
+            policy: JsonPolicy::of(&checked.choice),
+            findings: findings
+                .map(|(finding, detail)| JsonFinding {
+                    action_reason: detail.action_reason.clone().filter(|_| finding.is_open()),
+                    ..JsonFinding::of(finding, detail.position)
+                })
+                .collect(),
+            exempted: exempted
+                .map(|(note, finding, position)| Exempted {
+                    finding: JsonFinding::of(finding, position),
+                    exemption: note.to_owned(),
+                })
+                .collect(),
+            suppressed: checked.suppressed.iter().map(JsonSuppressed::of).collect(),
+            patch: to_json_patch(&checked.evaluation.edits),
+        }
+    }
+}
+
+impl JsonPolicy {
+    fn of(choice: &PolicyChoice) -> Self {
+        JsonPolicy {
+            name: choice.policy.clone(),
+            validation: choice.validation,
+            placement: choice.placement,
+            reason: choice.why.clone(),
+        }
+    }
+}
+
+impl JsonFinding {
+    fn of(finding: &Finding, position: Position) -> Self {
+        JsonFinding {
+            id: finding.rule.id,
+            rule: finding.rule.name,
+            severity: finding.severity,
+            path: finding.path.to_string(),
+            message: finding.message.to_string(),
+            remedy: finding.remedy.to_string(),
+            line: position.line,
+            column: position.column,
+            resolved_by: finding.resolved_by,
+            action: effect(finding),
+            action_reason: None,
+        }
+    }
+}
+
+impl JsonSuppressed {
+    fn of(suppressed: &SuppressedFinding) -> Self {
+        JsonSuppressed {
+            finding: JsonFinding::of(&suppressed.finding, suppressed.position),
+            suppressed_by: match suppressed.by {
+                SuppressedBy::Manifest => MANIFEST,
+                SuppressedBy::Baseline => BASELINE,
+            },
+            location: suppressed.place.clone(),
+            until: suppressed.until.map(|until| until.to_string()),
+            reason: suppressed.reason.clone(),
+        }
+    }
+}

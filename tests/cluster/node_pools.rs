@@ -1,0 +1,112 @@
+//! Node pools on a real API server: the leader records what it sees, follows it, and forgets what is deleted.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::command::program;
+use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::install::{self, Replica};
+use crate::support::kubelet::join_with;
+
+/// Statuses are written once a minute.
+const SOON: Duration = Duration::from_secs(100);
+
+fn pool(cluster: &ControlPlane, name: &str) -> Option<Value> {
+    let printed = cluster.kubectl(&["get", "wnpool", name, "-o", "json"]);
+    printed.ok.then(|| printed.object())
+}
+
+/// The names of the pools with this label.
+fn names(cluster: &ControlPlane, label: &str) -> Vec<String> {
+    let printed = cluster
+        .kubectl(&["get", "wnpool", "-l", label, "-o", "name"])
+        .succeeded();
+    let names = printed.out.lines().filter_map(|line| line.split_once('/'));
+    names.map(|(_, name)| name.to_owned()).collect()
+}
+
+const OBSERVED: &str = "app.kubernetes.io/managed-by=transom";
+
+#[test]
+fn the_leader_records_pools_that_it_sees_and_forgets_those_that_are_deleted() {
+    let Some(cluster) = ControlPlane::start_or_skip("node pools") else {
+        return;
+    };
+    join_with(&cluster, "win-a", "10.0.20348", &[("agentpool", "win")]);
+    join_with(&cluster, "win-b", "10.0.17763", &[("agentpool", "old")]);
+    let declared = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": "mine"},
+        "spec": {"selector": {"matchLabels": {"agentpool": "old"}}, "template": {"build": "10.0.17763"}}});
+    let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
+        "spec": {"mode": "Audit"}});
+    install::prepare(&cluster, &format!("{policy}\n---\n{declared}"));
+    let replica = Replica::start(&cluster, "transom", &[]);
+    install::register(&cluster, replica.port, &[]);
+    replica.is_ready(&cluster);
+
+    // One for the value without a pool; the other value has a declared one.
+    let is_created = || names(&cluster, OBSERVED).len() == 1;
+    assert!(wait(SOON, is_created), "{}", cluster.end_of_log("transom"));
+    let [name] = names(&cluster, OBSERVED).try_into().unwrap();
+    let status = |name: &str, part: &str| pool(&cluster, name).and_then(|it| it.pointer(part).cloned());
+    for name in ["mine", &name] {
+        let is_counted = || status(name, "/status/nodeCount") == Some(json!(1));
+        assert!(wait(SOON, is_counted), "{name}: {:?}", pool(&cluster, name));
+    }
+    let seen = pool(&cluster, &name).unwrap();
+    assert_eq!(
+        seen["spec"]["selector"]["matchLabels"],
+        json!({"agentpool": "win"})
+    );
+    assert_eq!(seen["spec"]["template"]["build"], "10.0.20348");
+    assert_eq!(seen["status"]["builds"][0]["release"], "ltsc2022");
+    assert_eq!(seen["status"]["conditions"][0]["type"], "Ready");
+    assert_eq!(seen["status"]["conditions"][0]["status"], "True");
+
+    // It stays without nodes; deleted then, it is forgotten.
+    cluster.kubectl(&["delete", "node", "win-a"]).succeeded();
+    let is_empty = || status(&name, "/status/nodeCount") == Some(json!(0));
+    assert!(wait(SOON, is_empty), "{:?}", pool(&cluster, &name));
+    cluster.kubectl(&["delete", "wnpool", &name]).succeeded();
+    // The leader has seen the deletion once it has recorded the next pool.
+    join_with(&cluster, "win-c", "10.0.26100", &[("agentpool", "new")]);
+    assert!(wait(SOON, is_created), "{}", cluster.end_of_log("transom"));
+    let [new] = names(&cluster, OBSERVED).try_into().unwrap();
+    assert!(new.starts_with("new-"), "{new}");
+
+    // Who removes the label takes the pool over: what they write stays.
+    let label = OBSERVED.split_once('=').unwrap().0;
+    let label = format!("{label}-");
+    cluster.kubectl(&["label", "wnpool", &new, &label]).succeeded();
+    let build = r#"{"spec":{"template":{"build":"10.0.20348"}}}"#;
+    cluster
+        .kubectl(&["patch", "wnpool", &new, "--type=merge", "-p", build])
+        .succeeded();
+    let is_reported = || {
+        let conditions = status(&new, "/status/conditions").unwrap_or_default();
+        conditions.to_string().contains("BuildMismatched")
+    };
+    assert!(wait(SOON, is_reported), "{:?}", pool(&cluster, &new));
+    assert_eq!(status(&new, "/spec/template/build"), Some(json!("10.0.20348")));
+    assert!(names(&cluster, OBSERVED).is_empty());
+
+    // An uninstall removes what was observed, and nothing that is declared.
+    join_with(&cluster, "win-d", "10.0.26100", &[("agentpool", "last")]);
+    assert!(wait(SOON, is_created), "{}", cluster.end_of_log("transom"));
+    cluster.end("transom", "TERM");
+    let mut uninstall = Command::new(program());
+    let kubeconfig = cluster.path("admin.kubeconfig");
+    uninstall.args([
+        "uninstall",
+        "--yes",
+        "--transom-namespace",
+        "transom-system",
+        "--kubeconfig",
+    ]);
+    let done = uninstall.arg(kubeconfig).output().unwrap();
+    let out = String::from_utf8_lossy(&done.stdout);
+    assert!(out.contains("1 WindowsNodePools (last-"), "{out}{done:?}");
+    assert!(names(&cluster, OBSERVED).is_empty());
+    assert_eq!(names(&cluster, ""), ["mine".to_owned(), new]);
+}
