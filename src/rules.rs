@@ -18,6 +18,7 @@ mod volumes;
 
 pub use context::{ContainerAt, Cx, Image, KnownVersions, PodCx, VolumeAt};
 pub(crate) use os::{OsSelection, selects_windows};
+pub(crate) use pod::relies_on_user_namespace;
 use rule::Gate;
 pub use rule::{ActionOf, Builds, Check, Finding, MOST_OF_A_RULE, Reporter, Required, Resolver, Rule};
 pub use security::POD_SECURITY;

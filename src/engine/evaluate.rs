@@ -134,13 +134,7 @@ impl Evaluation {
                 self.findings.push(finding);
             }
         }
-        for (note, findings) in other.exempted {
-            let known = self.exempted.iter_mut().find(|(known, _)| *known == note);
-            match known {
-                None => self.exempted.push((note, findings)),
-                Some((_, known)) => known.extend(findings),
-            }
-        }
+        add_exempted(&mut self.exempted, other.exempted);
         let paths = [
             (&mut self.removed, other.removed),
             (&mut self.withheld, other.withheld),
@@ -200,7 +194,9 @@ pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, po
     let facts = predicted.as_ref().unwrap_or(facts);
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
-    let (mut findings, exempted) = run_rules(&as_written);
+    // Which findings are exempt depends on the pod as written: no edit changes an image.
+    let exemptions = Exemptions::new(policy, subject.pod());
+    let (mut findings, mut exempted) = run_rules(&as_written, &exemptions);
     let is_cut = findings.iter().any(|finding| !finding.over_limit.is_empty());
     let is_complete = policy.actions.is_empty() && exempted.is_empty() && !is_cut;
     // Admission does not know what the author states.
@@ -209,7 +205,10 @@ pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, po
     } else {
         Mutation::plan(&as_written, &findings, is_complete)
     };
-    mutation.resolve(&as_written, &mut findings);
+    let exempted_as_written = exempted.iter().flat_map(|(_, findings)| findings);
+    let mut caused = mutation.resolve(&as_written, &mut findings, exempted_as_written);
+    add_exempted(&mut exempted, decide(&mut caused, &as_written, &exemptions));
+    findings.append(&mut caused);
     for finding in &mut findings {
         // A pod that has what Pod Security requires runs.
         let is_kept = finding.required != Required::Never && mutation.kept.contains(&finding.path);
@@ -235,23 +234,37 @@ pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, po
 /// The exempt findings, by the note of the exemption.
 type ExemptedFindings = Vec<(String, Vec<Finding>)>;
 
+fn add_exempted(all: &mut ExemptedFindings, other: ExemptedFindings) {
+    for (note, findings) in other {
+        match all.iter_mut().find(|(known, _)| *known == note) {
+            None => all.push((note, findings)),
+            Some((_, known)) => known.extend(findings),
+        }
+    }
+}
+
 /// The findings of an object with their actions, and the exempt ones.
-fn run_rules(as_written: &Cx<'_>) -> (Vec<Finding>, ExemptedFindings) {
+fn run_rules<'p>(as_written: &Cx<'p>, exemptions: &Exemptions<'p>) -> (Vec<Finding>, ExemptedFindings) {
     let Cx { subject, policy, .. } = *as_written;
     let mut findings = Vec::new();
     // If a rule has more findings than are kept, the most important one is kept; exempt findings are not.
-    let exemptions = Exemptions::new(policy, subject.pod());
     let weigh =
         |finding: &Finding| (!exemptions.covers(finding)).then(|| enforced_action(finding, subject, policy));
     for rule in rules::applicable(as_written) {
         rule.run_weighed(as_written, &mut findings, &weigh);
     }
-    let exempted = exemptions.lift(&mut findings);
-    for finding in &mut findings {
-        finding.enforced_action = enforced_action(finding, subject, policy);
-        finding.action = finding.enforced_action.min(policy.validation);
-    }
+    let exempted = decide(&mut findings, as_written, exemptions);
     (findings, exempted)
+}
+
+/// Decides what findings do to an object. Removes and returns the exempt ones.
+fn decide(findings: &mut Vec<Finding>, cx: &Cx<'_>, exemptions: &Exemptions<'_>) -> ExemptedFindings {
+    let exempted = exemptions.lift(findings);
+    for finding in findings {
+        finding.enforced_action = enforced_action(finding, cx.subject, cx.policy);
+        finding.action = finding.enforced_action.min(cx.policy.validation);
+    }
+    exempted
 }
 
 /// What a finding does to this object if `validation` is Deny.

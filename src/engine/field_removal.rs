@@ -5,7 +5,8 @@ use super::pod_patch::PodPatch;
 use crate::model::edit::Edit;
 use crate::model::facts::PodSecurity;
 use crate::model::path::Path;
-use crate::rules::{Finding, Required};
+use crate::model::pod::PodSpec;
+use crate::rules::{Finding, Required, relies_on_user_namespace};
 
 /// The pod that is stored, as Pod Security sees it.
 #[derive(Clone, Copy)]
@@ -17,8 +18,8 @@ pub struct StoredPod {
 }
 
 impl StoredPod {
-    /// Whether Pod Security accepts the pod without a field if it accepts the pod with it.
-    pub fn may_lose(self, finding: &Finding) -> bool {
+    /// Whether Pod Security accepts the pod without a field if it accepts the pod with it. `pod` has lost the others.
+    pub fn may_lose(self, finding: &Finding, pod: &PodSpec<'_>) -> bool {
         match finding.required {
             Required::Never => true,
             Required::UnlessWindows { .. } => match self.profile {
@@ -26,7 +27,7 @@ impl StoredPod {
                 PodSecurity::Unknown | PodSecurity::Restricted => self.is_for_windows,
                 PodSecurity::RestrictedForAll => false,
             },
-            Required::ByOthers => false,
+            Required::ByOthers => !relies_on_user_namespace(pod),
         }
     }
 }
@@ -40,12 +41,15 @@ pub fn plan_removals(
     stored: StoredPod,
 ) -> Vec<Path> {
     let mut kept = Vec::new();
-    for finding in findings {
-        let is_meant = finding.is_removable() && finding.path.starts_with(below);
-        let (true, Some(Edit::Remove(path))) = (is_meant, &finding.edit) else {
+    let meant = (findings.iter()).filter(|finding| finding.is_removable() && finding.path.starts_with(below));
+    // What others require goes last: the others may be gone by then.
+    let is_last = |finding: &&Finding| finding.required == Required::ByOthers;
+    let first = meant.clone().filter(|finding| !is_last(finding));
+    for finding in first.chain(meant.filter(is_last)) {
+        let Some(Edit::Remove(path)) = &finding.edit else {
             continue;
         };
-        if stored.may_lose(finding) {
+        if stored.may_lose(finding, patch.pod()) {
             patch.remove(path);
         } else {
             kept.push(path.clone());

@@ -13,7 +13,7 @@ use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
 use crate::model::policy::{IgnoredFields, LinuxPods, PlacementMode};
 use crate::model::workload::Kind;
-use crate::rules::{Cx, Finding, Required, Resolver};
+use crate::rules::{self, Cx, Finding, Required, Resolver};
 
 /// The changes that let a pod run on a suitable node.
 #[derive(Default)]
@@ -74,15 +74,28 @@ impl<'p> Mutation<'p> {
         changes
     }
 
-    /// Runs the rules on the pod as it will be stored, and marks the findings that no longer appear.
-    pub fn resolve(&self, as_written: &Cx<'_>, findings: &mut [Finding]) {
+    /// Runs the rules on the pod as it will be stored, and marks the findings that no longer appear. Returns the findings
+    /// that only the pod with the edits has. `exempted`: the exempt findings of the pod as written.
+    pub fn resolve<'e>(
+        &self,
+        as_written: &Cx<'_>,
+        findings: &mut [Finding],
+        exempted: impl Iterator<Item = &'e Finding> + Clone,
+    ) -> Vec<Finding> {
         /// Up to this many findings are compared pairwise; more would take too long.
         const FEW: usize = 16;
-        let Some(changed) = &self.changed else { return };
+        let Some(changed) = &self.changed else {
+            return Vec::new();
+        };
         let as_stored = as_written.with_template(changed);
-        // An edit resolves findings and never causes one, so only the rules with findings run again.
+        // Few rules find what an edit causes; of the others only those with findings run again.
+        let caused_by_placement = rules::applicable(&as_stored).filter(|rule| rule.caused_by_placement);
         let (mut after, mut checked) = (Vec::new(), Vec::new());
-        for rule in findings.iter().map(|finding| finding.rule) {
+        for rule in findings
+            .iter()
+            .map(|finding| finding.rule)
+            .chain(caused_by_placement)
+        {
             if !checked.contains(&rule) {
                 checked.push(rule);
                 rule.run(&as_stored, &mut after);
@@ -104,7 +117,7 @@ impl<'p> Mutation<'p> {
             (after.iter()).any(|other| other.rule == finding.rule && other.path == finding.path)
         };
         let removed: HashSet<&Path> = self.removed().collect();
-        for finding in findings {
+        for finding in &mut *findings {
             if !is_still_there(finding) {
                 finding.resolved_by = Some(if removed.contains(&finding.path) {
                     Resolver::Removal
@@ -113,6 +126,12 @@ impl<'p> Mutation<'p> {
                 });
             }
         }
+        let is_caused = |new: &mut Finding| {
+            let is_known = |known: &Finding| known.rule == new.rule && known.path == new.path;
+            new.rule.caused_by_placement
+                && !(findings.iter().any(is_known) || exempted.clone().any(is_known))
+        };
+        after.extract_if(.., is_caused).collect()
     }
 
     /// The ignored fields that the edits remove because Windows ignores them.

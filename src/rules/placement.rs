@@ -74,6 +74,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
     name: "missing-windows-toleration",
     severities: "warning; error for a DaemonSet if every node and declared pool that it selects has the taint",
     class: Class::BestPractice,
+    caused_by_placement: true,
     summary: "the cluster's Windows nodes have a taint that the pod does not tolerate",
     docs: "Windows nodes are tainted to keep Linux pods off them: os=windows:NoSchedule, \
            node.kubernetes.io/os=windows:NoSchedule and so on. A Windows pod that does not tolerate the taint stays \

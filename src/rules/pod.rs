@@ -106,7 +106,7 @@ static HOST_IPC: Rule = Rule {
 ///
 /// Source: kubernetes, pod-security-admission/policy: `check_runAsNonRoot.go`, `check_runAsUser.go`,
 /// `check_procMount_baseline.go`; pkg/apis/core/validation, `validateHostUsers`.
-fn relies_on_user_namespace(pod: &PodSpec<'_>) -> bool {
+pub(crate) fn relies_on_user_namespace(pod: &PodSpec<'_>) -> bool {
     let of_pod = pod.security_context.as_ref();
     let mut containers = pod.visit_containers();
     of_pod.is_some_and(|context| context.run_as_user.0 || context.run_as_non_root == Some(false))

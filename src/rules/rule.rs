@@ -59,6 +59,8 @@ pub struct Rule {
     /// Whether the field requests access to the node, which Windows does not grant: an error even if ignored fields are
     /// not errors.
     pub asks_for_node: bool,
+    /// Whether an edit of placement can cause a finding: a pod that selects Windows nodes meets their taints.
+    pub caused_by_placement: bool,
     /// Whether errors of this rule are printed before all others, because they make the others irrelevant.
     pub is_first: bool,
     /// What is wrong: lower case, no full stop. Also the default message of a finding.
@@ -122,6 +124,7 @@ impl Rule {
         removable: false,
         required_by_restricted: false,
         asks_for_node: false,
+        caused_by_placement: false,
         is_first: false,
         summary: "",
         docs: "",

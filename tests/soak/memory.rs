@@ -105,7 +105,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
             .count()
     };
     assert!(
-        wait(Duration::from_secs(60), || tainted() == WINDOWS),
+        wait(Duration::from_secs(300), || tainted() == WINDOWS),
         "{}",
         tainted()
     );

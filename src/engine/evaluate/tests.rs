@@ -8,7 +8,7 @@ use crate::model::build::Build;
 use crate::model::facts::NamespaceFacts;
 use crate::model::node::{BUILD_LABEL, Host, OS_LABEL, Taint};
 use crate::model::object::{ReviewContext, ReviewStage};
-use crate::model::policy::{IgnoredFields, PlacementMode, PlacementParts};
+use crate::model::policy::{Exemption, IgnoredFields, PlacementMode, PlacementParts};
 use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 use crate::rules::{MOST_OF_A_RULE, Resolver};
@@ -1034,12 +1034,13 @@ fn what_pod_security_may_require_stays_in_a_pod_that_does_not_say_windows() {
 #[test]
 fn a_user_namespace_that_pod_security_relies_on_stays() {
     let restricted = [("enforce", "restricted")];
-    let removed = |over: Value| {
+    let removed_by = |over: Value, policy: &Policy| {
         let over = json!({ "spec": over });
-        of_restricted(Kind::Pod, &over, &restricted, &with(IgnoredFields::Remove))
+        of_restricted(Kind::Pod, &over, &restricted, policy)
             .0
             .contains(&"hostUsers".to_owned())
     };
+    let removed = |over| removed_by(over, &with(IgnoredFields::Remove));
     assert!(removed(
         json!({"hostUsers": true, "securityContext": {"runAsNonRoot": null}})
     ));
@@ -1047,7 +1048,48 @@ fn a_user_namespace_that_pod_security_relies_on_stays() {
     assert!(!removed(
         json!({"hostUsers": false, "securityContext": {"runAsNonRoot": null}})
     ));
-    assert!(!removed(
-        json!({"hostUsers": false, "securityContext": {"runAsUser": 0}})
-    ));
+    // The same review removes the field that relies on it, unless the policy keeps that field.
+    let root = json!({"hostUsers": false, "securityContext": {"runAsUser": 0}});
+    assert!(removed(root.clone()));
+    let mut keeps_user = with(IgnoredFields::Remove);
+    keeps_user.actions.insert("TSM204", Action::Disabled);
+    assert!(!removed_by(root, &keeps_user));
+}
+
+/// The selector that placement adds leads the pod to nodes whose taint it may not tolerate.
+#[test]
+fn a_taint_that_only_the_placed_pod_meets_is_predicted() {
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    facts.add_host(Host {
+        name: "w".to_owned(),
+        labels: ["kubernetes.io/os", "beta.kubernetes.io/os"]
+            .map(|label| (label.to_owned(), "windows".to_owned()))
+            .into(),
+        taints: vec![Taint::no_schedule("os", "windows")],
+        ..Host::default()
+    });
+    let namespace = NamespaceFacts {
+        tolerations_whitelist: Some(r#"[{"key": "tenant"}]"#.to_owned()),
+        ..NamespaceFacts::default()
+    };
+    std::sync::Arc::make_mut(&mut facts.namespaces).insert("shop".to_owned(), namespace);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "shop"}, "spec": {
+        "nodeSelector": {"beta.kubernetes.io/os": "Windows"}, "containers": [{"name": "a", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}});
+    let open = |policy: &Policy| {
+        let json = pod.to_string();
+        let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
+        let evaluation = evaluate(&subject, &facts, policy);
+        let taints: Vec<Action> = (evaluation.open().filter(|it| it.rule.id == "TSM701"))
+            .map(|it| it.action)
+            .collect();
+        let exempted = evaluation.exempted.iter().flat_map(|(_, exempted)| exempted);
+        (taints, exempted.filter(|it| it.rule.id == "TSM701").count())
+    };
+    let mut policy = Policy::standalone();
+    assert_eq!(open(&policy), (vec![Action::Warn], 0));
+    policy.exemptions = vec![Exemption {
+        rules: vec!["TSM701"],
+        ..Exemption::default()
+    }];
+    assert_eq!(open(&policy), (vec![], 1));
 }
