@@ -132,10 +132,10 @@ fn denial(kind: Kind, oversize: Oversize) -> String {
     )
 }
 
-/// The warning about an admitted object; `None` if the policy does not validate, or would not have denied anything.
+/// The warning about an admitted object; `None` unless the policy warns.
 fn warning(kind: Kind, oversize: Oversize, outcome: OversizeDecision, policy: &Policy) -> Option<String> {
-    let is_reported = outcome == OversizeDecision::Policy && policy.validation != Action::Disabled;
-    is_reported.then(|| {
+    let warns = outcome == OversizeDecision::Policy && policy.validation == Action::Warn;
+    warns.then(|| {
         format!(
             "transom did not evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the \
              longest values of the object",
@@ -298,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn under_other_policies_a_person_is_warned_and_it_is_recorded() {
+    fn under_other_policies_it_is_recorded_and_a_policy_that_warns_warns() {
         for (validation, warned) in [
             (Action::Warn, true),
-            (Action::Audit, true),
+            (Action::Audit, false),
             (Action::Disabled, false),
         ] {
             let (record, answer) = record_and_answer(&head("Pod", "CREATE", "alice", ""), SIZE, validation);
