@@ -797,7 +797,7 @@ fn the_map_leads_to_every_page() {
 /// More words than a person reads in one go.
 const LONGEST_PAGE: usize = 2_500;
 /// The words of all pages that people write. More are not read: shorten another page first.
-const MOST_WORDS: usize = 60_000;
+const MOST_WORDS: usize = 45_000;
 
 /// The words of a page outside blocks of code.
 fn prose_words(page: &str) -> usize {
