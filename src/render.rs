@@ -16,7 +16,7 @@ mod text;
 mod yaml;
 
 pub use self::check::{
-    CheckReport, CheckSummary, CheckTextOptions, JsonNote, NotEvaluated, check_github, check_gitlab,
+    CheckReport, CheckSummary, CheckTextOptions, NotEvaluated, check_github, check_gitlab,
     check_json, check_junit, check_sarif, check_schema, check_text, unknown_os_remedy,
 };
 pub use self::html::{PlanCapacity, PlanClass, PlanNewNode, PlanPool, PlanRow, PlanSection, page};
