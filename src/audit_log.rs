@@ -14,8 +14,10 @@ use std::io::{self, Read};
 
 use jiff::Timestamp;
 use memchr::memmem::Finder;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use self::aggregate::Aggregate;
+use self::aggregate::{Aggregate, name_or_null};
 pub use self::aggregate::{AuditReport, ClusterRecord, Filter, RuleCount, TimeSpan, WorkloadRow};
 pub use self::counts::{OutcomeCounts, RequestOutcome};
 use self::dedup::EventDedup;
@@ -31,29 +33,38 @@ pub use self::remediation::CurrentState;
 /// store it is still smaller than this.
 const LONGEST: usize = 16 << 20;
 
-/// The result of reading one input.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// A log that was read.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Input")]
 pub struct InputResult {
-    /// Its name, as given.
+    /// Its name, as given; `-` for standard input.
+    #[serde(rename = "source")]
     pub name: String,
-    /// Its cluster.
+    /// Its cluster; null if the argument does not name it.
+    #[serde(serialize_with = "name_or_null")]
+    #[schemars(with = "Option<String>")]
     pub cluster: String,
     /// Lines that are not empty.
     pub lines: u64,
     /// Lines that are not a complete audit event.
     pub invalid: u64,
     /// The number of the first of these, from 1. Empty lines count.
+    #[serde(skip)]
     pub first_invalid: u64,
     /// Lines that are too long to be read.
     pub too_long: u64,
-    /// Whether the last line is incomplete and has no line end: the API server was writing it.
+    /// Whether its end is cut off: the last line is incomplete, because the API server was writing it.
+    #[serde(rename = "truncated")]
     pub is_truncated: bool,
     /// Whether any part of it looks like an audit event.
+    #[serde(skip)]
     pub has_events: bool,
-    /// The time span of its events.
-    pub span: TimeSpan,
-    /// The error that prevented reading it, or reading it to its end.
+    /// The error that prevented reading it to its end; null if there was none.
     pub error: Option<String>,
+    /// The time span of its events.
+    #[serde(flatten)]
+    pub span: TimeSpan,
 }
 
 /// Reads logs, and aggregates their events about Transom.

@@ -31,7 +31,7 @@ pub struct ImageReports {
 }
 
 /// Whether an image exists.
-#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug, JsonSchema)]
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageStatus {
     /// It exists.
@@ -39,11 +39,12 @@ pub enum ImageStatus {
     /// The registry has no such image, or no variant for the requested platform.
     Missing,
     /// The registry did not answer.
+    #[default]
     Unknown,
 }
 
 /// What an image is.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageReport {
     /// The reference as written.
@@ -173,15 +174,9 @@ impl ImageReport {
     ) -> Self {
         let mut report = ImageReport {
             reference: reference.to_owned(),
-            status: ImageStatus::Unknown,
-            message: None,
-            digest: None,
-            looked_up: None,
             cached,
-            variants: Vec::new(),
-            releases: Vec::new(),
-            nodes: None,
             is_without_windows: platform.is_some_and(|platform| !platform.is_windows()),
+            ..ImageReport::default()
         };
         match answer {
             Err(why) => report.message = Some(why.to_owned()),

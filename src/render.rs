@@ -16,14 +16,14 @@ mod text;
 mod yaml;
 
 pub use self::check::{
-    CheckReport, CheckSummary, CheckTextOptions, JsonNote, NotEvaluated, check_github, check_gitlab,
-    check_json, check_junit, check_sarif, check_schema, check_text, unknown_os_remedy,
+    CheckReport, CheckSummary, CheckTextOptions, NotEvaluated, check_github, check_gitlab, check_json,
+    check_junit, check_sarif, check_schema, check_text, unknown_os_remedy,
 };
-pub use self::html::{PlanCapacity, PlanClass, PlanNewNode, PlanPool, PlanRow, PlanSection, page};
+pub use self::html::page;
 pub use self::image::image_text;
 pub use self::image_pulls::{image_pulls_text, pull_daemon_sets, pull_jobs, pull_list};
 pub use self::plain::write_json;
-pub use self::plan::{can_move, plan_section, plan_text};
+pub use self::plan::{can_move, plan_text};
 pub use self::policy_tests::{tests_json, tests_junit, tests_schema, tests_text};
 pub use self::rules::{
     explain, explain_json, explain_schema, rules_json, rules_markdown, rules_schema, rules_text,

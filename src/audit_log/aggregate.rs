@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 
 use super::InputResult;
 use super::counts::{OutcomeCounts, RequestOutcome};
@@ -45,38 +47,61 @@ impl Filter {
 }
 
 /// A time span.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct TimeSpan {
-    /// The first and last time; `None` without events.
-    pub ends: Option<(Timestamp, Timestamp)>,
+    /// The time of the first event; null without events.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub first_seen: Option<Timestamp>,
+    /// The time of the last event; null without events.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub last_seen: Option<Timestamp>,
 }
 
 impl TimeSpan {
     /// Extends the span to a time.
     pub fn add(&mut self, time: Timestamp) {
-        self.ends = Some(match self.ends {
-            None => (time, time),
-            Some((first, last)) => (first.min(time), last.max(time)),
-        });
+        self.first_seen = Some(self.first_seen.map_or(time, |first| first.min(time)));
+        self.last_seen = self.last_seen.max(Some(time));
     }
 
     /// Extends the span to another one.
     pub fn join(&mut self, other: &TimeSpan) {
-        for time in other.ends.iter().flat_map(|(first, last)| [*first, *last]) {
-            self.add(time);
-        }
+        let ends = [other.first_seen, other.last_seen].into_iter().flatten();
+        ends.for_each(|time| self.add(time));
     }
 }
 
 /// How often one rule denied, or would have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct RuleCount {
     /// Requests that it denied.
     pub denied: u64,
-    /// Requests that it would have denied.
+    /// Requests that it would have denied with `validation.action: Deny`.
     pub would_deny: u64,
     /// The time span of these requests.
+    #[serde(flatten)]
     pub span: TimeSpan,
+}
+
+/// A rule that denied requests, or would have.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RuleCounts")]
+struct NamedRule<'r> {
+    /// The name of the rule.
+    rule: &'r str,
+    #[serde(flatten)]
+    count: &'r RuleCount,
+}
+
+fn listed<S: Serializer>(rules: &BTreeMap<String, RuleCount>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(rules.iter().map(|(rule, count)| NamedRule { rule, count }))
+}
+
+/// A name that neither the arguments nor a log give is null.
+pub(super) fn name_or_null<S: Serializer>(name: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    (!name.is_empty()).then_some(name).serialize(serializer)
 }
 
 impl RuleCount {
@@ -88,39 +113,52 @@ impl RuleCount {
     }
 }
 
-/// The requests of one user for one workload.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// A workload, and the requests of one user about it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "Workload")]
 pub struct WorkloadRow {
-    /// Its cluster, as the inputs or a log store name it; empty if neither does.
+    /// The cluster; null if neither the argument nor the log names it.
+    #[serde(serialize_with = "name_or_null")]
+    #[schemars(with = "Option<String>")]
     pub cluster: String,
     /// Its namespace.
     pub namespace: String,
-    /// The workload, as in `Deployment web`.
+    /// Its kind and name, as in `Deployment web`.
     pub workload: String,
-    /// The user.
+    /// The user who sent the requests.
     pub user: String,
-    /// The outcomes of the requests.
+    /// The requests by outcome.
+    #[serde(rename = "summary")]
     pub counts: OutcomeCounts,
     /// The time span of the requests.
+    #[serde(flatten)]
     pub span: TimeSpan,
-    /// The rules, by name.
+    /// The rules that denied requests, or would have.
+    #[serde(serialize_with = "listed")]
+    #[schemars(with = "Vec<NamedRule<'_>>")]
     pub rules: BTreeMap<String, RuleCount>,
-    /// The current state of the workload, if it was requested.
+    /// Its current state; null without `--check-cluster`.
     pub current: Option<CurrentState>,
 }
 
-/// The totals of a cluster.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// A cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Cluster")]
 pub struct ClusterRecord {
-    /// Its name; empty if neither the inputs nor a log store name it.
+    /// Its name; null if neither the argument nor the log names it.
+    #[serde(serialize_with = "name_or_null")]
+    #[schemars(with = "Option<String>")]
     pub name: String,
-    /// The outcomes of requests that were not dry runs.
+    /// Its requests by outcome, without dry runs.
+    #[serde(rename = "summary")]
     pub counts: OutcomeCounts,
-    /// The outcomes of requests with `dryRun=All`. They are in no row.
+    /// Its requests with `--dry-run`.
     pub dry_runs: OutcomeCounts,
-    /// The part of `counts` that is in no row, because there were too many rows.
+    /// The requests of workloads that are not listed, because the list has a maximum length.
     pub unlisted: OutcomeCounts,
     /// The time span of its events.
+    #[serde(flatten)]
     pub span: TimeSpan,
 }
 
@@ -277,20 +315,12 @@ impl RowValue {
 impl AuditReport {
     /// The outcomes of all requests that were not dry runs.
     pub fn counts(&self) -> OutcomeCounts {
-        let mut all = OutcomeCounts::default();
-        for cluster in &self.clusters {
-            all.add(&cluster.counts);
-        }
-        all
+        self.clusters.iter().map(|cluster| cluster.counts).sum()
     }
 
     /// The outcomes of dry runs.
     pub fn dry_runs(&self) -> OutcomeCounts {
-        let mut all = OutcomeCounts::default();
-        for cluster in &self.clusters {
-            all.add(&cluster.dry_runs);
-        }
-        all
+        self.clusters.iter().map(|cluster| cluster.dry_runs).sum()
     }
 
     /// The time span of all inputs.

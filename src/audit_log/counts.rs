@@ -1,7 +1,9 @@
 //! The outcomes of requests, and their counts.
 
 use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 
+use crate::model::report_schema::counts_by;
 use crate::model::string_enum::string_enum;
 
 string_enum! {
@@ -36,12 +38,31 @@ string_enum! {
     }
 }
 
-/// The number of requests by outcome.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Requests, and how many of them had each outcome. A request can have several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "RequestCounts")]
 pub struct OutcomeCounts {
-    /// Requests that Transom reviewed or should have reviewed.
+    /// Requests that Transom reviewed, or should have reviewed.
     pub requests: u64,
+    #[serde(flatten, serialize_with = "by_outcome")]
+    #[schemars(schema_with = "counts_by::<RequestOutcome>")]
     outcomes: [u64; RequestOutcome::ALL.len()],
+}
+
+fn by_outcome<S: Serializer>(
+    counts: &[u64; RequestOutcome::ALL.len()],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(RequestOutcome::ALL.map(RequestOutcome::as_str).iter().zip(counts))
+}
+
+impl std::iter::Sum for OutcomeCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(OutcomeCounts::default(), |mut all, more| {
+            all.add(&more);
+            all
+        })
+    }
 }
 
 impl OutcomeCounts {

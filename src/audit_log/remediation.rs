@@ -1,13 +1,22 @@
 //! The current state of a workload that was denied, or would have been.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 /// The current state of a workload.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+#[serde(tag = "state", rename_all = "lowercase")]
 pub enum CurrentState {
-    /// It exists, and would be denied if it were created again, or with `validation.action: Deny`: for these
-    /// rules.
-    Open(Vec<String>),
-    /// The state is unknown: the reason.
-    Unknown(String),
+    /// It exists, and would be denied if it were created again, or with `validation.action: Deny`.
+    Open {
+        /// The rules that would deny it.
+        rules: Vec<String>,
+    },
+    /// The state is not known.
+    Unknown {
+        /// Why it is not known.
+        reason: String,
+    },
     /// It exists, and nothing in it would be denied.
     Fixed,
     /// It does not exist any more, or has finished.
@@ -18,15 +27,22 @@ impl CurrentState {
     /// The state as one word.
     pub fn as_str(&self) -> &'static str {
         match self {
-            CurrentState::Open(_) => "open",
-            CurrentState::Unknown(_) => "unknown",
+            CurrentState::Open { .. } => "open",
+            CurrentState::Unknown { .. } => "unknown",
             CurrentState::Fixed => "fixed",
             CurrentState::Gone => "gone",
         }
     }
 
+    /// A state that is not known, for this reason.
+    pub fn unknown(reason: impl Into<String>) -> Self {
+        CurrentState::Unknown {
+            reason: reason.into(),
+        }
+    }
+
     /// Whether it may still have to be fixed.
     pub fn is_open(&self) -> bool {
-        matches!(self, CurrentState::Open(_) | CurrentState::Unknown(_))
+        matches!(self, CurrentState::Open { .. } | CurrentState::Unknown { .. })
     }
 }

@@ -1,18 +1,24 @@
 //! Which policy applied to an object, and why, so that readers cannot attribute a report to another policy.
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::policy::{Action, PlacementMode, Policy};
 
 /// The policy that applied.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AppliedPolicy")]
 pub struct PolicyChoice {
-    /// Its name, or `built-in`.
+    /// Its name; `built-in` without a WindowsPodPolicy.
+    #[serde(rename = "name")]
     pub policy: String,
-    /// The strongest action of findings.
+    /// The strongest action of its findings.
     pub validation: Action,
-    /// The placement setting.
+    /// Its placement setting.
     pub placement: PlacementMode,
-    /// Why this policy applies.
+    /// Why it applied.
+    #[serde(rename = "reason")]
     pub why: String,
 }
 

@@ -3,14 +3,19 @@
 use std::fmt;
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::model::string_enum::string_enum;
+
 /// A part of the input that could not be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct UnreadableInput {
-    /// The input's name.
+    /// The name of the file; `-` for standard input.
     pub source: String,
     /// The line, from 1; 0 if the whole file could not be read.
     pub line: usize,
-    /// The message and the remedy.
+    /// The reason and the remedy.
     pub message: String,
 }
 
@@ -45,37 +50,31 @@ impl fmt::Display for UnreadableInput {
     }
 }
 
-/// How much a note matters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum NoteLevel {
-    /// It can be cleaned up.
-    Note,
-    /// It has an effect that the author did not intend.
-    Warning,
-}
-
-impl NoteLevel {
-    /// The level in every output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            NoteLevel::Note => "note",
-            NoteLevel::Warning => "warning",
-        }
+string_enum! {
+    /// How much a note matters.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum NoteLevel {
+        /// It can be cleaned up.
+        Note = "note",
+        /// It has an effect that the author did not intend.
+        Warning = "warning",
     }
 }
 
-/// What is to be said about an input or a suppression.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// A note about an input, suppressions or images.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Note")]
 pub struct CheckNote {
-    /// The input's name.
+    /// The name of the file; `-` for standard input.
     pub source: String,
-    /// The line, from 1; 0 for the whole file.
+    /// The line, from 1; 0 if there is none.
     pub line: usize,
-    /// The column, from 1, in characters; 0 for the whole line.
+    /// The column, from 1, in characters; 0 if there is none.
     pub column: usize,
-    /// How much it matters.
+    /// How important it is.
     pub level: NoteLevel,
-    /// What it is, and the remedy.
+    /// The note.
     pub message: String,
 }
 

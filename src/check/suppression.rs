@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use jiff::civil::Date;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::note::{CheckNote, NoteLevel, UnreadableInput};
 use crate::manifest::{Directive, DirectiveScope, Position};
@@ -20,7 +22,7 @@ const DIRECTIVE: &str = "suppress";
 const FIELDS: [&str; 2] = ["until", "reason"];
 
 /// A suppression as it is written.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Suppression {
     /// The names of the rules.
     pub(super) rules: Vec<&'static str>,
@@ -34,7 +36,8 @@ pub struct Suppression {
 }
 
 /// The position of a suppression.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum SuppressedBy {
     /// In the manifest: a comment or an annotation.
     Manifest,
@@ -148,13 +151,7 @@ impl Suppression {
     /// # Errors
     /// What is wrong with it, and what to write instead.
     pub fn parse(text: &str) -> Result<Suppression, String> {
-        let mut parsed = Suppression {
-            rules: Vec::new(),
-            until: None,
-            reason: None,
-            line: 0,
-            scope: None,
-        };
+        let mut parsed = Suppression::default();
         let (names, fields) = split(text)?;
         if names.trim().is_empty() {
             return Err("name the rules, as in run-as-user or TSM204".to_owned());

@@ -44,7 +44,7 @@ pub struct AuditLogArgs {
     output: OutputArgs<AuditLogFormat>,
     /// What a row of the text output is for
     #[arg(long, value_enum, value_name = "WHAT", default_value = "workload")]
-    by: GroupBy,
+    by: render::AuditGroupBy,
     #[command(flatten)]
     limit: ListLimitArgs,
     /// Only requests since then: 2026-11-21T10:00:00Z, or how long ago, as in 36h or 7d
@@ -76,25 +76,6 @@ pub struct AuditLogArgs {
 enum AuditLogFormat {
     Text,
     Json,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum GroupBy {
-    Namespace,
-    Workload,
-    User,
-    Rule,
-}
-
-impl From<GroupBy> for render::AuditGroupBy {
-    fn from(by: GroupBy) -> Self {
-        match by {
-            GroupBy::Namespace => render::AuditGroupBy::Namespace,
-            GroupBy::Workload => render::AuditGroupBy::Workload,
-            GroupBy::User => render::AuditGroupBy::User,
-            GroupBy::Rule => render::AuditGroupBy::Rule,
-        }
-    }
 }
 
 fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
@@ -158,7 +139,7 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         block_on(live::check_workloads(&connect, &mut report))?;
     }
     let shown = render::AuditLogView {
-        by: by.into(),
+        by,
         most: limit.rows(),
     };
     output.write(|format, out| match format {

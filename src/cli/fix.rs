@@ -21,7 +21,7 @@ use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
 use crate::model::report_schema::of_report;
 use crate::model::text::{count, one_line};
 use crate::process::files::{MANIFEST_BYTES, read_all};
-use crate::render::{JsonNote, unknown_os_remedy, write_json};
+use crate::render::{unknown_os_remedy, write_json};
 
 /// Fix manifests: remove fields that Windows ignores, migrate deprecated labels and spellings
 ///
@@ -89,9 +89,9 @@ struct FixReport<'r> {
     /// The objects in which something was found, in the order of the input.
     objects: &'r [&'r FixedObject],
     /// Notes about the inputs and about suppressions.
-    notes: Vec<JsonNote<'r>>,
+    notes: &'r [&'r CheckNote],
     /// The parts of the input that could not be read or written.
-    errors: Vec<FixReportError<'r>>,
+    errors: &'r [&'r UnreadableInput],
 }
 
 /// Counts of objects and findings.
@@ -105,18 +105,6 @@ struct FixSummary {
     fixed: usize,
     /// Findings that are left.
     remaining: usize,
-}
-
-/// A part of the input that could not be read or written.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "InputError")]
-struct FixReportError<'r> {
-    /// The name of the file; `-` for standard input.
-    source: &'r str,
-    /// The line, from 1; 0 for the whole file.
-    line: usize,
-    /// The reason and the remedy.
-    message: &'r str,
 }
 
 /// The JSON schema of the report.
@@ -332,14 +320,8 @@ fn print_json(
         schema: SCHEMA,
         summary: FixSummary::of(objects),
         objects,
-        notes: notes.iter().map(|note| JsonNote::of(note)).collect(),
-        errors: (errors.iter())
-            .map(|error| FixReportError {
-                source: &error.source,
-                line: error.line,
-                message: &error.message,
-            })
-            .collect(),
+        notes,
+        errors,
     };
     write_json(&report, out)
 }

@@ -20,7 +20,7 @@ use super::{block_on, exit_status};
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
 use crate::model::severity::Severity;
 use crate::plan::TargetBuild as PlanTarget;
-use crate::render::{ScanView, page, plan_section, scan_json, scan_sarif, scan_text};
+use crate::render::{ScanView, page, scan_json, scan_sarif, scan_text};
 use crate::scan::report::ScanSummary;
 
 /// Scan what is stored in a cluster, as admission would evaluate it at its next create
@@ -125,12 +125,7 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
             scan_text(&report, shown, out)
         }
         ScanFormat::Json => scan_json(&report, out),
-        ScanFormat::Html => page(
-            &report,
-            plan.as_ref().map(plan_section).as_ref(),
-            documentation,
-            out,
-        ),
+        ScanFormat::Html => page(&report, plan.as_ref(), documentation, out),
         ScanFormat::Sarif => scan_sarif(&report, documentation, out),
     })?;
     let is_incomplete = !report.gaps.is_empty();

@@ -106,14 +106,6 @@ fn name_of(node: &NodeView, labels: &[NodeLabel]) -> Option<PoolName> {
     })
 }
 
-/// A text such as the value of a label, as the name of an object: lower case, without the characters that names do not have.
-pub fn object_name(text: &str) -> String {
-    let name = text
-        .to_lowercase()
-        .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    name.trim_matches('-').to_owned()
-}
-
 /// The pools that the Windows nodes show. `labels`: the node labels of policies.
 pub fn observed(
     nodes: &BTreeMap<String, Arc<NodeView>>,

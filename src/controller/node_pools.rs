@@ -23,10 +23,11 @@ use crate::api::{
 };
 use crate::cluster::node::NodeView;
 use crate::cluster::node_pools::{
-    MANAGED_BY, MOST_OBSERVED, NodePools, ObservedPool, PoolName, StoredPool, object_name, observed,
+    MANAGED_BY, MOST_OBSERVED, NodePools, ObservedPool, PoolName, StoredPool, observed,
 };
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::Build;
+use crate::model::dns::object_name;
 use crate::model::node::{NodeLabel, NodeSigns as _};
 use crate::model::text::{digest_hex, list};
 

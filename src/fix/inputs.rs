@@ -47,7 +47,7 @@ pub struct FixedText {
 }
 
 /// One object and its fix.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FixedObject {
     /// The name of the file; `-` for standard input.
@@ -423,12 +423,7 @@ fn before(checked: Checked<'_>, is_selected: bool) -> Before<'_> {
         namespace: checked.namespace.clone(),
         name: checked.name.clone(),
         names_namespace: !checked.meta.namespace.is_empty(),
-        unpatchable: None,
-        patch: Patch::default(),
-        error: None,
-        fixed: Vec::new(),
-        changes: Vec::new(),
-        remaining: Vec::new(),
+        ..FixedObject::default()
     };
     Before {
         is_meant: is_selected && FixScope::covers(&checked.evaluation, &checked),

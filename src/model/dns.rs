@@ -13,6 +13,14 @@ pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && !text.contains(|c: char| c.is_ascii_uppercase()) && text.split('.').all(is_label)
 }
 
+/// A text such as the value of a label, as the name of an object: lower case, without the characters that names do not have.
+pub fn object_name(text: &str) -> String {
+    let name = text
+        .to_lowercase()
+        .replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    name.trim_matches('-').to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

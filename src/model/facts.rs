@@ -347,7 +347,7 @@ impl Facts {
 }
 
 /// What is known about the cluster and the date.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct ClusterFacts {
     /// The minor version of Kubernetes (`36` for 1.36).
     pub kubernetes: u32,
@@ -436,30 +436,9 @@ impl ClusterFacts {
     fn new(kubernetes: u32, today: Date) -> Self {
         ClusterFacts {
             kubernetes,
-            runtime: Runtime::Containerd,
             today,
-            feature_gates: FeatureGates::default(),
-            has_scc: false,
-            default_node_selector: String::new(),
-            has_gmsa: None,
-            runtime_classes: BTreeMap::new(),
-            namespaces: Arc::default(),
-            pools: Vec::new(),
             node_labels: NodeLabel::well_known(),
-            workloads: Vec::new(),
-            storage_classes: BTreeMap::new(),
-            contested_classes: HashSet::new(),
-            claims: KnownClaims::default(),
-            newest_kubelet: None,
-            node_uids: BTreeMap::new(),
-            backends: HashMap::new(),
-            service_variables: BTreeMap::new(),
-            knows_nodes: false,
-            hosts: Vec::new(),
-            sorts: Vec::new(),
-            sorts_by_hash: HashMap::new(),
-            builds: BTreeSet::new(),
-            csi: CsiDrivers::default(),
+            ..ClusterFacts::default()
         }
     }
 

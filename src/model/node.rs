@@ -707,7 +707,6 @@ static SKUS: [(&str, u32); 3] = [
     ("Windows2025", 26100),
 ];
 
-/// The value of the AKS label for nodes of a build.
 /// The value of the AKS label for a build, if AKS has one.
 pub fn sku_of_build(build: Build) -> Option<&'static str> {
     let row = SKUS.iter().find(|(_, number)| Build::new(*number) == build);

@@ -67,7 +67,7 @@ pub struct PullTotal {
 }
 
 /// An image that a node pulls.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImagePull {
     /// The image as the workloads write it.
@@ -155,9 +155,16 @@ fn in_order(workloads: &[LandingWorkload<'_>]) -> Vec<(ImagePull, ContainerIsola
     for workload in workloads {
         let images: BTreeSet<&str> = workload.images.iter().copied().collect();
         for image in images {
-            let (pull, isolation) = by_image
-                .entry(image)
-                .or_insert_with(|| (ImagePull::of(image), workload.isolation));
+            let (pull, isolation) = by_image.entry(image).or_insert_with(|| {
+                let image = image.to_owned();
+                (
+                    ImagePull {
+                        image,
+                        ..ImagePull::default()
+                    },
+                    workload.isolation,
+                )
+            });
             pull.workloads.push(workload.name.clone());
             pull.daemon_set |= workload.replicas.is_none();
             pull.replicas = pull
@@ -182,22 +189,6 @@ fn shared_bytes<'l>(layers: &'l [ImageLayer], seen: &mut HashSet<&'l str>) -> Op
     }
     let again = layers.iter().filter(|layer| !seen.insert(&layer.digest));
     Some(again.fold(0, |sum: u64, layer| sum.saturating_add(layer.size)))
-}
-
-impl ImagePull {
-    fn of(image: &str) -> Self {
-        ImagePull {
-            image: image.to_owned(),
-            workloads: Vec::new(),
-            daemon_set: false,
-            replicas: 0,
-            process_isolation: false,
-            digest: None,
-            size: None,
-            shared: None,
-            unknown: None,
-        }
-    }
 }
 
 impl<'k> PullKnowledge<'k> {

@@ -71,7 +71,7 @@ static ENGINES: [Engine; 18] = [
     engine(
         "Kyverno, `kyverno-policies` chart, profile restricted",
         "it requires `seccompProfile`, `capabilities.drop: [ALL]` and `allowPrivilegeEscalation: false`, which the API server rejects with `spec.os.name: windows`",
-        "exclude Windows pods from these policies, see below: no pod can satisfy both the policies and the API server",
+        "exclude Windows pods from these policies, see placement.md, Kyverno: no pod can satisfy both the policies and the API server",
         &[EngineSign::Objects(
             "kyverno.io",
             "clusterpolicies",
@@ -153,13 +153,13 @@ static ENGINES: [Engine; 18] = [
     ),
     engine(
         "EKS' own webhook",
-        "it requests an address only for pods that have a Windows nodeSelector before the API server calls Transom, see EKS",
+        "it requests an address only for pods that have a Windows nodeSelector before the API server calls Transom, see placement.md, EKS",
         "nothing",
         &[EngineSign::Hooks(&["vpc-resource-mutating-webhook"])],
     ),
     engine(
         "OpenShift's SecurityContextConstraints",
-        "they write Linux-only fields into Windows pods without `spec.os.name: windows`, see OpenShift",
+        "they write Linux-only fields into Windows pods without `spec.os.name: windows`, see placement.md, OpenShift",
         "`spec.os.name: windows` in templates",
         &[EngineSign::Groups(&["security.openshift.io"])],
     ),
@@ -178,7 +178,7 @@ static ENGINES: [Engine; 18] = [
     engine(
         "PodNodeSelector",
         "it adds the node selector of the namespace to pods, and templates do not show it",
-        "`evidence.podNodeSelector: Enabled`, see below",
+        "`evidence.podNodeSelector: Enabled`, see placement.md, Default node selectors of namespaces",
         &[EngineSign::Namespaces(|it| {
             it.title_if(it.namespace.stated_selectors.plugin.is_some())
         })],
@@ -186,7 +186,7 @@ static ENGINES: [Engine; 18] = [
     engine(
         "OpenShift's default node selectors",
         "they are added to pods too, and templates do not show them",
-        "`webhooks.defaultNodeSelector` for templates without a sign, see below",
+        "`webhooks.defaultNodeSelector` for templates without a sign, see placement.md, Default node selectors of namespaces",
         &[EngineSign::Namespaces(|it| {
             let stated = it.namespace.stated_selectors.openshift.as_ref();
             it.title_if(it.is_on_openshift && stated.is_some_and(|selector| !selector.is_empty()))

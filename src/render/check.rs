@@ -11,7 +11,7 @@ mod text;
 
 pub use self::github::check_github;
 pub use self::gitlab::check_gitlab;
-pub use self::json::{JsonNote, check_json, schema as check_schema};
+pub use self::json::{check_json, schema as check_schema};
 pub use self::junit::check_junit;
 pub use self::sarif::check_sarif;
 pub use self::summary::{CheckSummary, NotEvaluated};

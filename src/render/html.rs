@@ -7,8 +7,6 @@ mod security;
 mod timeline;
 mod workloads;
 
-pub use self::plan::{PlanCapacity, PlanClass, PlanNewNode, PlanPool, PlanRow, PlanSection};
-
 use std::fmt;
 use std::io::{self, Write};
 
@@ -17,9 +15,11 @@ use jiff::civil::Date;
 
 use self::findings::Crosstab;
 use self::matrix::Matrix;
+use self::plan::PlanSection;
 use self::timeline::Timeline;
 use self::workloads::{Choices, WorkloadCard, worst_first};
 use crate::model::text::one_line;
+use crate::plan::UpgradePlan;
 use crate::rules::documentation::DocumentationUrl;
 use crate::scan::report::ScanReport;
 
@@ -51,7 +51,7 @@ struct HtmlPage<'r> {
     crosstab: Crosstab<'r>,
     choices: Choices<'r>,
     workloads: Vec<WorkloadCard<'r>>,
-    plan: Option<&'r PlanSection>,
+    plan: Option<&'r PlanSection<'r>>,
 }
 
 /// Writes the page of a report, with an upgrade plan if there is one, and with links to rules if their documentation is
@@ -61,12 +61,14 @@ struct HtmlPage<'r> {
 /// The errors of the writer.
 pub fn page(
     report: &ScanReport,
-    plan: Option<&PlanSection>,
+    plan: Option<&UpgradePlan>,
     documentation: Option<&DocumentationUrl>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let timeline = Timeline::of(report, report.today);
-    let style = [CHARTS, STYLE, &timeline.style(), &plan::style(plan)]
+    let plan = plan.map(PlanSection::of);
+    let of_plan = plan.as_ref().map(PlanSection::style);
+    let style = [CHARTS, STYLE, &timeline.style(), &of_plan.unwrap_or_default()]
         .map(plain)
         .join("\n");
     let theme = plain(THEME);
@@ -85,7 +87,7 @@ pub fn page(
         crosstab: Crosstab::of(report, documentation),
         choices: Choices::of(report),
         workloads: worst_first(report),
-        plan,
+        plan: plan.as_ref(),
     };
     let mut lines = HtmlLines { out, failed: None };
     match (page.render_into(&mut lines), lines.failed) {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::html::{PlanCapacity, PlanClass, PlanNewNode, PlanPool, PlanRow, PlanSection};
 use super::image_pulls::pull_total;
 use crate::model::text::{count, list, one_line};
 use crate::plan::{
@@ -74,65 +73,13 @@ pub fn can_move(plan: &UpgradePlan) -> String {
     )
 }
 
-/// The plan section of a scan's HTML page.
-pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
-    let counted = |class: UpgradeClass| plan.summary.by_class.get(class.as_str()).copied();
-    let classes = UpgradeClass::ALL.into_iter().filter_map(|class| {
-        Some(PlanClass {
-            name: class.to_string(),
-            meaning: title(class).to_owned(),
-            count: counted(class).filter(|count| *count > 0)?,
-        })
-    });
-    let rows = plan.workloads.iter().map(|workload| PlanRow {
-        namespace: workload.namespace.clone(),
-        kind: workload.kind.clone(),
-        name: workload.name.clone(),
-        class: workload.class.to_string(),
-        support: workload.support_ends.map(|end| end.to_string()),
-        findings: workload.findings.iter().map(in_one_line).collect(),
-    });
-    let leaving = plan.drain_order.iter().filter_map(|step| {
-        let outlook = plan.pools.iter().find(|pool| pool.pool == step.pool)?;
-        Some((outlook, note_of(step)))
-    });
-    let staying = plan.pools.iter().filter(|pool| !plan.from.contains(&pool.pool));
-    let staying = staying.map(|pool| (pool, "stays".to_owned()));
-    let pools = leaving.chain(staying).map(|(pool, note)| PlanPool {
-        name: pool.pool.clone(),
-        build: build_text(pool.build),
-        nodes: usize::try_from(pool.nodes).unwrap_or(usize::MAX),
-        note,
-        outlook: pool.lines(),
-    });
-    let capacity = plan.capacity.iter().map(|room| PlanCapacity {
-        build: build_text(room.build),
-        before: room_of(&room.before),
-        after: after_of(room.after.as_ref(), &plan.nodes_needed),
-    });
-    PlanSection {
-        target: plan.to.to_string(),
-        summary: can_move(plan),
-        placement: plan.placement.to_string(),
-        classes: classes.collect(),
-        rows: rows.collect(),
-        pools: pools.collect(),
-        capacity: capacity.collect(),
-        new_nodes: (plan.new_nodes.iter())
-            .map(|node| PlanNewNode {
-                pool: node.pool.clone(),
-                pulls: pull_total(&node.pulls),
-            })
-            .collect(),
-    }
-}
-
-fn build_text(build: Option<TargetBuild>) -> String {
+/// A build, if nodes report one.
+pub(super) fn build_text(build: Option<TargetBuild>) -> String {
     build.map_or_else(|| "unknown build".to_owned(), |build| build.to_string())
 }
 
 /// A finding with its source and remedy.
-fn in_one_line(finding: &PlanFinding) -> String {
+pub(super) fn in_one_line(finding: &PlanFinding) -> String {
     let mut line = format!("{}: {} [{}]", finding.path, finding.message, finding.source.name);
     if let Some(remedy) = &finding.remedy {
         line.push_str("; ");
@@ -142,7 +89,7 @@ fn in_one_line(finding: &PlanFinding) -> String {
 }
 
 /// What to know about a pool before it is drained.
-fn note_of(step: &DrainStep) -> String {
+pub(super) fn note_of(step: &DrainStep) -> String {
     if !step.blocked_by.is_empty() {
         let blockers: Vec<String> = step.blocked_by.iter().map(|it| it.workload.clone()).collect();
         return format!("blocked by {}", list(&blockers, 12));
@@ -159,7 +106,7 @@ fn new_nodes(step: &DrainStep) -> String {
     }
 }
 
-fn title(class: UpgradeClass) -> &'static str {
+pub(super) fn title(class: UpgradeClass) -> &'static str {
     match class {
         UpgradeClass::Unchanged => "runs unchanged",
         UpgradeClass::HyperVOnly => "only by Hyper-V isolation",
@@ -366,7 +313,7 @@ fn more_nodes(needed: &NodesNeeded) -> Option<String> {
     })
 }
 
-fn room_of(room: &NodeCapacity) -> String {
+pub(super) fn room_of(room: &NodeCapacity) -> String {
     let (requested, offered) = (room.requested.as_ref(), room.allocatable.as_ref());
     let each = |of: &dyn Fn(&ResourceList) -> String| {
         let or_unknown = |amount: Option<&ResourceList>| amount.map_or_else(|| "unknown".to_owned(), of);
@@ -387,7 +334,7 @@ fn room_of(room: &NodeCapacity) -> String {
 }
 
 /// The capacity of a build after the upgrade.
-fn after_of(after: Option<&NodeCapacity>, needed: &NodesNeeded) -> String {
+pub(super) fn after_of(after: Option<&NodeCapacity>, needed: &NodesNeeded) -> String {
     match after {
         Some(room) => room_of(room),
         None if needed.requests.is_some() && needed.free.is_some() && needed.reference_node.is_some() => {

@@ -1,5 +1,7 @@
 //! What the texts of commands share: styles, and lines that fit a terminal.
 
+use std::io::{self, Write};
+
 use anstyle::{AnsiColor, Style};
 
 use crate::model::severity::Severity;
@@ -15,6 +17,16 @@ pub(super) fn style_of(severity: Severity) -> Style {
         Severity::Warning => AnsiColor::Yellow.on_default().bold(),
         Severity::Advice => AnsiColor::Cyan.on_default().bold(),
     }
+}
+
+/// Writes a text below a finding, as in `  = field: spec.os`.
+pub(super) fn labelled(out: &mut dyn Write, indent: usize, label: &str, text: &str) -> io::Result<()> {
+    writeln!(out, "{:indent$}{BLUE}={BLUE:#} {label} {}", "", one_line(text))
+}
+
+/// Writes a remedy below a finding.
+pub(super) fn help(out: &mut dyn Write, indent: usize, remedy: &str) -> io::Result<()> {
+    labelled(out, indent, &format!("{BOLD}help:{BOLD:#}"), remedy)
 }
 
 /// A text as one line, or as lines of at most `width` characters. The first one follows `used` characters, and the others

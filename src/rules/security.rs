@@ -2,7 +2,7 @@
 
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Reporter, Required, Rule};
-use crate::model::facts::SCC_ANNOTATION;
+use crate::model::facts::{PodSecurity, SCC_ANNOTATION};
 use crate::model::field_set::FieldSet;
 use crate::model::json_types::IsPresent;
 use crate::model::os::Os;
@@ -12,6 +12,9 @@ use crate::model::severity::{Class, Severity};
 
 /// The last part of the remedies for fields that the restricted Pod Security profile requires; a denial prints it once.
 pub const POD_SECURITY: &str = "; with spec.os.name: windows, Pod Security does not require it";
+/// The same where no pod is exempt.
+const POD_SECURITY_FOR_ALL: &str =
+    "; Pod Security's restricted profile requires it of every pod before v1.25: enforce a later version";
 
 /// Rules TSM201 and up.
 pub static RULES: &[&Rule] = &[
@@ -89,6 +92,11 @@ fn report(cx: &PodCx<'_>, out: &mut Reporter<'_>, path: Path) {
     if finding.rule.required_by_restricted {
         let is_windows = cx.spec.os_name() == Some(Os::Windows.label());
         finding.required(Required::UnlessWindows { is_windows });
+        let remedy = finding.rule.remedy.strip_suffix(POD_SECURITY);
+        let profile = cx.facts.pod_security(&cx.subject.namespace);
+        if let (Some(remedy), PodSecurity::RestrictedForAll) = (remedy, profile) {
+            finding.remedy(format!("{remedy}{POD_SECURITY_FOR_ALL}"));
+        }
     }
 }
 

@@ -77,7 +77,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     }
     for row in report.rows.iter_mut().filter(|row| is_reported(row)) {
         let named = (row.namespace.clone(), row.workload.clone());
-        let more = || CurrentState::Unknown(format!("only {MOST} workloads are read"));
+        let more = || CurrentState::unknown(format!("only {MOST} workloads are read"));
         row.current = Some(workloads.get(&named).cloned().flatten().unwrap_or_else(more));
     }
     Ok(())
@@ -115,8 +115,8 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
 fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     let rules = match &now {
         CurrentState::Fixed => None,
-        CurrentState::Open(rules) => Some(list(rules, 4)),
-        CurrentState::Unknown(_) | CurrentState::Gone => return now,
+        CurrentState::Open { rules } => Some(list(rules, 4)),
+        CurrentState::Unknown { .. } | CurrentState::Gone => return now,
     };
     if lacks.is_empty() {
         return now;
@@ -124,7 +124,7 @@ fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     let found = rules.map_or_else(String::new, |rules| {
         format!("; without them it would be denied: {rules}")
     });
-    CurrentState::Unknown(format!(
+    CurrentState::unknown(format!(
         "this user cannot read {}{found}",
         list(lacks, NEEDED.len())
     ))
@@ -140,48 +140,50 @@ async fn current_state(
     let (kind, name) = workload.split_once(' ').unwrap_or_default();
     let is_named = |known: &Kind| known.as_str() == kind && known.has_pod() && !known.is_custom();
     let Some(mut kind) = Kind::ALL.into_iter().find(is_named) else {
-        return CurrentState::Unknown("Transom does not evaluate its kind".to_owned());
+        return CurrentState::unknown("Transom does not evaluate its kind");
     };
     if name.ends_with('*') {
-        return CurrentState::Unknown("its name is not in the log".to_owned());
+        return CurrentState::unknown("its name is not in the log");
     }
     let mut name = name.to_owned();
     // A pod, its ReplicaSet, its Deployment.
     for _ in 0..3 {
         // It comes from a log, and becomes part of a URL path.
         if !is_subdomain(namespace) || !is_subdomain(&name) {
-            return CurrentState::Unknown("its name is not valid".to_owned());
+            return CurrentState::unknown("its name is not valid");
         }
         let Some(listing) = Listing::of_pod_carrier(kind) else {
-            return CurrentState::Unknown("Transom does not evaluate its kind".to_owned());
+            return CurrentState::unknown("Transom does not evaluate its kind");
         };
         let text = match listing.in_namespace(namespace).get(client, &name).await {
             Ok(text) => text,
             Err(ApiError::NotFound) => return CurrentState::Gone,
-            Err(why) => return CurrentState::Unknown(why.to_string()),
+            Err(why) => return CurrentState::unknown(why.to_string()),
         };
         match look_at(eval_context, kind, &text) {
             Ok(Evaluated::Owner(owner_result)) => return from_result(&owner_result),
             Ok(Evaluated::Owned(of, owner)) => (kind, name) = (of, owner),
             Ok(Evaluated::Passed(SkipReason::Deleted | SkipReason::Finished)) => return CurrentState::Gone,
             Ok(Evaluated::Passed(SkipReason::Mirror | SkipReason::NoPod)) => {
-                return CurrentState::Unknown("admission does not evaluate it".to_owned());
+                return CurrentState::unknown("admission does not evaluate it");
             }
-            Err(why) => return CurrentState::Unknown(why.to_string()),
+            Err(why) => return CurrentState::unknown(why.to_string()),
         }
     }
-    CurrentState::Unknown("its chain of owners is too long".to_owned())
+    CurrentState::unknown("its chain of owners is too long")
 }
 
 fn from_result(owner_result: &OwnerResult) -> CurrentState {
     if let Some(why) = &owner_result.not_reviewed {
-        return CurrentState::Unknown(format!("admission is not called: {why}"));
+        return CurrentState::unknown(format!("admission is not called: {why}"));
     }
     let rules = owner_result.denied_by();
     if rules.is_empty() {
         return CurrentState::Fixed;
     }
-    CurrentState::Open(rules.into_iter().map(str::to_owned).collect())
+    CurrentState::Open {
+        rules: rules.into_iter().map(str::to_owned).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -193,10 +195,12 @@ mod tests {
         let lacks = ["windowspodpolicies", "nodes"];
         for now in [
             CurrentState::Fixed,
-            CurrentState::Open(vec!["host-pid".to_owned()]),
+            CurrentState::Open {
+                rules: vec!["host-pid".to_owned()],
+            },
         ] {
             assert_eq!(without(&[], now.clone()), now);
-            let CurrentState::Unknown(why) = without(&lacks, now) else {
+            let CurrentState::Unknown { reason: why } = without(&lacks, now) else {
                 panic!("it is treated as known");
             };
             assert!(

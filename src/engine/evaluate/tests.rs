@@ -1093,3 +1093,35 @@ fn a_taint_that_only_the_placed_pod_meets_is_predicted() {
     }];
     assert_eq!(open(&policy), (vec![], 1));
 }
+
+#[test]
+fn a_remedy_promises_only_what_the_profile_of_the_namespace_grants() {
+    let over = json!({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}});
+    let json = object(Kind::Pod, &spec(&over));
+    let subject = Object {
+        namespace: "shop".into(),
+        ..Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap()
+    };
+    let remedy = |version: &str, kubernetes: u32| {
+        let labels = [("enforce", "restricted"), ("enforce-version", version)];
+        let labels =
+            labels.map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), value.to_owned()));
+        let mut facts = Facts::new(kubernetes, date(2026, 1, 1));
+        let namespace = NamespaceFacts {
+            labels: labels.into(),
+            ..NamespaceFacts::default()
+        };
+        std::sync::Arc::make_mut(&mut facts.namespaces).insert("shop".to_owned(), namespace);
+        let evaluation = evaluate(&subject, &facts, &Policy::standalone());
+        let mut findings = evaluation.findings.into_iter();
+        let finding = findings.find(|finding| finding.rule.name == "seccomp-profile");
+        finding.unwrap().remedy.into_owned()
+    };
+    let exempts = "remove it; with spec.os.name: windows, Pod Security does not require it";
+    for version in ["latest", "v1.25"] {
+        assert_eq!(remedy(version, Facts::KUBERNETES), exempts);
+    }
+    let requires = "remove it; Pod Security's restricted profile requires it of every pod before v1.25: enforce a later version";
+    assert_eq!(remedy("v1.24", Facts::KUBERNETES), requires);
+    assert_eq!(remedy("latest", 24), requires);
+}

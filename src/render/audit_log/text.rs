@@ -13,15 +13,12 @@ use crate::model::text::{count, cut_middle, list, one_line};
 use crate::render::table::TextTable;
 
 /// What the rows of the table are grouped by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[allow(missing_docs)] // `--help` would repeat them
 pub enum AuditGroupBy {
-    /// A namespace.
     Namespace,
-    /// A workload.
     Workload,
-    /// A user.
     User,
-    /// A rule.
     Rule,
 }
 
@@ -278,17 +275,16 @@ impl Columns {
         if self.by != AuditGroupBy::Workload {
             cells.push(sum.workloads.len().to_string());
         }
-        let (first, last) = sum.span.ends.unwrap_or_default();
         if self.by == AuditGroupBy::Rule {
             cells.extend([sum.rule.denied, sum.rule.would_deny].map(|count| count.to_string()));
-            cells.push(moment(first));
+            cells.push(moment(sum.span.first_seen));
         }
         let counts = self
             .outcomes
             .iter()
             .map(|(outcome, _, _)| sum.counts.of(*outcome));
         cells.extend(counts.map(|count| count.to_string()));
-        cells.push(moment(last));
+        cells.push(moment(sum.span.last_seen));
         cells
     }
 
@@ -319,8 +315,7 @@ impl Columns {
                 details.push(format!("{count} {words}"));
             }
         }
-        let (first, _) = sum.span.ends.unwrap_or_default();
-        details.push(format!("first seen {}", moment(first)));
+        details.push(format!("first seen {}", moment(sum.span.first_seen)));
         details.join("; ")
     }
 }
@@ -359,8 +354,8 @@ fn sums<'r>(rows: &[&'r WorkloadRow], by: AuditGroupBy) -> BTreeMap<Vec<&'r str>
 
 fn in_words(now: &CurrentState) -> String {
     match now {
-        CurrentState::Open(rules) => format!("open: {}", list(rules, 4)),
-        CurrentState::Unknown(why) => format!("unknown: {}", one_line(why)),
+        CurrentState::Open { rules } => format!("open: {}", list(rules, 4)),
+        CurrentState::Unknown { reason } => format!("unknown: {}", one_line(reason)),
         CurrentState::Fixed | CurrentState::Gone => now.as_str().to_owned(),
     }
 }
@@ -416,14 +411,15 @@ fn unnamed(name: &str) -> &str {
 }
 
 fn over(span: &TimeSpan) -> String {
-    match span.ends {
-        Some((first, last)) => format!("{} to {}", moment(first), moment(last)),
+    match span.first_seen {
+        Some(first) => format!("{} to {}", moment(Some(first)), moment(span.last_seen)),
         None => "no audit event".to_owned(),
     }
 }
 
 /// With a precision of seconds: `2026-11-21T10:00:00Z`.
-fn moment(time: Timestamp) -> String {
+fn moment(time: Option<Timestamp>) -> String {
+    let time = time.unwrap_or_default();
     let seconds = Timestamp::from_second(time.as_second()).unwrap_or(time);
     seconds.to_string()
 }

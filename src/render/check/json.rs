@@ -17,38 +17,34 @@ use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::edit::to_json_patch;
 use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::policy::{Action, PlacementMode};
+use crate::model::policy::Action;
 use crate::model::report_schema::{json_patch, of_report};
 use crate::model::severity::Severity;
 use crate::rules::{Finding, Resolver};
 
 /// The schema of the report.
 pub const SCHEMA: &str = "transom.dev/check/v1";
-/// A suppression in the manifest.
-const MANIFEST: &str = "manifest";
-/// A suppression in a baseline.
-const BASELINE: &str = "baseline";
 
 /// An object of the input, and what admission would do with it.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "CheckedObject")]
-struct JsonObject {
+struct JsonObject<'r> {
     /// The name of the file; `-` for standard input.
-    source: String,
+    source: &'r str,
     /// The line where the object begins.
     line: usize,
     /// Its `apiVersion` as written.
-    api_version: String,
+    api_version: &'r str,
     /// Its kind.
     kind: &'static str,
     /// Its namespace; null if neither the object nor `--namespace` names one.
-    namespace: Option<String>,
+    namespace: Option<&'r str>,
     /// Its name.
-    name: String,
+    name: &'r str,
     /// The owner whose controller is assumed to have created the object, as in `ReplicaSet web`; null if it is assumed that
     /// a person wrote it.
-    owner: Option<String>,
+    owner: Option<&'r str>,
     /// Its operating system; null for objects without a pod template.
     #[schemars(with = "Option<Verdict>")]
     verdict: Option<&'static str>,
@@ -58,9 +54,9 @@ struct JsonObject {
     #[schemars(with = "Decision")]
     decision: &'static str,
     /// Why admission would never see the object; the decision is then `skip`.
-    not_reviewed: Option<String>,
+    not_reviewed: Option<&'r str>,
     /// The policy that applied.
-    policy: JsonPolicy,
+    policy: &'r PolicyChoice,
     /// The findings of the object as it is written.
     findings: Vec<JsonFinding>,
     /// The findings that an exemption of the policy covers.
@@ -70,20 +66,6 @@ struct JsonObject {
     /// The JSON Patch (RFC 6902) that admission would apply to the object; empty for workloads.
     #[schemars(schema_with = "json_patch")]
     patch: Patch,
-}
-
-/// The policy that applied.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "AppliedPolicy")]
-struct JsonPolicy {
-    /// Its name; `built-in` without a WindowsPodPolicy.
-    name: String,
-    /// The strongest action of its findings.
-    validation: Action,
-    /// Its placement setting.
-    placement: PlacementMode,
-    /// Why it applied.
-    reason: String,
 }
 
 /// A sign of the operating system of an object.
@@ -145,44 +127,13 @@ struct JsonSuppressed {
     #[serde(flatten)]
     finding: JsonFinding,
     /// What suppresses it: a comment or an annotation in the `manifest`, or the `baseline`.
-    #[schemars(extend("enum" = [MANIFEST, BASELINE]))]
-    suppressed_by: &'static str,
+    suppressed_by: SuppressedBy,
     /// The position of the suppression, as `file:line`, or the file of the baseline.
     location: String,
     /// The last day on which it applies, as in `2027-03-31`; null if it has none.
     until: Option<String>,
     /// The reason that the author gives; null if none is given.
     reason: Option<String>,
-}
-
-/// A note about an input, suppressions or images.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Note")]
-pub struct JsonNote<'r> {
-    /// How important it is.
-    #[schemars(extend("enum" = ["warning", "note"]))]
-    level: &'static str,
-    /// The name of the file; `-` for standard input.
-    source: &'r str,
-    /// The line, from 1; 0 if there is none.
-    line: usize,
-    /// The column, from 1, in characters; 0 if there is none.
-    column: usize,
-    /// The note.
-    message: &'r str,
-}
-
-impl<'r> JsonNote<'r> {
-    /// A note as JSON.
-    pub fn of(note: &'r CheckNote) -> Self {
-        JsonNote {
-            level: note.level.as_str(),
-            source: &note.source,
-            line: note.line,
-            column: note.column,
-            message: &note.message,
-        }
-    }
 }
 
 /// What admission would do with the objects of the input.
@@ -199,28 +150,16 @@ struct JsonReport<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     images: Option<ImageCounts>,
     /// One entry for each object that rules check, in the order of the input.
-    objects: &'r [JsonObject],
+    objects: Vec<JsonObject<'r>>,
     /// By kind, how many objects create pods but are of a kind that Transom does not evaluate.
     skipped: &'r BTreeMap<String, usize>,
     /// Documents in folders that are not Kubernetes objects, as `file:line`.
     other_documents: &'r [String],
     /// Notes about the inputs (keys given twice, policies that do not apply, folders to render), about suppressions that
     /// expired or match nothing, and about images that are not known.
-    notes: Vec<JsonNote<'r>>,
+    notes: &'r [CheckNote],
     /// The parts of the input that could not be read.
-    errors: Vec<JsonError<'r>>,
-}
-
-/// A part of the input that could not be read.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "UnreadableInput")]
-struct JsonError<'r> {
-    /// The name of the file; `-` for standard input.
-    source: &'r str,
-    /// The line, from 1; 0 if the whole file could not be read.
-    line: usize,
-    /// The reason and the remedy.
-    message: &'r str,
+    errors: &'r [UnreadableInput],
 }
 
 /// The JSON schema of the report.
@@ -233,32 +172,21 @@ pub fn schema() -> Value {
 /// # Errors
 /// The errors of the writer.
 pub fn check_json(report: &CheckReport<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let objects: Vec<JsonObject> = report.objects.iter().map(JsonObject::of).collect();
     let json = JsonReport {
         schema: SCHEMA,
         summary: report.summary,
         images: report.images,
-        objects: &objects,
+        objects: report.objects.iter().map(JsonObject::of).collect(),
         skipped: &report.not_evaluated.skipped,
         other_documents: &report.not_evaluated.other_documents,
-        notes: report.outcome.notes.iter().map(JsonNote::of).collect(),
-        errors: report.outcome.errors.iter().map(JsonError::of).collect(),
+        notes: &report.outcome.notes,
+        errors: &report.outcome.errors,
     };
     write_json(&json, out)
 }
 
-impl<'r> JsonError<'r> {
-    fn of(error: &'r UnreadableInput) -> Self {
-        JsonError {
-            source: &error.source,
-            line: error.line,
-            message: &error.message,
-        }
-    }
-}
-
-impl JsonObject {
-    fn of(checked: &Checked<'_>) -> Self {
+impl<'r> JsonObject<'r> {
+    fn of(checked: &'r Checked<'_>) -> Self {
         let inference = &checked.evaluation.inference;
         let evidence = inference.evidence.iter().map(|evidence| JsonEvidence {
             path: evidence.path.to_string(),
@@ -268,18 +196,18 @@ impl JsonObject {
         let findings = checked.findings();
         let exempted = checked.exempted().into_iter();
         JsonObject {
-            source: checked.source.to_owned(),
+            source: checked.source,
             line: checked.document.start().line,
-            api_version: checked.api_version.to_owned(),
+            api_version: checked.api_version,
             kind: checked.kind.as_str(),
-            namespace: (!checked.namespace.is_empty()).then(|| checked.namespace.clone()),
-            name: checked.name.clone(),
-            owner: checked.owner.clone(),
+            namespace: (!checked.namespace.is_empty()).then_some(&*checked.namespace),
+            name: &checked.name,
+            owner: checked.owner.as_deref(),
             verdict: checked.kind.has_pod().then(|| inference.verdict.as_str()),
             evidence: evidence.collect(),
             decision: decision(checked).as_str(),
-            not_reviewed: checked.not_reviewed.clone(),
-            policy: JsonPolicy::of(&checked.choice),
+            not_reviewed: checked.not_reviewed.as_deref(),
+            policy: &checked.choice,
             findings: findings
                 .map(|(finding, detail)| JsonFinding {
                     action_reason: detail.action_reason.clone().filter(|_| finding.is_open()),
@@ -294,17 +222,6 @@ impl JsonObject {
                 .collect(),
             suppressed: checked.suppressed.iter().map(JsonSuppressed::of).collect(),
             patch: to_json_patch(&checked.evaluation.edits),
-        }
-    }
-}
-
-impl JsonPolicy {
-    fn of(choice: &PolicyChoice) -> Self {
-        JsonPolicy {
-            name: choice.policy.clone(),
-            validation: choice.validation,
-            placement: choice.placement,
-            reason: choice.why.clone(),
         }
     }
 }
@@ -331,10 +248,7 @@ impl JsonSuppressed {
     fn of(suppressed: &SuppressedFinding) -> Self {
         JsonSuppressed {
             finding: JsonFinding::of(&suppressed.finding, suppressed.position),
-            suppressed_by: match suppressed.by {
-                SuppressedBy::Manifest => MANIFEST,
-                SuppressedBy::Baseline => BASELINE,
-            },
+            suppressed_by: suppressed.by,
             location: suppressed.place.clone(),
             until: suppressed.until.map(|until| until.to_string()),
             reason: suppressed.reason.clone(),

@@ -1,104 +1,77 @@
-//! The upgrade plan section of the page, as plain data.
+//! The section of an upgrade plan: the plan, and its texts on the page.
 
 use std::fmt::Write as _;
 
-/// An upgrade plan for the page.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct PlanSection {
-    /// The target, as in `Windows Server 2025 (10.0.26100)`.
-    pub target: String,
+use super::super::image_pulls::pull_total;
+use super::super::plan::{after_of, build_text, can_move, in_one_line, note_of, room_of, title};
+use crate::plan::{PoolOutlook, UpgradeClass, UpgradePlan, WorkloadPlan};
+
+/// A plan with its texts.
+pub(super) struct PlanSection<'p> {
+    /// The plan.
+    pub(super) plan: &'p UpgradePlan,
     /// How many workloads can move.
-    pub summary: String,
-    /// The placement that the plan assumes for new pods.
-    pub placement: String,
-    /// The number of workloads in each class, in display order.
-    pub classes: Vec<PlanClass>,
-    /// The workloads.
-    pub rows: Vec<PlanRow>,
-    /// The pools in drain order.
-    pub pools: Vec<PlanPool>,
-    /// The capacity of the nodes, before and after.
-    pub capacity: Vec<PlanCapacity>,
-    /// What new nodes pull.
-    pub new_nodes: Vec<PlanNewNode>,
+    pub(super) summary: String,
+    /// The classes that occur, with their meaning and their number of workloads.
+    pub(super) classes: Vec<(UpgradeClass, &'static str, usize)>,
+    /// The pools in the order in which they are drained, then those that stay: with their build, and a note.
+    pub(super) pools: Vec<(&'p PoolOutlook, String, String)>,
+    /// The builds, with their capacity before and after.
+    pub(super) capacity: Vec<(String, String, String)>,
+    /// The pools of new nodes, with what these pull.
+    pub(super) new_nodes: Vec<(&'p str, String)>,
+    /// The workloads, with their findings.
+    pub(super) workloads: Vec<(&'p WorkloadPlan, Vec<String>)>,
 }
 
-/// One class of workloads.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlanClass {
-    /// Its name, as in `newImage`.
-    pub name: String,
-    /// Its meaning.
-    pub meaning: String,
-    /// How many workloads are in it.
-    pub count: usize,
-}
-
-/// One workload.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlanRow {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its name.
-    pub name: String,
-    /// The name of its class.
-    pub class: String,
-    /// The first known end of support for its nodes.
-    pub support: Option<String>,
-    /// Its findings.
-    pub findings: Vec<String>,
-}
-
-/// One pool of nodes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlanPool {
-    /// Its name.
-    pub name: String,
-    /// Its build, if its nodes report one.
-    pub build: String,
-    /// How many nodes it has.
-    pub nodes: usize,
-    /// A note for before it is drained; may be empty.
-    pub note: String,
-    /// Until when its nodes are supported, and their known faults.
-    pub outlook: Vec<String>,
-}
-
-/// The capacity of one build.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlanCapacity {
-    /// The build.
-    pub build: String,
-    /// The requests and the allocatable resources of its nodes now, with units.
-    pub before: String,
-    /// The same after the pools are removed.
-    pub after: String,
-}
-
-/// What a new node of a pool pulls.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlanNewNode {
-    /// The pool.
-    pub pool: String,
-    /// How many images, and their bytes if they are known.
-    pub pulls: String,
-}
-
-/// The CSS rules with the sizes of the class bars.
-pub(super) fn style(plan: Option<&PlanSection>) -> String {
-    let classes = plan.map_or(&[][..], |plan| &plan.classes);
-    let most = classes
-        .iter()
-        .map(|class| class.count)
-        .max()
-        .unwrap_or_default()
-        .max(1);
-    let mut style = String::new();
-    for (at, class) in classes.iter().enumerate() {
-        // Writing to a `String` cannot fail.
-        let _ = writeln!(style, "#class-{at}{{--size:calc({}/{most})}}", class.count);
+impl<'p> PlanSection<'p> {
+    /// The section of a plan.
+    pub(super) fn of(plan: &'p UpgradePlan) -> Self {
+        let counted = |class: UpgradeClass| plan.summary.by_class.get(class.as_str()).copied();
+        let classes = UpgradeClass::ALL.into_iter();
+        let classes = classes.map(|class| (class, title(class), counted(class).unwrap_or_default()));
+        let leaving = plan.drain_order.iter().filter_map(|step| {
+            let outlook = plan.pools.iter().find(|pool| pool.pool == step.pool)?;
+            Some((outlook, note_of(step)))
+        });
+        let staying = plan.pools.iter().filter(|pool| !plan.from.contains(&pool.pool));
+        let pools = leaving.chain(staying.map(|pool| (pool, "stays".to_owned())));
+        let capacity = plan.capacity.iter().map(|room| {
+            let after = after_of(room.after.as_ref(), &plan.nodes_needed);
+            (build_text(room.build), room_of(&room.before), after)
+        });
+        let new_nodes = plan.new_nodes.iter();
+        let workloads = plan.workloads.iter();
+        PlanSection {
+            plan,
+            summary: can_move(plan),
+            classes: classes.filter(|(.., count)| *count > 0).collect(),
+            pools: pools
+                .map(|(pool, note)| (pool, build_text(pool.build), note))
+                .collect(),
+            capacity: capacity.collect(),
+            new_nodes: new_nodes
+                .map(|node| (node.pool.as_str(), pull_total(&node.pulls)))
+                .collect(),
+            workloads: workloads
+                .map(|workload| (workload, workload.findings.iter().map(in_one_line).collect()))
+                .collect(),
+        }
     }
-    style
+
+    /// The CSS rules with the sizes of the class bars.
+    pub(super) fn style(&self) -> String {
+        let most = self
+            .classes
+            .iter()
+            .map(|(.., count)| *count)
+            .max()
+            .unwrap_or_default();
+        let mut style = String::new();
+        for (at, (.., count)) in self.classes.iter().enumerate() {
+            // Writing to a `String` cannot fail.
+            let _ = writeln!(style, "#class-{at}{{--size:calc({count}/{most})}}");
+        }
+        style
+    }
 }

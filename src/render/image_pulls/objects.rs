@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::model::dns::object_name;
 use crate::plan::{ImagePull, PoolPulls};
 
 /// The pull of a Windows image takes longer than the ten minutes that OpenKruise waits by default.
@@ -118,16 +119,12 @@ fn of_replicas(pool: &PoolPulls) -> impl Iterator<Item = &ImagePull> {
 
 /// A text as the name of an object that no other one has.
 fn free_name(text: &str, names: &mut BTreeSet<String>) -> String {
-    let letters = text.to_ascii_lowercase();
-    let letters = letters.split(|c: char| !c.is_ascii_alphanumeric());
-    let words: Vec<&str> = letters.filter(|word| !word.is_empty()).collect();
-    let name: String = words.join("-").chars().take(LONGEST).collect();
+    let name: String = object_name(text).chars().take(LONGEST).collect();
     let name = name.trim_end_matches('-');
-    let all = std::iter::once(name.to_owned()).chain((2_u32..).map(|number| format!("{name}-{number}")));
-    for name in all {
-        if names.insert(name.clone()) {
-            return name;
-        }
+    let (mut free, mut number) = (name.to_owned(), 1);
+    while !names.insert(free.clone()) {
+        number += 1;
+        free = format!("{name}-{number}");
     }
-    name.to_owned()
+    free
 }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anstyle::AnsiColor;
 
 use super::super::table::TextTable;
-use super::super::text::{BLUE, BOLD, style_of};
+use super::super::text::{BOLD, help, labelled, style_of};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 use crate::model::text::{count, list, one_line};
@@ -333,25 +333,24 @@ impl ScanText<'_> {
             Self::finding(self.out, found)?;
         }
         for (fields, word) in [
-            (&owner_result.patches, "patched"),
-            (&owner_result.would_patch, "patched if not in dry run"),
+            (&owner_result.patches, "patched:"),
+            (&owner_result.would_patch, "patched if not in dry run:"),
         ] {
             if !fields.is_empty() {
-                let fields = list(fields, FIELDS);
-                writeln!(self.out, "    {BLUE}={BLUE:#} {word}: {}", one_line(&fields))?;
+                labelled(self.out, 4, word, &list(fields, FIELDS))?;
             }
         }
-        if !others.is_empty() {
-            let names = others.iter().map(|other| self::title(other));
-            let names = list(names, LIKE_IT);
-            writeln!(
-                self.out,
-                "    and {} more like it: {}",
-                others.len(),
-                one_line(&names)
-            )?;
+        let names = others.iter().map(|other| self::title(other));
+        self.others("like it", names.collect())
+    }
+
+    /// What is the same for others.
+    fn others(&mut self, how: &str, names: Vec<String>) -> io::Result<()> {
+        if names.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let (number, names) = (names.len(), list(&names, LIKE_IT));
+        writeln!(self.out, "    and {number} more {how}: {}", one_line(&names))
     }
 
     fn finding(out: &mut dyn Write, found: &FindingResult) -> io::Result<()> {
@@ -365,21 +364,13 @@ impl ScanText<'_> {
             outcome(found.outcome),
             one_line(&found.message)
         )?;
-        writeln!(out, "      {BLUE}={BLUE:#} field: {}", one_line(&found.path))?;
-        writeln!(
-            out,
-            "      {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
-            one_line(&found.remedy)
-        )?;
+        labelled(out, 6, "field:", &found.path)?;
+        help(out, 6, &found.remedy)?;
         // The line of the namespace already gives the reason why admission does not review it.
-        if let Some(reason) = found
-            .outcome_reason
-            .as_ref()
-            .filter(|_| found.outcome != FindingOutcome::NotReviewed)
-        {
-            writeln!(out, "      {BLUE}={BLUE:#} note: {}", one_line(reason))?;
+        match &found.outcome_reason {
+            Some(reason) if found.outcome != FindingOutcome::NotReviewed => labelled(out, 6, "note:", reason),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn pods(&mut self) -> io::Result<()> {
@@ -415,20 +406,8 @@ impl ScanText<'_> {
                 since.unwrap_or_default(),
                 one_line(&pod.message)
             )?;
-            writeln!(
-                self.out,
-                "    {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
-                one_line(&pod.remedy)
-            )?;
-            if !others.is_empty() {
-                let names = list(&others, LIKE_IT);
-                writeln!(
-                    self.out,
-                    "    and {} more of it: {}",
-                    others.len(),
-                    one_line(&names)
-                )?;
-            }
+            help(self.out, 4, &pod.remedy)?;
+            self.others("of it", others.into_iter().map(str::to_owned).collect())?;
         }
         writeln!(self.out)
     }
@@ -508,11 +487,7 @@ impl ScanText<'_> {
                 one_line(&gap.reason)
             )?;
             if let Some(remedy) = &gap.remedy {
-                writeln!(
-                    self.out,
-                    "    {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
-                    one_line(remedy)
-                )?;
+                help(self.out, 4, remedy)?;
             }
         }
         writeln!(self.out)

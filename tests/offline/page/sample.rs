@@ -6,7 +6,11 @@ use transom::model::build::Build;
 use transom::model::os::Verdict;
 use transom::model::severity::Severity;
 use transom::model::workload::Kind;
-use transom::render::{PlanCapacity, PlanClass, PlanNewNode, PlanPool, PlanRow, PlanSection};
+use transom::plan::{
+    AssumedPlacement, Blocker, BuildCapacity, DrainStep, FindingSource, NewNodePulls, NodeCapacity,
+    NodesNeeded, PlanFinding, PlanSummary, PoolFault, PoolOutlook, PullTotal, ResourceList, TargetBuild,
+    UpgradeClass, UpgradePlan, WorkloadPlan,
+};
 use transom::rules::{Rule, catalogue};
 use transom::scan::report::{
     NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
@@ -298,50 +302,112 @@ fn pods() -> Vec<PodFinding> {
 }
 
 /// A plan of an upgrade.
-pub fn plan() -> PlanSection {
-    let classes = [
-        ("ready", "its images run on the new build", 88),
-        ("rebuild", "its images must be built again", 61),
-        ("look", "its images do not tell their build", 12),
-    ];
-    PlanSection {
-        target: format!("Windows Server 2025 (10.0.26100) {HOSTILE}"),
-        summary: "88 of 161 on the drained pools can move unchanged".to_owned(),
-        placement: format!("Apply in 6 namespaces, by the WindowsPodPolicy {HOSTILE}"),
-        classes: (classes.into_iter())
-            .map(|(name, meaning, count)| PlanClass {
-                name: name.to_owned(),
-                meaning: meaning.to_owned(),
-                count,
-            })
-            .collect(),
-        rows: (0..6)
-            .map(|at| PlanRow {
-                namespace: NAMESPACES[at].to_owned(),
-                kind: "Deployment".to_owned(),
-                name: format!("web-{at}"),
-                class: HOSTILE.to_owned(),
-                support: Some(HOSTILE.to_owned()),
-                findings: vec!["build the image for ltsc2025".to_owned(), HOSTILE.to_owned()],
-            })
-            .collect(),
-        pools: (POOLS.iter())
-            .map(|(build, name, nodes)| PlanPool {
-                name: (*name).to_owned(),
-                build: Build::new(*build).to_string(),
-                nodes: *nodes,
-                note: HOSTILE.to_owned(),
-                outlook: vec![HOSTILE.to_owned()],
-            })
-            .collect(),
-        capacity: vec![PlanCapacity {
-            build: "cpu".to_owned(),
-            before: "128".to_owned(),
-            after: "112".to_owned(),
+pub fn plan() -> UpgradePlan {
+    let to = TargetBuild(Build::new(26100));
+    let counts = [("unchanged", 88), ("newImage", 61), ("unknown", 12)];
+    let room = |nodes| NodeCapacity {
+        nodes,
+        ..NodeCapacity::default()
+    };
+    let workload = |at: usize| WorkloadPlan {
+        kind: "Deployment".to_owned(),
+        namespace: NAMESPACES[at].to_owned(),
+        name: format!("web-{at} {HOSTILE}"),
+        read_from: None,
+        class: UpgradeClass::NewImage,
+        can_move: false,
+        affected: true,
+        replicas: Some(1),
+        pods: 1,
+        pending: 0,
+        pools: vec![HOSTILE.to_owned()],
+        support_ends: Some(jiff::civil::date(2031, 10, 14)),
+        requests: ResourceList::default(),
+        findings: vec![PlanFinding {
+            class: UpgradeClass::NewImage,
+            cause: None,
+            blocks: true,
+            path: "spec.containers[0].image".to_owned(),
+            message: HOSTILE.to_owned(),
+            remedy: Some("build the image for ltsc2025".to_owned()),
+            source: FindingSource {
+                name: HOSTILE.to_owned(),
+                documentation: String::new(),
+            },
+            proposed: None,
         }],
-        new_nodes: vec![PlanNewNode {
+    };
+    let outlook = |(build, name, nodes): &(u32, &str, usize)| PoolOutlook {
+        pool: format!("{name} {HOSTILE}"),
+        build: Some(TargetBuild(Build::new(*build))),
+        nodes: u64::try_from(*nodes).unwrap(),
+        platform: None,
+        dates: Vec::new(),
+        last_kubernetes: None,
+        is_too_new: false,
+        known_faults: vec![PoolFault {
+            message: HOSTILE.to_owned(),
+            remedy: "update it",
+            is_certain: true,
+            nodes: vec![HOSTILE.to_owned()],
+            source: "https://example.com",
+        }],
+        revisions: None,
+    };
+    let pools: Vec<PoolOutlook> = POOLS.iter().map(outlook).collect();
+    let step = |pool: &PoolOutlook| DrainStep {
+        step: 1,
+        pool: pool.pool.clone(),
+        build: pool.build,
+        nodes: pool.nodes,
+        ready: false,
+        requests: None,
+        blocked_by: vec![Blocker {
+            workload: HOSTILE.to_owned(),
+            class: UpgradeClass::NewImage,
+            cause: None,
+        }],
+        new_nodes: None,
+    };
+    UpgradePlan {
+        schema: "transom.dev/plan/v1",
+        to,
+        from: pools[..1].iter().map(|pool| pool.pool.clone()).collect(),
+        placement: AssumedPlacement {
+            namespaces: [("Apply", 6)].into(),
+            policies: [HOSTILE.to_owned()].into(),
+        },
+        summary: PlanSummary {
+            workloads: 161,
+            affected: 161,
+            can_move: 88,
+            by_class: counts.into(),
+        },
+        workloads: (0..6).map(workload).collect(),
+        drain_order: pools[..1].iter().map(step).collect(),
+        capacity: vec![BuildCapacity {
+            build: Some(to),
+            before: room(1),
+            after: Some(room(2)),
+        }],
+        nodes_needed: NodesNeeded {
+            requests: None,
+            counts_pods: true,
+            free: None,
+            daemon_set_requests: ResourceList::default(),
+            reference_node: None,
+            reference_allocatable: None,
+            nodes: None,
+        },
+        new_nodes: vec![NewNodePulls {
             pool: HOSTILE.to_owned(),
-            pulls: "12 images, 8.4 GiB compressed".to_owned(),
+            pulls: PullTotal {
+                images: 12,
+                bytes: 9 << 30,
+                unknown: 0,
+            },
         }],
+        pools,
+        notes: Vec::new(),
     }
 }
