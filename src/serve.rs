@@ -83,8 +83,7 @@ async fn serve(settings: ServeSettings, background: Handle) -> anyhow::Result<()
     let shutdown = shutdown()?;
     let mut exporter = None;
     if let Some(settings) = tracing {
-        let start = |registry: &mut _| traces::start(settings, registry);
-        let (tracer, started) = webhook.metrics.register(start)?;
+        let (tracer, started) = traces::start(settings, &webhook.metrics)?;
         webhook.tracer = Some(tracer);
         exporter = Some(started);
     }

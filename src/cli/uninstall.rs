@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::{block_on, is_quiet};
 use crate::cluster::client::{ConnectArgs, Connected, NamesArgs};
-use crate::controller::cleanup::{self, CleanupOptions, CleanupPreview, CleanupReport, HOOKS};
+use crate::controller::cleanup::{self, CleanupOptions, CleanupReport, HOOKS};
 use crate::controller::node_policies::nodes::plan::KeepOptions;
 use crate::controller::node_policies::revert;
 use crate::model::text::one_line;
@@ -78,7 +78,7 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         let mut out = anstream::stdout().lock();
         show(&connected, &options, Some(&preview), &mut out)?;
         writeln!(out, "dry run: nothing was removed")?;
-        return Ok(success_if(preview.unseen.is_empty()));
+        return Ok(success_if(preview.failures.is_empty()));
     }
     if yes {
         show(&connected, &options, None, &mut anstream::stderr().lock())?;
@@ -153,7 +153,7 @@ async fn confirmed(connected: &Connected, options: &CleanupOptions) -> anyhow::R
 fn show(
     connected: &Connected,
     options: &CleanupOptions,
-    preview: Option<&CleanupPreview>,
+    preview: Option<&CleanupReport>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     writeln!(
@@ -168,25 +168,51 @@ fn show(
         one_line(&options.name),
         one_line(&options.namespace)
     )?;
-    let Some(CleanupPreview {
-        removed,
-        stays,
-        unseen,
-    }) = preview
-    else {
+    let Some(preview) = preview else {
         return Ok(());
     };
-    if removed.is_empty() {
+    if preview.done.is_empty() {
         writeln!(out, "there is nothing to remove")?;
     } else {
         writeln!(out, "will be removed:")?;
     }
-    for (indent, lines) in [("  ", removed), ("stays: ", stays), ("cannot be seen: ", unseen)] {
-        for line in lines {
-            writeln!(out, "{indent}{}", one_line(line))?;
+    let mut stays = kept_by_options(options);
+    if !options.crds {
+        stays.push("the policies and their CustomResourceDefinitions (--crds removes them)");
+    }
+    let stays: Vec<String> = stays.into_iter().map(str::to_owned).collect();
+    let lines = [
+        ("  ", &preview.done),
+        ("stays: ", &stays),
+        ("stays: ", &preview.kept),
+        ("left: ", &preview.left),
+        ("cannot be seen: ", &preview.failures),
+    ];
+    print_lines(&lines, out)
+}
+
+fn print_lines(lines: &[(&str, &Vec<String>)], out: &mut dyn Write) -> io::Result<()> {
+    for (mark, lines) in lines {
+        for line in *lines {
+            writeln!(out, "{mark}{}", one_line(line))?;
         }
     }
     Ok(())
+}
+
+/// What stays because of a flag.
+fn kept_by_options(options: &CleanupOptions) -> Vec<&'static str> {
+    let stays = [
+        (options.keep_webhooks, "the webhook configurations"),
+        (
+            options.revert.on_nodes.labels,
+            "the label transom.dev.node-restriction.kubernetes.io/windows-build of nodes",
+        ),
+        (options.revert.on_nodes.taints, "the taints of nodes"),
+        (options.revert.keep_runtime_classes, "the RuntimeClasses"),
+    ];
+    let stays = stays.into_iter().filter(|(stays, _)| *stays);
+    stays.map(|(_, what)| what).collect()
 }
 
 fn agrees() -> io::Result<bool> {
@@ -204,21 +230,9 @@ fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()
         ("left: ", &report.left),
         ("FAILED: ", &report.failures),
     ];
-    for (mark, lines) in lines {
-        for line in lines {
-            writeln!(out, "{mark}{line}")?;
-        }
-    }
-    let stays = [
-        (options.keep_webhooks, "the webhook configurations"),
-        (
-            options.revert.on_nodes.labels,
-            "the label transom.dev.node-restriction.kubernetes.io/windows-build of nodes",
-        ),
-        (options.revert.on_nodes.taints, "the taints of nodes"),
-        (options.revert.keep_runtime_classes, "the RuntimeClasses"),
-    ];
-    for (_, what) in stays.iter().filter(|(stays, _)| *stays) {
+    print_lines(&lines, &mut out)?;
+    let stays = kept_by_options(options);
+    for what in &stays {
         writeln!(out, "kept, and no longer managed by Transom: {what}")?;
     }
     if !options.crds {
@@ -227,7 +241,7 @@ fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()
             "the policies remain, and their status is no longer updated; --crds deletes them with their definitions"
         )?;
     }
-    let keeps = stays.iter().any(|(stays, _)| *stays);
+    let keeps = !stays.is_empty();
     match (report.failures.len(), report.kept.len()) {
         (0, 0) if keeps => writeln!(out, "done"),
         (0, 0) if !report.left.is_empty() => {

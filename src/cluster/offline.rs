@@ -6,13 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
-use kube::{Api, Client, Resource, ResourceExt};
-use serde::Serialize;
+use kube::api::{ApiResource, DynamicObject};
+use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::cache::ClusterCache;
@@ -23,6 +20,7 @@ use super::node_selectors;
 use super::snapshot::{Snapshot, SnapshotBuilder};
 use super::transform;
 use super::watches::{ApiGroups, NO_GROUPS};
+use super::webhook_configurations::resources;
 use crate::model::facts::Facts;
 use crate::model::node::major_minor;
 use crate::model::workload::Kind;
@@ -307,27 +305,23 @@ impl ClusterReader<'_> {
 
     /// The content of both webhook configurations.
     async fn registered(&mut self, installation: &str) -> Option<Configurations> {
-        let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        let mutating = self.configuration(&mutating, installation).await?;
-        let validating = self.configuration(&validating, installation).await?;
-        Some(Configurations { mutating, validating })
+        let [mutating, validating] = resources();
+        Some(Configurations {
+            mutating: self.configuration(&mutating, installation).await?,
+            validating: self.configuration(&validating, installation).await?,
+        })
     }
 
-    async fn configuration<K>(&mut self, api: &Api<K>, installation: &str) -> Option<Configuration>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
-    {
+    async fn configuration(&mut self, resource: &ApiResource, installation: &str) -> Option<Configuration> {
         let name = configuration_name(installation);
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
         match answered_within(PATIENCE, api.get_opt(&name)).await {
             Ok(object) => {
-                let object = object.and_then(|object| serde_json::to_value(object).ok());
-                let webhooks = object.as_ref().map(|object| &object["webhooks"]);
-                let title = format!("{} {name}", K::kind(&()));
-                Some(Configuration::read(title, webhooks))
+                let webhooks = object.as_ref().map(|object| &object.data["webhooks"]);
+                Some(Configuration::read(format!("{} {name}", resource.kind), webhooks))
             }
             Err(why) => {
-                self.note_known(K::plural(&()), &why);
+                self.note_known(&resource.plural, &why);
                 None
             }
         }

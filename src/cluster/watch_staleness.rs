@@ -41,7 +41,7 @@ impl WatchStaleness {
     pub fn new(metrics: &Metrics) -> Self {
         let staleness = WatchStaleness::default();
         let contacts = LastContactCollector(staleness.clone());
-        metrics.register(|registry| registry.register_collector(Box::new(contacts)));
+        metrics.add_collector(contacts);
         staleness
     }
 

@@ -8,14 +8,13 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 
 use super::watch_staleness::WatchStaleness;
 use super::watches::object::{ObservedObject, watch_object};
-use crate::process::metrics::Metrics;
+use crate::process::metrics::{Labels, Metrics};
 use crate::process::tasks::Tasks;
 use crate::registration::configurations::{Configuration, Configurations};
 
@@ -76,18 +75,13 @@ pub fn resources() -> [ApiResource; 2] {
     ]
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct PresenceLabels {
-    r#type: &'static str,
-}
-
 /// The values of the label, in the order of the two configurations.
 const TYPES: [&str; 2] = ["mutating", "validating"];
 
 /// The last observed state of both configurations.
 struct ConfigurationPresence {
-    present: Family<PresenceLabels, Gauge>,
-    drift: Family<PresenceLabels, Gauge>,
+    present: Family<Labels, Gauge>,
+    drift: Family<Labels, Gauge>,
     seen: [Option<Configuration>; 2],
     registered: watch::Sender<Option<Arc<Configurations>>>,
 }
@@ -95,22 +89,13 @@ struct ConfigurationPresence {
 impl ConfigurationPresence {
     /// Nothing was observed yet.
     fn new(metrics: &Metrics, registered: watch::Sender<Option<Arc<Configurations>>>) -> Self {
-        let [present, drift] = [(); 2].map(|()| Family::<PresenceLabels, Gauge>::default());
-        metrics.register(|registry| {
-            registry.register(
+        let drift = "Entries of a webhook configuration that are not as Transom registers them";
+        ConfigurationPresence {
+            present: metrics.add(
                 "webhook_configuration_present",
                 "Whether a webhook configuration exists and has entries",
-                present.clone(),
-            );
-            registry.register(
-                "webhook_configuration_drift",
-                "Entries of a webhook configuration that are not as Transom registers them",
-                drift.clone(),
-            );
-        });
-        ConfigurationPresence {
-            present,
-            drift,
+            ),
+            drift: metrics.add("webhook_configuration_drift", drift),
             seen: [None, None],
             registered,
         }
@@ -118,8 +103,8 @@ impl ConfigurationPresence {
 
     /// Records the current state of one of the two configurations.
     fn see(&mut self, which: usize, title: &str, object: Option<&DynamicObject>) {
-        // `which` is 0 or 1: there are two configurations, and each of these lists has two elements.
-        let (r#type, seen) = (TYPES[which], &mut self.seen[which]);
+        // `which` is 0 or 1: there are two configurations, and both lists have two elements.
+        let seen = &mut self.seen[which];
         let gone = if object.is_some() {
             "has no entries"
         } else {
@@ -128,13 +113,11 @@ impl ConfigurationPresence {
         let webhooks = object.map(|object| &object.data["webhooks"]);
         let now = Configuration::read(title.to_owned(), webhooks);
         let is_there = !now.entries.is_empty();
-        self.present
-            .get_or_create(&PresenceLabels { r#type })
-            .set(i64::from(is_there));
+        let labels = [("type", TYPES[which])];
+        (self.present.get_or_create(&labels)).set(i64::from(is_there));
         let drift = now.drift(which == 0);
-        self.drift
-            .get_or_create(&PresenceLabels { r#type })
-            .set(i64::try_from(drift.len()).unwrap_or(i64::MAX));
+        let entries = i64::try_from(drift.len()).unwrap_or(i64::MAX);
+        self.drift.get_or_create(&labels).set(entries);
         let is_known = seen
             .as_ref()
             .is_some_and(|before| before.drift(which == 0) == drift);

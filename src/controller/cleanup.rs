@@ -1,11 +1,11 @@
 //! Removes Transom from a cluster: first its webhook configurations, so that the API server no longer waits for it,
-//! then everything that it created. It works whether or not Transom is running, and can be repeated.
+//! then everything that it created. It works whether or not Transom is running, and can be repeated. A preview is the
+//! same walk without its writes.
 
 mod chart;
 mod helm_hooks;
 mod node_pools;
 mod other_installations;
-mod preview;
 mod reports;
 mod stop_leader;
 
@@ -25,9 +25,8 @@ use serde::de::DeserializeOwned;
 
 pub use self::chart::of_the_chart;
 pub use self::helm_hooks::HOOKS;
-pub use self::preview::{CleanupPreview, preview};
 use self::stop_leader::LeaderState;
-use super::node_policies::revert::{RevertOptions, RevertReport, revert_everything};
+use super::node_policies::revert::{RevertOptions, RevertReport, revert};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::revisions::POLICY_UID_LABEL;
@@ -73,7 +72,7 @@ pub struct CleanupOptions {
     pub hook: Option<String>,
 }
 
-/// What was removed, and what could not be.
+/// What was removed, and what could not be; in a preview, what would be.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CleanupReport {
     /// What was removed, one line each.
@@ -93,24 +92,41 @@ pub async fn run(
     options: &CleanupOptions,
     report_progress: &dyn Fn(String),
 ) -> CleanupReport {
-    let mut cleanup = Cleanup {
-        client,
-        options,
-        report: CleanupReport::default(),
-    };
-    cleanup.everything(report_progress).await;
-    cleanup.report
+    Cleanup::new(client, options, false)
+        .everything(report_progress)
+        .await
+}
+
+/// Finds out what [`run`] would remove, without removing anything.
+pub async fn preview(client: &Client, options: &CleanupOptions) -> CleanupReport {
+    Cleanup::new(client, options, true).everything(&|_| ()).await
 }
 
 /// A cleanup in progress.
 struct Cleanup<'a> {
     client: &'a Client,
     options: &'a CleanupOptions,
+    /// Reads what exists, and writes nothing.
+    is_preview: bool,
     report: CleanupReport,
 }
 
-impl Cleanup<'_> {
-    async fn everything(&mut self, report_progress: &dyn Fn(String)) {
+impl<'a> Cleanup<'a> {
+    fn new(client: &'a Client, options: &'a CleanupOptions, is_preview: bool) -> Self {
+        Cleanup {
+            client,
+            options,
+            is_preview,
+            report: CleanupReport::default(),
+        }
+    }
+
+    async fn everything(mut self, report_progress: &dyn Fn(String)) -> CleanupReport {
+        self.steps(report_progress).await;
+        self.report
+    }
+
+    async fn steps(&mut self, report_progress: &dyn Fn(String)) {
         let configuration = configuration_name(&self.options.name);
         if let Some(other) = self.other_namespace(&configuration).await {
             return self.report.failures.push(other);
@@ -138,7 +154,7 @@ impl Cleanup<'_> {
             );
             self.revert().await;
             self.delete_node_pools().await;
-            reports::remove_reports(self.client, &mut self.report).await;
+            reports::remove_reports(self.client, self.is_preview, &mut self.report).await;
         } else {
             let what = "the labels and taints of nodes, RuntimeClasses, node pools, and reports";
             self.report.kept.push(other_installations::kept(&others, what));
@@ -153,9 +169,12 @@ impl Cleanup<'_> {
             let what = "the CustomResourceDefinitions and the policies";
             return self.report.kept.push(other_installations::kept(&others, what));
         }
-        let api = self.cluster::<CustomResourceDefinition>();
+        let (api, before) = (self.cluster::<CustomResourceDefinition>(), self.report.done.len());
         for name in DEFINITIONS {
             self.delete(&api, name).await;
+        }
+        if self.is_preview && self.report.done.len() > before {
+            self.report.done.push("every policy and node pool".to_owned());
         }
     }
 
@@ -188,18 +207,19 @@ impl Cleanup<'_> {
             dangling,
             left,
             failures,
-        } = revert_everything(self.client, self.options.revert).await;
+        } = revert(self.client, self.options.revert, self.is_preview).await;
+        let removed = if self.is_preview { "" } else { " were removed" };
         let nodes = match nodes.as_slice() {
             [] => None,
-            [name] => Some(format!("Node {name}: Transom's labels and taints were removed")),
+            [name] => Some(format!("Node {name}: Transom's labels and taints{removed}")),
             nodes => Some(format!(
-                "{} Nodes ({}): Transom's labels and taints were removed",
+                "{} Nodes ({}): Transom's labels and taints{removed}",
                 nodes.len(),
                 list(nodes, NAMED)
             )),
         };
-        let classes = runtime_classes.into_iter();
-        let classes = classes.map(|name| format!("RuntimeClass {name} deleted"));
+        let (classes, deleted) = (runtime_classes.into_iter(), self.deleted());
+        let classes = classes.map(|name| format!("RuntimeClass {name}{deleted}"));
         let done = nodes.into_iter().chain(classes).chain(dangling);
         self.report.done.extend(done);
         self.report.kept.extend(kept);
@@ -227,6 +247,10 @@ impl Cleanup<'_> {
     /// Deletes the stored versions of policies.
     async fn delete_revisions(&mut self) {
         match self.revisions().await {
+            Ok(revisions) if self.is_preview && !revisions.is_empty() => self.report.done.push(format!(
+                "ControllerRevisions with earlier versions of policies: {}",
+                revisions.len()
+            )),
             Ok(revisions) => {
                 let api = self.own::<ControllerRevision>();
                 for name in revisions.into_iter().filter_map(|it| it.metadata.name) {
@@ -286,11 +310,22 @@ impl Cleanup<'_> {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
     {
-        match answered(api.delete(name, params)).await {
-            Ok(_) => self.report.done.push(format!("{} {name} deleted", K::kind(&()))),
+        let result = if self.is_preview {
+            answered(api.get_metadata(name)).await.map(drop)
+        } else {
+            answered(api.delete(name, params)).await.map(drop)
+        };
+        let deleted = self.deleted();
+        match result {
+            Ok(()) => (self.report.done).push(format!("{} {name}{deleted}", K::kind(&()))),
             Err(ApiError::NotFound) => {}
             Err(why) => self.failed::<K>(name, &why),
         }
+    }
+
+    /// The end of a line about a deleted object: a preview deletes none.
+    fn deleted(&self) -> &'static str {
+        if self.is_preview { "" } else { " deleted" }
     }
 
     fn failed<K: Resource<DynamicType = ()>>(&mut self, name: &str, why: &ApiError) {
@@ -302,7 +337,11 @@ impl Cleanup<'_> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::Method;
+    use serde_json::json;
+
     use super::*;
+    use crate::cluster::test_client::answering;
 
     /// Everything of an installation with this name, except the definitions.
     pub(super) fn installation(name: &str) -> CleanupOptions {
@@ -316,6 +355,41 @@ mod tests {
             crds: false,
             test_namespace: None,
             hook: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_preview_names_what_exists_and_only_reads() {
+        let client = answering(|method, uri, _| {
+            assert_eq!(method, Method::GET, "{uri}");
+            let labels =
+                json!({"app.kubernetes.io/name": "transom", "app.kubernetes.io/managed-by": "transom"});
+            let metadata =
+                json!({"name": "x", "namespace": "n", "uid": "u", "resourceVersion": "1", "labels": labels});
+            let items = json!([{"metadata": metadata, "spec": {}}]);
+            (
+                200,
+                json!({"metadata": metadata, "spec": {"replicas": 1}, "items": items}),
+            )
+        });
+        let mut options = installation("transom");
+        options.certificate_secret = "other".to_owned();
+        options.crds = true;
+        options.test_namespace = Some("default".to_owned());
+        let report = preview(&client, &options).await;
+        assert_eq!((&report.failures, &report.left), (&Vec::new(), &Vec::new()));
+        for line in [
+            "MutatingWebhookConfiguration zz-transom",
+            "Deployment transom scaled to 0",
+            "1 WindowsNodePools (x)",
+            "ControllerRevisions with earlier versions of policies: 1",
+            "Secret transom-certificates",
+            "Job transom-pre-upgrade",
+            "RoleBinding transom-test",
+            "CustomResourceDefinition windowspodpolicies.transom.dev",
+            "every policy and node pool",
+        ] {
+            assert!(report.done.iter().any(|it| it == line), "{line}\n{report:#?}");
         }
     }
 }

@@ -4,7 +4,6 @@ use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use prometheus_client::metrics::counter::Counter;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
@@ -47,14 +46,10 @@ impl LogArgs {
     /// If the filter is invalid.
     pub fn start(&self, metrics: &Metrics) -> anyhow::Result<Logs> {
         let filter = filter(&self.log)?;
-        let dropped = Counter::default();
-        metrics.register(|registry| {
-            registry.register(
-                "log_lines_dropped",
-                "Lines of the log that were dropped: the reader of standard error is too slow, or its disk is full",
-                dropped.clone(),
-            );
-        });
+        let dropped = metrics.add(
+            "log_lines_dropped",
+            "Lines of the log that were dropped: the reader of standard error is too slow, or its disk is full",
+        );
         panic_writer::start().context("cannot start a thread for logs")?;
         let (queue, guard) = LogQueue::start(std::io::stderr(), dropped);
         let builder = tracing_subscriber::fmt()

@@ -1,28 +1,25 @@
 //! The registry of all metrics of the process, and its exposition as OpenMetrics text; all label values come
 //! from closed sets.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 use super::usage::Usage;
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct ResultLabels {
-    result: &'static str,
-}
+/// The labels of a metric, each a name and a value.
+pub type Labels<const N: usize = 1, V = &'static str> = [(&'static str, V); N];
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct ControllerLabels {
-    controller: &'static str,
-}
+/// The histograms of one metric by their labels, created with its buckets.
+pub type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Every metric of the process; clones share them. Each part of Transom registers its own.
 #[derive(Clone, Debug)]
@@ -43,35 +40,26 @@ const RECONCILE_BUCKETS: [f64; 12] = [
 /// The duration of reconciliations and the failed writes, by controller; clones share them.
 #[derive(Clone, Debug)]
 pub struct Reconciles {
-    durations: Family<ControllerLabels, Histogram, fn() -> Histogram>,
-    errors: Family<ControllerLabels, Counter>,
+    durations: Histograms<Labels>,
+    errors: Family<Labels, Counter>,
 }
 
 impl Reconciles {
     /// Without any controller.
     pub fn new(metrics: &Metrics) -> Self {
-        let reconciles = Reconciles {
-            durations: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
-            errors: Family::default(),
-        };
-        metrics.register(|registry| {
-            registry.register(
+        Reconciles {
+            durations: metrics.add_metric(
                 "reconcile_duration_seconds",
                 "Duration of one reconcile of a controller",
-                reconciles.durations.clone(),
-            );
-            registry.register(
-                "reconcile_errors",
-                "Failed requests of a controller",
-                reconciles.errors.clone(),
-            );
-        });
-        reconciles
+                Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
+            ),
+            errors: metrics.add("reconcile_errors", "Failed requests of a controller"),
+        }
     }
 
     /// The metrics of one controller, at zero.
     pub fn of(&self, controller: &'static str) -> Reconcile {
-        let labels = ControllerLabels { controller };
+        let labels = [("controller", controller)];
         Reconcile {
             duration: self.durations.get_or_create_owned(&labels),
             errors: self.errors.get_or_create_owned(&labels),
@@ -99,19 +87,18 @@ impl Reconcile {
 }
 
 /// A counter of successes and one of failures, looked up once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Results {
     success: Counter,
     error: Counter,
 }
 
 impl Results {
-    fn register(registry: &mut Registry, name: &str, help: &str) -> Self {
-        let family = Family::<ResultLabels, Counter>::default();
-        registry.register(name, help, family.clone());
+    /// Both results of a family, at zero.
+    fn of(family: &Family<Labels, Counter>) -> Self {
         Results {
-            success: family.get_or_create_owned(&ResultLabels { result: "success" }),
-            error: family.get_or_create_owned(&ResultLabels { result: "error" }),
+            success: family.get_or_create_owned(&[("result", "success")]),
+            error: family.get_or_create_owned(&[("result", "error")]),
         }
     }
 
@@ -124,36 +111,46 @@ impl Metrics {
     /// All metrics at zero. `version` and `revision` (the commit, if known) are exposed in
     /// `transom_build_info`.
     pub fn new(version: &str, revision: Option<&str>) -> Self {
-        let mut registry = Registry::with_prefix("transom");
         let mut build = vec![("version", version.to_owned())];
         build.extend(revision.map(|revision| ("revision", revision.to_owned())));
-        registry.register("build", "What this process was built from", Info::new(build));
-        let certificate_expiry = Gauge::default();
-        registry.register(
+        let mut metrics = Metrics {
+            certificate_expiry: Gauge::default(),
+            certificate_reloads: Results::default(),
+            policy_reloads: Results::default(),
+            registry: Arc::new(Mutex::new(Registry::with_prefix("transom"))),
+            process: Arc::new(process()),
+        };
+        let build = Info::new(build);
+        (metrics.registry()).register("build", "What this process was built from", build);
+        metrics.certificate_expiry = metrics.add(
             "certificate_expiry_timestamp_seconds",
             "When the serving certificate expires, in seconds since 1970",
-            certificate_expiry.clone(),
         );
-        Self {
-            certificate_expiry,
-            certificate_reloads: Results::register(
-                &mut registry,
-                "certificate_reloads",
-                "Attempts to replace the serving certificate",
-            ),
-            policy_reloads: Results::register(
-                &mut registry,
-                "policy_reloads",
-                "Attempts to replace the policy",
-            ),
-            registry: Arc::new(Mutex::new(registry)),
-            process: Arc::new(process()),
-        }
+        let replaced = "Attempts to replace the serving certificate";
+        metrics.certificate_reloads = Results::of(&metrics.add("certificate_reloads", replaced));
+        metrics.policy_reloads =
+            Results::of(&metrics.add("policy_reloads", "Attempts to replace the policy"));
+        metrics
     }
 
-    /// Adds the metrics of another part of Transom; names get the prefix `transom_`.
-    pub fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
-        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Registers a metric at zero. Its name gets the prefix `transom_`.
+    pub fn add<M: Metric + Clone + Default>(&self, name: &str, help: &str) -> M {
+        self.add_metric(name, help, M::default())
+    }
+
+    /// Registers a metric that has no default, as a histogram. Its name gets the prefix `transom_`.
+    pub fn add_metric<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
+        self.registry().register(name, help, metric.clone());
+        metric
+    }
+
+    /// Registers metrics that are computed at each scrape. Their names get the prefix `transom_`.
+    pub fn add_collector(&self, collector: impl Collector) {
+        self.registry().register_collector(Box::new(collector));
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a policy that was loaded or failed to load.
@@ -176,7 +173,7 @@ impl Metrics {
     /// Every metric as OpenMetrics text.
     pub fn expose(&self) -> String {
         let mut out = String::with_capacity(8 << 10);
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.registry();
         // Writing to a String cannot fail; if an encoder does, the text contains the error.
         let encoded = text::encode_registry(&mut out, &self.process)
             .and_then(|()| text::encode_registry(&mut out, &registry))

@@ -21,25 +21,25 @@ use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, TraceContextExt as 
 use opentelemetry::{Context, InstrumentationScope};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span, SpanLimits};
-use prometheus_client::registry::Registry;
 
 pub use self::args::TracingArgs;
 pub use self::exporter::Exporter;
 pub use self::settings::{TracingError, TracingSettings};
 
 use self::exporter::SpanQueue;
+use super::metrics::Metrics;
 
 /// Creates spans and queues them; clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Tracer(SdkTracer);
 
-/// Starts to export in the background, with metrics in `registry`. Must be called in a tokio runtime.
+/// Starts to export in the background, with these metrics. Must be called in a tokio runtime.
 ///
 /// # Errors
 /// If the collector's CA cannot be read.
-pub fn start(settings: TracingSettings, registry: &mut Registry) -> Result<(Tracer, Exporter), TracingError> {
+pub fn start(settings: TracingSettings, metrics: &Metrics) -> Result<(Tracer, Exporter), TracingError> {
     let ratio = settings.ratio;
-    let (queue, exporter) = exporter::start(settings, registry)?;
+    let (queue, exporter) = exporter::start(settings, metrics)?;
     Ok((Tracer::new(queue, ratio), exporter))
 }
 
@@ -84,7 +84,6 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use opentelemetry::trace::{SpanId, TraceFlags};
-    use prometheus_client::encoding::text;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -151,10 +150,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_dropped(registry: &Registry, reason: &str, count: usize) {
-        let mut text = String::new();
-        text::encode(&mut text, registry).unwrap();
-        let line = format!("spans_dropped_total{{reason=\"{reason}\"}} {count}\n");
+    fn assert_dropped(metrics: &Metrics, reason: &str, count: usize) {
+        let text = metrics.expose();
+        let line = format!("transom_spans_dropped_total{{reason=\"{reason}\"}} {count}\n");
         assert!(text.contains(&line), "{text}");
     }
 
@@ -162,21 +160,21 @@ mod tests {
     async fn what_does_not_fit_into_the_queue_is_counted_and_no_review_waits() {
         // The kernel accepts connections for it, but no answer ever arrives.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut registry = Registry::default();
-        let (tracer, exporter) = start(settings(silent.local_addr().unwrap()), &mut registry).unwrap();
+        let metrics = Metrics::new("0", None);
+        let (tracer, exporter) = start(settings(silent.local_addr().unwrap()), &metrics).unwrap();
         let more = 100;
         for _ in 0..exporter::QUEUE + more {
             drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
         }
-        assert_dropped(&registry, "queue_full", more);
-        assert_dropped(&registry, "export_failed", 0);
+        assert_dropped(&metrics, "queue_full", more);
+        assert_dropped(&metrics, "export_failed", 0);
 
         let start = Instant::now();
         exporter.finish(Duration::from_millis(50)).await;
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
         // A tracer may outlive the exporter.
         drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
-        assert_dropped(&registry, "queue_full", more + 1);
+        assert_dropped(&metrics, "queue_full", more + 1);
     }
 
     #[tokio::test]
@@ -184,8 +182,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let gone = listener.local_addr().unwrap();
         drop(listener);
-        let mut registry = Registry::default();
-        let (tracer, exporter) = start(settings(gone), &mut registry).unwrap();
+        let metrics = Metrics::new("0", None);
+        let (tracer, exporter) = start(settings(gone), &metrics).unwrap();
         let all = exporter::QUEUE;
         for _ in 0..all {
             drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
@@ -194,6 +192,6 @@ mod tests {
         exporter.finish(Duration::from_secs(20)).await;
         // Each of the four batches would wait for more than a second.
         assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-        assert_dropped(&registry, "export_failed", all);
+        assert_dropped(&metrics, "export_failed", all);
     }
 }

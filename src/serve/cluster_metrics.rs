@@ -1,10 +1,8 @@
 //! The metrics of the cluster: the leader, the Windows nodes, and the status of the policies.
 
 use std::collections::BTreeMap;
-use std::hash::Hash;
 use std::sync::Arc;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
@@ -19,124 +17,68 @@ use crate::controller::webhook_probe::ProbeResult;
 use crate::engine::policy_set::ExemptionState;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
-use crate::process::metrics::Metrics;
+use crate::process::metrics::{Labels, Metrics};
 use crate::registration;
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct ReleaseLabels {
-    release: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct LabelNameLabels {
-    label: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct OriginLabels {
-    origin: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct ConfigurationLabels {
-    r#type: &'static str,
-}
 
 /// The gauges; they show the last snapshot passed to them.
 #[derive(Clone, Debug)]
 pub struct ClusterMetrics {
     leader: Gauge,
-    nodes: Family<ReleaseLabels, Gauge>,
-    policies: Family<StateLabels, Gauge>,
-    node_policies: Family<StateLabels, Gauge>,
+    nodes: Family<Labels, Gauge>,
+    policies: Family<Labels, Gauge>,
+    node_policies: Family<Labels, Gauge>,
     drifted_nodes: Gauge,
-    node_pools: Family<OriginLabels, Gauge>,
+    node_pools: Family<Labels, Gauge>,
     unrecorded_pools: Gauge,
-    excluded: Family<LabelNameLabels, Gauge>,
+    excluded: Family<Labels, Gauge>,
     without_policy: Gauge,
-    exemptions: Family<StateLabels, Gauge>,
-    probe_success: Family<ConfigurationLabels, Gauge>,
+    exemptions: Family<Labels, Gauge>,
+    probe_success: Family<Labels, Gauge>,
 }
 
 impl ClusterMetrics {
     /// All gauges at zero.
     pub fn new(metrics: &Metrics) -> Self {
-        let gauges = ClusterMetrics {
-            leader: Gauge::default(),
-            nodes: Family::default(),
-            policies: Family::default(),
-            node_policies: Family::default(),
-            drifted_nodes: Gauge::default(),
-            node_pools: Family::default(),
-            unrecorded_pools: Gauge::default(),
-            excluded: Family::default(),
-            without_policy: Gauge::default(),
-            exemptions: Family::default(),
-            probe_success: Family::default(),
-        };
-        metrics.register(|registry| {
-            registry.register(
-                "leader",
-                "Whether this replica writes to the cluster",
-                gauges.leader.clone(),
-            );
-            registry.register(
-                "windows_nodes",
-                "Windows nodes, by release",
-                gauges.nodes.clone(),
-            );
-            registry.register(
+        ClusterMetrics {
+            leader: metrics.add("leader", "Whether this replica writes to the cluster"),
+            nodes: metrics.add("windows_nodes", "Windows nodes, by release"),
+            policies: metrics.add(
                 "pod_policies",
                 "WindowsPodPolicy objects, by whether they apply as they are stored",
-                gauges.policies.clone(),
-            );
-            registry.register(
+            ),
+            node_policies: metrics.add(
                 "node_policies",
                 "WindowsNodePolicy objects, by their conditions Ready and Accepted",
-                gauges.node_policies.clone(),
-            );
-            registry.register(
+            ),
+            drifted_nodes: metrics.add(
                 "node_policy_drifted_nodes",
                 "Nodes that differ from their WindowsNodePolicy, by its status",
-                gauges.drifted_nodes.clone(),
-            );
-            registry.register(
+            ),
+            node_pools: metrics.add(
                 "node_pools",
                 "WindowsNodePool objects, by whether a user declared them or Transom created them",
-                gauges.node_pools.clone(),
-            );
-            registry.register(
+            ),
+            unrecorded_pools: metrics.add(
                 "unrecorded_node_pools",
                 "Pools of Windows nodes for which no WindowsNodePool is created, because there are too many",
-                gauges.unrecorded_pools.clone(),
-            );
-            registry.register(
+            ),
+            excluded: metrics.add(
                 "namespaces_excluded",
                 "Namespaces that a label excludes, so that the API server does not call Transom for them",
-                gauges.excluded.clone(),
-            );
-            registry.register(
+            ),
+            without_policy: metrics.add(
                 "namespaces_without_policy",
                 "Namespaces that no WindowsPodPolicy selects, so that the built-in policy applies there, which denies nothing",
-                gauges.without_policy.clone(),
-            );
-            registry.register(
+            ),
+            exemptions: metrics.add(
                 "exemptions",
                 "Exemptions of the policies that apply, by their state today",
-                gauges.exemptions.clone(),
-            );
-            registry.register(
+            ),
+            probe_success: metrics.add(
                 "webhook_probe_success",
                 "Whether the last probe of the leader was answered by its own webhook",
-                gauges.probe_success.clone(),
-            );
-        });
-        gauges
+            ),
+        }
     }
 
     /// Shows each snapshot and each probe, until their senders end.
@@ -169,12 +111,7 @@ impl ClusterMetrics {
         };
         let nodes = snapshot.cache.nodes.values().filter(|node| node.is_windows());
         let releases = RELEASES.iter().map(|release| release.name).chain(["other"]);
-        set(
-            &self.nodes,
-            |release| ReleaseLabels { release },
-            releases,
-            nodes.map(|node| release(node)),
-        );
+        set(&self.nodes, "release", releases, nodes.map(|node| release(node)));
         let state = |outcome: &PolicyState| match outcome {
             PolicyState::InForce(decoded) if decoded.is_partial() => "partially_invalid",
             PolicyState::InForce(_) => "valid",
@@ -184,7 +121,7 @@ impl ClusterMetrics {
         let outcomes = snapshot.outcomes.values().map(state);
         set(
             &self.policies,
-            |state| StateLabels { state },
+            "state",
             ["valid", "partially_invalid", "using_last_valid", "invalid"],
             outcomes,
         );
@@ -194,19 +131,14 @@ impl ClusterMetrics {
         let excluded_by_label =
             namespaces.filter(|(name, _)| !registration::is_left_out_by_name(name, &snapshot.excluded));
         let labels = excluded_by_label.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label));
-        set(
-            &self.excluded,
-            |label| LabelNameLabels { label },
-            registration::leaving_out(),
-            labels,
-        );
+        set(&self.excluded, "label", registration::leaving_out(), labels);
         let without_policy = snapshot.namespaces_without_policy().count();
         (self.without_policy).set(i64::try_from(without_policy).unwrap_or(i64::MAX));
         let stored = snapshot.policies.stored().iter();
         let exemptions = stored.flat_map(|stored| &stored.exemptions);
         set(
             &self.exemptions,
-            |state| StateLabels { state },
+            "state",
             ExemptionState::ALL.map(ExemptionState::as_str),
             exemptions.map(|dated| dated.state(snapshot.facts.today).as_str()),
         );
@@ -230,7 +162,7 @@ impl ClusterMetrics {
         };
         set(
             &self.node_policies,
-            |state| StateLabels { state },
+            "state",
             ["ready", "partially_invalid", "not_ready", "unknown"],
             statuses().map(state),
         );
@@ -246,12 +178,7 @@ impl ClusterMetrics {
         let pools = &snapshot.pools;
         let origins = pools.declared().map(|_| "declared");
         let origins = origins.chain(pools.observed().map(|_| "observed"));
-        set(
-            &self.node_pools,
-            |origin| OriginLabels { origin },
-            ["declared", "observed"],
-            origins,
-        );
+        set(&self.node_pools, "origin", ["declared", "observed"], origins);
         let nodes = &snapshot.cache.nodes;
         let seen = node_pools::observed(nodes, &snapshot.facts.policy_node_labels());
         let unrecorded = pools.unrecorded(nodes, &seen).len().saturating_sub(pools.room());
@@ -268,9 +195,8 @@ impl ClusterMetrics {
             Some(ProbeResult::Unknown(_)) | None => return self.probe_success.clear(),
         };
         for (r#type, arrives) in [("mutating", mutating), ("validating", validating)] {
-            self.probe_success
-                .get_or_create(&ConfigurationLabels { r#type })
-                .set(i64::from(arrives));
+            let probe = self.probe_success.get_or_create(&[("type", r#type)]);
+            probe.set(i64::from(arrives));
         }
     }
 
@@ -288,9 +214,9 @@ impl ClusterMetrics {
 }
 
 /// Sets each gauge of a family to the number of times its label occurs; labels that do not occur become zero.
-fn set<L: Clone + Eq + Hash>(
-    family: &Family<L, Gauge>,
-    labels: impl Fn(&'static str) -> L,
+fn set(
+    family: &Family<Labels, Gauge>,
+    label: &'static str,
     all: impl IntoIterator<Item = &'static str>,
     words: impl Iterator<Item = &'static str>,
 ) {
@@ -299,6 +225,6 @@ fn set<L: Clone + Eq + Hash>(
         *counts.entry(word).or_default() += 1;
     }
     for (word, count) in counts {
-        family.get_or_create(&labels(word)).set(count);
+        family.get_or_create(&[(label, word)]).set(count);
     }
 }

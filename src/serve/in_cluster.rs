@@ -151,12 +151,14 @@ pub async fn run(
         &reconciles,
     );
     if args.reports {
+        let stored_findings = reports::StoredFindingMetrics::default();
+        config.metrics.add_collector(stored_findings.clone());
         let context = reports::ReportContext {
             client: client.clone(),
             leadership: leadership.clone(),
             latest: latest.clone(),
             images: images.as_ref().map(|images| images.service().clone()),
-            gauges: stored_finding_metrics(&config),
+            gauges: stored_findings,
             reporting: publish_reporting,
             settings: reports::ReportSettings::default(),
             reconcile: reconciles.of("reports"),
@@ -223,15 +225,6 @@ fn start_image_lookups(
     let feed = ImageFeed::new(client, latest.clone(), lookups.service().clone());
     tasks.spawn("images of stored workloads", feed.run());
     Ok(lookups)
-}
-
-/// The gauges of the findings of stored objects, registered.
-fn stored_finding_metrics(config: &WebhookConfig) -> reports::StoredFindingMetrics {
-    let gauges = reports::StoredFindingMetrics::default();
-    let collector = Box::new(gauges.clone());
-    let metrics = &config.metrics;
-    metrics.register(|registry| registry.register_collector(collector));
-    gauges
 }
 
 /// Takes part in leader election until `ended` is true.

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::limits::{Limits, RejectReason, WAITING_SHARE};
 use super::peer::Peer;
+use crate::process::metrics::Metrics;
 
 /// Open requests per allowed review in flight: includes bodies in transfer and answers.
 const OPEN_FOR_EACH_REVIEW: usize = 4;
@@ -71,6 +72,19 @@ pub(super) struct InflightGauges {
     pub(super) open: Gauge,
     pub(super) reviews: Gauge,
     pub(super) bytes: Gauge,
+}
+
+impl InflightGauges {
+    /// Gauges at zero, registered in `metrics`.
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        let open = "Requests from their headers to the last byte of their answer";
+        let bytes = "Bytes of bodies being read or evaluated, and of answers being sent";
+        InflightGauges {
+            open: metrics.add("http_requests_in_flight", open),
+            reviews: metrics.add("reviews_in_flight", "Reviews being evaluated, or waiting for it"),
+            bytes: metrics.add("in_flight_bytes", bytes),
+        }
+    }
 }
 
 impl InflightLimiter {

@@ -118,3 +118,27 @@ pub(super) enum RejectReason {
     /// The maximum of large reviews is being evaluated.
     Large,
 }
+
+impl RejectReason {
+    pub(super) const ALL: [RejectReason; 5] = [
+        RejectReason::Requests,
+        RejectReason::Bytes,
+        RejectReason::Open,
+        RejectReason::Slow,
+        RejectReason::Large,
+    ];
+
+    /// The label of the metric, and the text of the answer.
+    pub(super) fn label_and_text(self) -> (&'static str, &'static str) {
+        match self {
+            RejectReason::Requests => ("max_concurrent", "overloaded, too many reviews in flight\n"),
+            RejectReason::Bytes => ("max_bytes", "overloaded, too many bytes of reviews in flight\n"),
+            RejectReason::Open => ("max_open_requests", "overloaded, too many concurrent requests\n"),
+            RejectReason::Slow => (
+                "slow_client",
+                "overloaded, and this request waited for its client\n",
+            ),
+            RejectReason::Large => ("large_review", "overloaded, too many large reviews in flight\n"),
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The metrics of reviews; all label values come from closed sets.
 
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use super::ReviewResponse;
 use super::inflight::InflightGauges;
 use super::limits::RejectReason;
 use crate::admission::{AuditRecord, Phase, ReviewLabels};
-use crate::process::metrics::Metrics;
+use crate::process::metrics::{Histograms, Labels, Metrics};
 
 /// From 10 µs, a small pod, to above the API server's timeout of 2 s.
 const BUCKETS: [f64; 19] = [
@@ -22,55 +23,25 @@ const BUCKETS: [f64; 19] = [
     0.25, 0.5, 1.0, 2.0, 5.0, 10.0,
 ];
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct WebhookTypeLabels {
-    r#type: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct FindingLabels {
-    rule: &'static str,
-    r#type: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct RejectionLabels {
-    reason: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct TooLargeLabels {
-    r#type: &'static str,
-    decision: &'static str,
-}
-
 /// Counters by their labels, of which there are few: each is looked up in its family once, and later found
 /// without a lock or a hash.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Counters<L> {
     family: Family<L, Counter>,
     known: Arc<ArcSwap<Vec<(L, Counter)>>>,
 }
 
-impl<L> Clone for Counters<L> {
-    fn clone(&self) -> Self {
+impl<L> Counters<L>
+where
+    L: EncodeLabelSet + Clone + Eq + Hash + Debug + Send + Sync + 'static,
+{
+    fn new(metrics: &Metrics, name: &str, help: &str) -> Self {
         Counters {
-            family: self.family.clone(),
-            known: Arc::clone(&self.known),
-        }
-    }
-}
-
-impl<L: Clone + Eq + Hash> Default for Counters<L> {
-    fn default() -> Self {
-        Counters {
-            family: Family::default(),
+            family: metrics.add(name, help),
             known: Arc::default(),
         }
     }
-}
 
-impl<L: Clone + Eq + Hash> Counters<L> {
     fn inc(&self, labels: &L) {
         if let Some((_, counter)) = self.known.load().iter().find(|(known, _)| known == labels) {
             counter.inc();
@@ -90,100 +61,42 @@ impl<L: Clone + Eq + Hash> Counters<L> {
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics {
     reviews: Counters<ReviewLabels>,
-    findings: Counters<FindingLabels>,
-    too_large: Counters<TooLargeLabels>,
+    findings: Counters<Labels<2>>,
+    too_large: Counters<Labels<2>>,
     mutating: Histogram,
     validating: Histogram,
     panics: Counter,
-    rejected_requests: Counter,
-    rejected_bytes: Counter,
-    rejected_open: Counter,
-    rejected_slow: Counter,
-    rejected_large: Counter,
+    rejected: Family<Labels, Counter>,
     pub(super) in_flight: InflightGauges,
 }
 
 impl ReviewMetrics {
     /// Metrics at zero, registered in `metrics`.
     pub(super) fn new(metrics: &Metrics) -> Self {
-        let rejected = Family::<RejectionLabels, Counter>::default();
-        let durations =
-            Family::<WebhookTypeLabels, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
-        let duration = |phase: Phase| {
-            durations.get_or_create_owned(&WebhookTypeLabels {
-                r#type: phase.as_str(),
-            })
-        };
-        let new = Self {
-            reviews: Counters::default(),
-            findings: Counters::default(),
-            too_large: Counters::default(),
+        let durations: Histograms<Labels> = metrics.add_metric(
+            "review_duration_seconds",
+            "Time from a complete body to its answer",
+            Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+        );
+        let duration = |phase: Phase| durations.get_or_create_owned(&[("type", phase.as_str())]);
+        let rejected: Family<Labels, Counter> = metrics.add(
+            "requests_rejected",
+            "Requests rejected with 503 because a limit was reached",
+        );
+        for reason in RejectReason::ALL {
+            rejected.get_or_create_owned(&[("reason", reason.label_and_text().0)]);
+        }
+        let too_large = "Admission reviews over 20 MiB, answered from the start of their body";
+        Self {
+            reviews: Counters::new(metrics, "reviews", "Admission reviews answered"),
+            findings: Counters::new(metrics, "review_findings", "Findings of admission reviews"),
+            too_large: Counters::new(metrics, "reviews_too_large", too_large),
             mutating: duration(Phase::Mutate),
             validating: duration(Phase::Validate),
-            panics: Counter::default(),
-            rejected_requests: rejected.get_or_create_owned(&RejectionLabels {
-                reason: "max_concurrent",
-            }),
-            rejected_bytes: rejected.get_or_create_owned(&RejectionLabels { reason: "max_bytes" }),
-            rejected_open: rejected.get_or_create_owned(&RejectionLabels {
-                reason: "max_open_requests",
-            }),
-            rejected_slow: rejected.get_or_create_owned(&RejectionLabels {
-                reason: "slow_client",
-            }),
-            rejected_large: rejected.get_or_create_owned(&RejectionLabels {
-                reason: "large_review",
-            }),
-            in_flight: InflightGauges::default(),
-        };
-        metrics.register(|registry| {
-            registry.register(
-                "requests_rejected",
-                "Requests rejected with 503 because a limit was reached",
-                rejected,
-            );
-            registry.register(
-                "reviews",
-                "Admission reviews answered",
-                new.reviews.family.clone(),
-            );
-            registry.register(
-                "review_findings",
-                "Findings of admission reviews",
-                new.findings.family.clone(),
-            );
-            registry.register(
-                "reviews_too_large",
-                "Admission reviews over 20 MiB, answered from the start of their body",
-                new.too_large.family.clone(),
-            );
-            registry.register(
-                "review_duration_seconds",
-                "Time from a complete body to its answer",
-                durations,
-            );
-            registry.register(
-                "review_panics",
-                "Reviews that ended in a panic, a defect",
-                new.panics.clone(),
-            );
-            registry.register(
-                "reviews_in_flight",
-                "Reviews being evaluated, or waiting for it",
-                new.in_flight.reviews.clone(),
-            );
-            registry.register(
-                "http_requests_in_flight",
-                "Requests from their headers to the last byte of their answer",
-                new.in_flight.open.clone(),
-            );
-            registry.register(
-                "in_flight_bytes",
-                "Bytes of bodies being read or evaluated, and of answers being sent",
-                new.in_flight.bytes.clone(),
-            );
-        });
-        new
+            panics: metrics.add("review_panics", "Reviews that ended in a panic, a defect"),
+            rejected,
+            in_flight: InflightGauges::new(metrics),
+        }
     }
 
     pub(super) fn reviewed(&self, phase: Phase, reply: &ReviewResponse, took: Duration) {
@@ -196,17 +109,15 @@ impl ReviewMetrics {
         self.reviews.inc(&record.labels);
         for &rule in &record.rules {
             let r#type = record.labels.r#type;
-            self.findings.inc(&FindingLabels { rule, r#type });
+            self.findings.inc(&[("rule", rule), ("type", r#type)]);
         }
     }
 
     /// Counts a review that was answered from the start of its body.
     pub(super) fn too_large(&self, reply: &ReviewResponse) {
         if let Some(AuditRecord { labels, .. }) = &reply.record {
-            self.too_large.inc(&TooLargeLabels {
-                r#type: labels.r#type,
-                decision: labels.decision,
-            });
+            self.too_large
+                .inc(&[("type", labels.r#type), ("decision", labels.decision)]);
         }
     }
 
@@ -215,13 +126,8 @@ impl ReviewMetrics {
     }
 
     pub(super) fn shed(&self, shed: RejectReason) {
-        match shed {
-            RejectReason::Requests => self.rejected_requests.inc(),
-            RejectReason::Bytes => self.rejected_bytes.inc(),
-            RejectReason::Open => self.rejected_open.inc(),
-            RejectReason::Slow => self.rejected_slow.inc(),
-            RejectReason::Large => self.rejected_large.inc(),
-        };
+        let (reason, _) = shed.label_and_text();
+        self.rejected.get_or_create(&[("reason", reason)]).inc();
     }
 }
 

@@ -98,13 +98,7 @@ impl ReviewService {
     /// Counts and creates a rejection.
     pub(super) fn shed(&self, shed: RejectReason) -> Rejection {
         self.metrics.shed(shed);
-        Rejection::overloaded(match shed {
-            RejectReason::Requests => "overloaded, too many reviews in flight\n",
-            RejectReason::Bytes => "overloaded, too many bytes of reviews in flight\n",
-            RejectReason::Open => "overloaded, too many concurrent requests\n",
-            RejectReason::Slow => "overloaded, and this request waited for its client\n",
-            RejectReason::Large => "overloaded, too many large reviews in flight\n",
-        })
+        Rejection::overloaded(shed.label_and_text().1)
     }
 
     /// Evaluates one review, after waiting briefly if data is missing that is expected soon.

@@ -378,20 +378,11 @@ impl Drop for ProbeThread {
 
 /// The gauge of the webhook's connections, and the counter of evicted ones.
 fn connections_counted(metrics: &Metrics) -> (Gauge, Counter) {
-    let (open, evicted) = (Gauge::default(), Counter::default());
-    metrics.register(|registry| {
-        registry.register(
-            "connections_open",
-            "Open connections of the webhook",
-            open.clone(),
-        );
-        registry.register(
-            "connections_evicted",
-            "Connections of the webhook that were closed to accept others",
-            evicted.clone(),
-        );
-    });
-    (open, evicted)
+    let evicted = "Connections of the webhook that were closed to accept others";
+    (
+        metrics.add("connections_open", "Open connections of the webhook"),
+        metrics.add("connections_evicted", evicted),
+    )
 }
 
 /// Stops the tasks that watch the stage.

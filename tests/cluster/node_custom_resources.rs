@@ -4,7 +4,7 @@
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use serde_json::{Value, json};
-use transom::controller::node_policies::revert::{RevertOptions, revert_everything};
+use transom::controller::node_policies::revert::{RevertOptions, revert};
 use transom::model::node::RESTRICTED_BUILD_LABEL;
 
 use crate::support::world::{self, World, node, policy, quick};
@@ -153,7 +153,7 @@ async fn uninstalling_names_what_uses_the_label_removes_it_and_keeps_a_class_in_
     let rollout = object("argoproj.io/v1alpha1", "Rollout", "web", &[], &pod);
     apply(&world, &rollout);
 
-    let report = revert_everything(&world.client, RevertOptions::default()).await;
+    let report = revert(&world.client, RevertOptions::default(), false).await;
     assert_eq!(report.failures, [""; 0]);
     assert!(
         report.dangling.len() == 1
@@ -167,7 +167,7 @@ async fn uninstalling_names_what_uses_the_label_removes_it_and_keeps_a_class_in_
     assert!(class().await.is_some());
     assert_eq!(mirror(&world.node("w22").await), None);
     world.kubectl(&["delete", "rollouts.argoproj.io/web"]);
-    let report = revert_everything(&world.client, RevertOptions::default()).await;
+    let report = revert(&world.client, RevertOptions::default(), false).await;
     assert!(report.is_complete() && report.dangling.is_empty(), "{report:?}");
     assert!(class().await.is_none());
 }

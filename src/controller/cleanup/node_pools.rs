@@ -3,7 +3,6 @@
 use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
 use kube::{Api, ResourceExt as _};
 
-use super::preview::CleanupPreview;
 use super::{Cleanup, NAMED};
 use crate::api::{NODE_POOL, WindowsNodePool};
 use crate::cluster::errors::{ApiError, answered};
@@ -36,31 +35,20 @@ impl Cleanup<'_> {
                 uid: pool.metadata.uid.clone(),
                 resource_version: pool.metadata.resource_version.clone(),
             });
-            match answered(api.delete(&pool.name_any(), &params)).await {
-                Ok(_) => deleted.push(pool.name_any()),
+            let result = if self.is_preview {
+                Ok(())
+            } else {
+                answered(api.delete(&pool.name_any(), &params)).await.map(drop)
+            };
+            match result {
+                Ok(()) => deleted.push(pool.name_any()),
                 Err(ApiError::NotFound) => {}
                 Err(why) => self.failed::<WindowsNodePool>(&pool.name_any(), &why),
             }
         }
         if !deleted.is_empty() {
-            let names = list(&deleted, NAMED);
-            self.report
-                .done
-                .push(format!("{} {NODE_POOL}s ({names}) deleted", deleted.len()));
-        }
-    }
-
-    pub(super) async fn preview_node_pools(&self, preview: &mut CleanupPreview) {
-        match self.observed_pools().await {
-            Ok(pools) if pools.is_empty() => {}
-            Ok(pools) => {
-                let names = list(pools.iter().map(kube::ResourceExt::name_any), NAMED);
-                preview.removed.push(format!(
-                    "{NODE_POOL}s that Transom created: {} ({names})",
-                    pools.len()
-                ));
-            }
-            Err(why) => preview.unseen.push(format!("windowsnodepools: {why}")),
+            let (names, count, end) = (list(&deleted, NAMED), deleted.len(), self.deleted());
+            (self.report.done).push(format!("{count} {NODE_POOL}s ({names}){end}"));
         }
     }
 }

@@ -1,13 +1,12 @@
 //! Other installations of Transom in the same cluster: what they manage is not removed.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
-};
-use kube::api::ObjectMeta;
-use kube::{Client, Resource};
+use kube::api::DynamicObject;
+use kube::{Api, Client};
+use serde_json::Value;
 
 use super::OURS;
 use crate::cluster::list::{Listing, collect};
+use crate::cluster::webhook_configurations::resources;
 use crate::registration::configuration_name;
 
 /// Another installation, found by its webhook configurations.
@@ -29,25 +28,24 @@ impl Installation {
 /// The installations that are registered under another name than `own`, without duplicates.
 pub(super) async fn others(client: &Client, own: &str) -> Result<Vec<Installation>, String> {
     let unknown = |why| format!("cannot determine whether another Transom maintains nodes here: {why}");
-    let listing = Listing::new(MutatingWebhookConfiguration::url_path(&(), None)).with_labels(OURS);
-    let mutating: Vec<MutatingWebhookConfiguration> = collect(client, listing).await.map_err(unknown)?;
-    let listing = Listing::new(ValidatingWebhookConfiguration::url_path(&(), None)).with_labels(OURS);
-    let validating: Vec<ValidatingWebhookConfiguration> = collect(client, listing).await.map_err(unknown)?;
-    let mutating = mutating.into_iter().map(|found| {
-        let webhooks = found.webhooks.into_iter().flatten();
-        installation(found.metadata, webhooks.map(|webhook| webhook.client_config))
-    });
-    let validating = validating.into_iter().map(|found| {
-        let webhooks = found.webhooks.into_iter().flatten();
-        installation(found.metadata, webhooks.map(|webhook| webhook.client_config))
-    });
-    Ok(of(mutating.chain(validating), own))
+    let mut found = Vec::new();
+    for resource in resources() {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let listing = Listing::new(api.resource_url()).with_labels(OURS);
+        let objects: Vec<DynamicObject> = collect(client, listing).await.map_err(unknown)?;
+        found.extend(objects.into_iter().map(installation));
+    }
+    Ok(of(found.into_iter(), own))
 }
 
-fn installation(found: ObjectMeta, mut clients: impl Iterator<Item = WebhookClientConfig>) -> Installation {
+fn installation(found: DynamicObject) -> Installation {
+    let mut webhooks = found.data["webhooks"].as_array().into_iter().flatten();
+    let namespace = |webhook: &Value| webhook.pointer("/clientConfig/service/namespace").cloned();
     Installation {
-        configuration: found.name.unwrap_or_default(),
-        namespace: clients.find_map(|client| Some(client.service?.namespace)),
+        namespace: webhooks
+            .find_map(namespace)
+            .and_then(|it| it.as_str().map(str::to_owned)),
+        configuration: found.metadata.name.unwrap_or_default(),
     }
 }
 

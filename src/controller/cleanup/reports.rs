@@ -3,16 +3,27 @@
 use kube::Client;
 
 use super::CleanupReport;
-use crate::controller::reports::{GarbageCollection, ReportApi, sweep};
+use crate::cluster::errors::ApiError;
+use crate::controller::reports::{GarbageCollection, ReportApi, count, sweep};
 
-/// Deletes all reports, and records the result.
-pub async fn remove_reports(client: &Client, report: &mut CleanupReport) {
+/// Deletes all reports, or counts them for a preview, and records the result.
+pub async fn remove_reports(client: &Client, is_preview: bool, report: &mut CleanupReport) {
+    let end = if is_preview { "" } else { " deleted" };
     for report_api in ReportApi::ALL {
-        match sweep(client, report_api, || true).await {
+        let swept = if is_preview {
+            match count(client, report_api).await {
+                Err(ApiError::NotFound) => Ok(GarbageCollection::All(0)),
+                Err(ApiError::Forbidden(why)) => Ok(GarbageCollection::Unseen(why)),
+                counted => counted.map(GarbageCollection::All),
+            }
+        } else {
+            sweep(client, report_api, || true).await
+        };
+        match swept {
             Ok(GarbageCollection::All(0)) => {}
             Ok(GarbageCollection::All(count)) => report
                 .done
-                .push(format!("{count} {} of {report_api} deleted", report_api.plural())),
+                .push(format!("{count} {} of {report_api}{end}", report_api.plural())),
             // Without the report API reports cannot exist, and the permission to list them is only granted if reports
             // are enabled.
             Ok(GarbageCollection::Unseen(why)) => {
@@ -67,7 +78,7 @@ mod tests {
     #[tokio::test]
     async fn reports_that_may_not_be_seen_are_named_as_left_where_there_is_such_a_kind_and_are_no_failure() {
         let mut report = CleanupReport::default();
-        remove_reports(&client(), &mut report).await;
+        remove_reports(&client(), false, &mut report).await;
         let [left] = &report.left[..] else {
             panic!("{report:?}")
         };

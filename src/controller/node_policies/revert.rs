@@ -10,7 +10,7 @@ use super::nodes::apply::{ApplyResult, apply};
 use super::nodes::ownership::NodeOwnership;
 use super::nodes::plan::{KeepOptions, NodePlan, plan_revert};
 use super::pod_references::{PodReferences, ReferencesError};
-use super::runtime_classes::write::{ClassWriteResult, carry_out};
+use super::runtime_classes::write::{ClassWriteResult, carry_out, in_use};
 use super::runtime_classes::{ClassChange, OwnedClass};
 use crate::api::WindowsPodPolicy;
 use crate::cluster::errors::ApiError;
@@ -61,7 +61,9 @@ impl RevertReport {
 /// controller, and any number of times; continues if a write is rejected, and reports it.
 ///
 /// No controller must run meanwhile, or it would write everything again.
-pub async fn revert_everything(client: &Client, options: RevertOptions) -> RevertReport {
+///
+/// `is_preview`: it reports what would be reverted, and writes nothing.
+pub async fn revert(client: &Client, options: RevertOptions, is_preview: bool) -> RevertReport {
     let writer = Writer::new(client.clone(), None, WRITES_PER_SECOND);
     let mut report = RevertReport::default();
     let nodes = OurNodes::read(client).await;
@@ -85,8 +87,14 @@ pub async fn revert_everything(client: &Client, options: RevertOptions) -> Rever
     if removes_labels {
         report.dangling.extend(dangling(&references));
     }
-    revert_nodes(&writer, nodes, options, &mut report).await;
-    delete_classes(&writer, &classes, &references, &mut report).await;
+    if is_preview {
+        report.nodes = nodes.marked.into_iter().map(|node| node.name).collect();
+        report.left = nodes.left.lines(options.on_nodes);
+    } else {
+        revert_nodes(&writer, nodes, options, &mut report).await;
+    }
+    let writer = (!is_preview).then_some(&writer);
+    delete_classes(writer, &classes, &references, &mut report).await;
     report
 }
 
@@ -94,7 +102,7 @@ pub async fn revert_everything(client: &Client, options: RevertOptions) -> Rever
 ///
 /// # Errors
 /// Not everything could be read.
-pub async fn references(client: &Client) -> Result<PodReferences, ReferencesError> {
+async fn references(client: &Client) -> Result<PodReferences, ReferencesError> {
     let path = WindowsPodPolicy::url_path(&(), None);
     let mut configured = BTreeSet::new();
     let add = |policy: WindowsPodPolicy, _: &str| {
@@ -111,7 +119,7 @@ pub async fn references(client: &Client) -> Result<PodReferences, ReferencesErro
 }
 
 /// What selects nodes by the mirror of the build label, which is removed all the same.
-pub fn dangling(references: &Result<PodReferences, ReferencesError>) -> Option<String> {
+fn dangling(references: &Result<PodReferences, ReferencesError>) -> Option<String> {
     match references {
         Ok(known) if known.mirror_label.is_empty() => None,
         Ok(known) => Some(format!(
@@ -129,7 +137,7 @@ pub fn dangling(references: &Result<PodReferences, ReferencesError>) -> Option<S
 ///
 /// # Errors
 /// They cannot be listed.
-pub async fn our_classes(client: &Client) -> Result<Vec<RuntimeClass>, ApiError> {
+async fn our_classes(client: &Client) -> Result<Vec<RuntimeClass>, ApiError> {
     let listing = Listing::new(RuntimeClass::url_path(&(), None));
     let mut classes: Vec<RuntimeClass> = collect(client, listing).await?;
     classes.retain(|class| OwnedClass::of(class).is_some());
@@ -138,18 +146,18 @@ pub async fn our_classes(client: &Client) -> Result<Vec<RuntimeClass>, ApiError>
 
 /// The nodes of a cluster.
 #[derive(Default)]
-pub struct OurNodes {
+struct OurNodes {
     /// Those that carry something of Transom's.
-    pub marked: Vec<NodeView>,
+    marked: Vec<NodeView>,
     /// What looks like Transom's on the others.
     left: RemainingObjects,
     /// What could not be read.
-    pub failures: Vec<String>,
+    failures: Vec<String>,
 }
 
 impl OurNodes {
     /// Lists all nodes. What cannot be read is reported; the rest is there all the same.
-    pub async fn read(client: &Client) -> Self {
+    async fn read(client: &Client) -> Self {
         let mut nodes = OurNodes::default();
         let mut failures = Vec::new();
         let read = |node: WatchedNode, _: &str| {
@@ -172,7 +180,7 @@ impl OurNodes {
     }
 
     /// Whether one of them carries the mirror of the build label.
-    pub fn have_mirror_label(&self) -> bool {
+    fn have_mirror_label(&self) -> bool {
         let mut marked = self.marked.iter();
         marked.any(|node| node.labels.contains_key(RESTRICTED_BUILD_LABEL))
     }
@@ -243,8 +251,9 @@ impl RemainingObjects {
     }
 }
 
+/// Without a `writer`, it reports what it would delete.
 async fn delete_classes(
-    writer: &Writer,
+    writer: Option<&Writer>,
     classes: &[RuntimeClass],
     references: &Result<PodReferences, ReferencesError>,
     report: &mut RevertReport,
@@ -263,7 +272,11 @@ async fn delete_classes(
             class: Arc::new(class.clone()),
             why: "Transom is being uninstalled",
         };
-        match carry_out(writer, &change, references).await {
+        let result = match writer {
+            Some(writer) => carry_out(writer, &change, references).await,
+            None => in_use(&change, references).map_or(ClassWriteResult::Yes, ClassWriteResult::InUse),
+        };
+        match result {
             ClassWriteResult::Yes => report.runtime_classes.push(change.name().to_owned()),
             ClassWriteResult::Later => {
                 let why = "it was changed meanwhile; run this again";

@@ -7,10 +7,8 @@ use opentelemetry::Context;
 use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -18,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::collector::Collector;
 use super::propagation;
 use super::settings::{TracingError, TracingSettings};
+use crate::process::metrics::{Labels, Metrics};
 
 /// The maximum number of spans in the queue and in one request: OpenTelemetry's defaults.
 pub(super) const QUEUE: usize = 2048;
@@ -26,11 +25,6 @@ const BATCH: usize = 512;
 const LINGER: Duration = Duration::from_secs(1);
 /// The minimum interval between log lines about failures.
 const COMPLAIN: Duration = Duration::from_secs(60);
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct DropReasonLabels {
-    reason: &'static str,
-}
 
 /// Counts exported and dropped spans.
 #[derive(Clone, Debug)]
@@ -43,25 +37,14 @@ struct ExporterCounters {
 }
 
 impl ExporterCounters {
-    fn new(registry: &mut Registry) -> Self {
-        let dropped = Family::<DropReasonLabels, Counter>::default();
-        let exported = Counter::default();
-        registry.register(
-            "spans_exported",
-            "Spans accepted by the OTLP receiver",
-            exported.clone(),
-        );
-        registry.register(
-            "spans_dropped",
-            "Spans dropped before the OTLP receiver accepted them",
-            dropped.clone(),
-        );
+    fn new(metrics: &Metrics) -> Self {
+        let exported = metrics.add("spans_exported", "Spans accepted by the OTLP receiver");
+        let help = "Spans dropped before the OTLP receiver accepted them";
+        let dropped: Family<Labels, Counter> = metrics.add("spans_dropped", help);
         Self {
             exported,
-            queue_full: dropped.get_or_create_owned(&DropReasonLabels { reason: "queue_full" }),
-            export_failed: dropped.get_or_create_owned(&DropReasonLabels {
-                reason: "export_failed",
-            }),
+            queue_full: dropped.get_or_create_owned(&[("reason", "queue_full")]),
+            export_failed: dropped.get_or_create_owned(&[("reason", "export_failed")]),
         }
     }
 
@@ -120,10 +103,10 @@ pub struct Exporter {
 /// Starts to export the spans of the queue. Must be called in a tokio runtime.
 pub(super) fn start(
     settings: TracingSettings,
-    registry: &mut Registry,
+    metrics: &Metrics,
 ) -> Result<(SpanQueue, Exporter), TracingError> {
     let collector = Collector::new(&settings)?;
-    let counters = ExporterCounters::new(registry);
+    let counters = ExporterCounters::new(metrics);
     let (spans, queue) = mpsc::channel(QUEUE);
     let (close, closing) = watch::channel(false);
     let dropped = counters.queue_full.clone();

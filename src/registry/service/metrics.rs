@@ -1,21 +1,20 @@
 //! The metrics of look-ups, and their log: one line per pattern of registries and minute. All labels come from the
 //! configuration.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Metric, Registry};
 use tokio::time::Instant;
 
 use super::state::{Dropped, LookupOutcome, UnreachableRegistry};
 use crate::model::registry_patterns::RegistryPatterns;
-use crate::process::metrics::Metrics;
+use crate::process::metrics::{Histograms, Labels, Metrics};
 
 /// How often a failing registry is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -24,30 +23,14 @@ const AGE_WINDOW: Duration = Duration::from_secs(5 * 60);
 /// From an answer of this machine to the timeout of a look-up.
 const BUCKETS: [f64; 10] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct LookupLabels {
-    registry: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct RegistryLabels {
-    registry: String,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: &'static str,
-}
-
 /// The metrics, by the patterns of the allow-list.
 #[derive(Debug)]
 pub struct LookupMetrics {
     registries: RegistryPatterns,
-    lookups: Family<LookupLabels, Counter>,
-    durations: Family<RegistryLabels, Histogram, fn() -> Histogram>,
-    unreachable: Family<RegistryLabels, Gauge>,
-    dropped: Family<ReasonLabels, Counter>,
+    lookups: Family<Labels<2, Cow<'static, str>>, Counter>,
+    durations: Histograms<Labels<1, String>>,
+    unreachable: Family<Labels<1, String>, Gauge>,
+    dropped: Family<Labels, Counter>,
     entries: Gauge,
     bytes: Gauge,
     queued: Gauge,
@@ -86,70 +69,37 @@ impl LookupOutcome {
 impl LookupMetrics {
     /// All metrics at zero.
     pub fn new(metrics: &Metrics, registries: &RegistryPatterns) -> Self {
-        let all = metrics.register(|registry| LookupMetrics {
+        let lookups = "Look-ups of images in registries, by the pattern that lists the registry";
+        let unreachable =
+            "Registries that have not answered for five minutes, by the pattern that lists them";
+        let age = "Age of the oldest facts of an image that a review used in the last five to ten minutes";
+        let all = LookupMetrics {
             registries: registries.clone(),
-            lookups: registered(
-                registry,
-                "image_lookups",
-                "Look-ups of images in registries, by the pattern that lists the registry",
-                Family::default(),
-            ),
-            durations: registered(
-                registry,
+            lookups: metrics.add("image_lookups", lookups),
+            durations: metrics.add_metric(
                 "image_lookup_duration_seconds",
                 "Duration of a look-up of an image, with all its requests",
                 Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             ),
-            unreachable: registered(
-                registry,
-                "image_registries_unreachable",
-                "Registries that have not answered for five minutes, by the pattern that lists them",
-                Family::default(),
-            ),
-            dropped: registered(
-                registry,
-                "image_lookups_dropped",
-                "Look-ups of images that were not queued",
-                Family::default(),
-            ),
-            entries: registered(
-                registry,
-                "image_cache_entries",
-                "Image references in the cache",
-                Gauge::default(),
-            ),
-            bytes: registered(
-                registry,
-                "image_cache_bytes",
-                "Estimated memory of the cache of images",
-                Gauge::default(),
-            ),
-            queued: registered(
-                registry,
-                "image_lookups_queued",
-                "Look-ups of images that wait",
-                Gauge::default(),
-            ),
-            age: registered(
-                registry,
-                "image_facts_max_age_seconds",
-                "Age of the oldest facts of an image that a review used in the last five to ten minutes",
-                Gauge::default(),
-            ),
+            unreachable: metrics.add("image_registries_unreachable", unreachable),
+            dropped: metrics.add("image_lookups_dropped", "Look-ups of images that were not queued"),
+            entries: metrics.add("image_cache_entries", "Image references in the cache"),
+            bytes: metrics.add("image_cache_bytes", "Estimated memory of the cache of images"),
+            queued: metrics.add("image_lookups_queued", "Look-ups of images that wait"),
+            age: metrics.add("image_facts_max_age_seconds", age),
             ages: Mutex::default(),
             logged: Mutex::default(),
-        });
+        };
         for registry in registries.iter().map(ToString::to_string) {
             for outcome in LookupOutcome::ALL {
-                let registry = registry.clone();
-                (all.lookups).get_or_create_owned(&LookupLabels { registry, outcome });
+                (all.lookups).get_or_create_owned(&lookup_labels(&registry, outcome));
             }
-            let labels = RegistryLabels { registry };
+            let labels = [("registry", registry)];
             all.durations.get_or_create_owned(&labels);
             all.unreachable.get_or_create_owned(&labels);
         }
         for why in Dropped::ALL.map(Dropped::as_str) {
-            all.dropped.get_or_create_owned(&ReasonLabels { reason: why });
+            all.dropped.get_or_create_owned(&[("reason", why)]);
         }
         all
     }
@@ -163,20 +113,18 @@ impl LookupMetrics {
     /// Counts a look-up in a registry, and logs its failure.
     pub fn looked_up(&self, name: &str, outcome: &LookupOutcome, took: Duration, now: Instant) {
         let registry = self.pattern(name);
-        let labels = RegistryLabels { registry };
-        (self.durations.get_or_create(&labels)).observe(took.as_secs_f64());
-        let RegistryLabels { registry } = labels;
         if let Some(why) = outcome.failure() {
             self.log(&registry, name, why, now);
         }
-        let outcome = outcome.as_str();
-        (self.lookups.get_or_create(&LookupLabels { registry, outcome })).inc();
+        let labels = lookup_labels(&registry, outcome.as_str());
+        self.lookups.get_or_create(&labels).inc();
+        let labels = [("registry", registry)];
+        (self.durations.get_or_create(&labels)).observe(took.as_secs_f64());
     }
 
     /// Counts a look-up that was not queued.
     pub fn dropped(&self, why: Dropped) {
-        let reason = why.as_str();
-        self.dropped.get_or_create(&ReasonLabels { reason }).inc();
+        self.dropped.get_or_create(&[("reason", why.as_str())]).inc();
     }
 
     /// Records the age of the oldest facts that a review used.
@@ -213,7 +161,7 @@ impl LookupMetrics {
                 .iter()
                 .filter(|it| self.pattern(&it.registry) == registry);
             let count = number(of_pattern.count());
-            (self.unreachable.get_or_create(&RegistryLabels { registry })).set(count);
+            (self.unreachable.get_or_create(&[("registry", registry)])).set(count);
         }
     }
 
@@ -236,9 +184,9 @@ impl LookupMetrics {
     }
 }
 
-fn registered<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
-    registry.register(name, help, metric.clone());
-    metric
+fn lookup_labels(registry: &str, outcome: &'static str) -> Labels<2, Cow<'static, str>> {
+    let registry = Cow::Owned(registry.to_owned());
+    [("registry", registry), ("outcome", Cow::Borrowed(outcome))]
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -38,13 +38,8 @@ pub async fn carry_out(
     references: &PodReferences,
 ) -> ClassWriteResult {
     let name = change.name();
-    if let ClassChange::Delete { why, .. } = change
-        && let Some(users) = references.classes.get(name)
-    {
-        return ClassWriteResult::InUse(format!(
-            "RuntimeClass {name} is still used by {users}, so it is not deleted, although {why}; remove runtimeClassName \
-             there"
-        ));
+    if let Some(why) = in_use(change, references) {
+        return ClassWriteResult::InUse(why);
     }
     let classes: Api<RuntimeClass> = Api::all(writer.client.clone());
     let sent = writer.write(&classes, &change.to_write()).await;
@@ -65,6 +60,18 @@ pub async fn carry_out(
             why,
         }),
     }
+}
+
+/// Why a class is not deleted, if objects still name it.
+pub fn in_use(change: &ClassChange, references: &PodReferences) -> Option<String> {
+    let ClassChange::Delete { why, .. } = change else {
+        return None;
+    };
+    let name = change.name();
+    let users = references.classes.get(name)?;
+    Some(format!(
+        "RuntimeClass {name} is still used by {users}, so it is not deleted, although {why}; remove runtimeClassName there"
+    ))
 }
 
 impl ClassChange {
