@@ -27,6 +27,7 @@ mod quick_starts;
 mod registries;
 mod release;
 mod rendered;
+mod startup;
 mod trust;
 mod values;
 
