@@ -1,13 +1,19 @@
 //! New nodes on a real API server: the policy that sets the startup taint, and what an attacker with the token of Transom's
 //! account cannot do with the right to create pods that pull images.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use transom::model::node::Taint;
+use transom::render::yaml_documents;
 
+use super::cluster::{kustomization, objects_without_helm};
 use super::engine::engine;
 use super::escalation::{Attack, NAMESPACE, apply, merge};
+use super::generated::is_up_to_date;
 use super::refusal;
 use crate::support::control_plane::{ControlPlane, Printed, programs_or_skip, wait};
 
@@ -109,6 +115,56 @@ fn a_gate_that_could_not_open_is_refused() {
     let found = engine.request("lint", older).unwrap();
     let words = "startup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later";
     assert!(found.to_string().contains(words), "{found:#}");
+}
+
+#[test]
+fn a_component_for_kustomize_has_what_the_chart_adds() {
+    let Some(engine) = engine() else { return };
+    let mut both = with_taint(&json!({}));
+    merge(&mut both, with_pods());
+    let default = objects_without_helm(engine, &json!({}));
+    let enabled = objects_without_helm(engine, &both);
+    let is_in_default = |it: &Value| {
+        let same = |other: &&Value| other["kind"] == it["kind"] && other["metadata"] == it["metadata"];
+        default.iter().any(|other| same(&other))
+    };
+    let (known, added): (Vec<Value>, Vec<Value>) = enabled.into_iter().partition(is_in_default);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let note = "# What the chart adds for new nodes, made by tests/chart.\n";
+    is_up_to_date(
+        &root.join("manifests/warm-nodes/objects.yaml"),
+        &format!("{note}{}", yaml_documents(&added)),
+    );
+
+    let Some(cluster) = ControlPlane::start_or_skip("the component for new nodes") else {
+        return;
+    };
+    let (folder, text) = kustomization();
+    let component = text.replace("manifests/audit", "manifests/warm-nodes");
+    let image = "mirror.example.com";
+    let path = folder.path().join("transom");
+    fs::write(path.join("kustomization.yaml"), component.replace("REGISTRY", image)).unwrap();
+    let built = cluster.kubectl(&["kustomize", path.to_str().unwrap()]).succeeded().out;
+    let parsed = transom::manifest::parse(built.into_bytes());
+    let built: Vec<Value> = (parsed.documents.iter())
+        .map(|it| serde_json::from_str(it.json()).unwrap())
+        .collect();
+    assert_eq!(built.len(), known.len() + added.len());
+    let find = |objects: &[Value], kind: &str| {
+        objects.iter().find(|it| it["kind"] == kind).unwrap()["spec"].clone()
+    };
+    let by_name = |spec: Value| {
+        let env = spec["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
+        let named = env.into_iter().map(|it| (it["name"].to_string(), it));
+        named.collect::<BTreeMap<String, Value>>()
+    };
+    assert_eq!(by_name(find(&built, "Deployment")), by_name(find(&known, "Deployment")));
+    assert_eq!(find(&built, "WindowsNodePolicy")["startup"], json!({"puller": "Pods"}));
+    for object in &added {
+        let is_it = |it: &&Value| it["kind"] == object["kind"] && it["metadata"]["name"] == object["metadata"]["name"];
+        let made = built.iter().find(is_it).unwrap();
+        assert_eq!(made["spec"], object["spec"], "{}", object["kind"]);
+    }
 }
 
 /// An API server that restricts kubelets, with the policy.

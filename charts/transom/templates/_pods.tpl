@@ -47,7 +47,6 @@ API server sets some of them, and on EKS a webhook requests an IP address. */}}
 {{- $spec := list "containers" "nodeName" "nodeSelector" "os" "tolerations" "restartPolicy" "serviceAccountName" "serviceAccount" "automountServiceAccountToken" "imagePullSecrets" "terminationGracePeriodSeconds" "activeDeadlineSeconds" "securityContext" "dnsPolicy" "schedulerName" "enableServiceLinks" "priority" "priorityClassName" "preemptionPolicy" -}}
 {{- $container := list "name" "image" "imagePullPolicy" "command" "resources" "resizePolicy" "securityContext" "terminationMessagePath" "terminationMessagePolicy" -}}
 {{- $labels := dict "app.kubernetes.io/name" "transom" "app.kubernetes.io/component" "image-puller" "app.kubernetes.io/managed-by" "transom" -}}
-{{- $never := dict "runAsNonRoot" true "windowsOptions" (dict "runAsUserName" "ContainerAdministrator") -}}
 {{- $amounts := dict "cpu" "1m" "memory" "1Mi" "vpc.amazonaws.com/PrivateIPv4Address" "1" -}}
 - message: a label, annotation or finalizer other than its own, or an owner other than its node
   expression: >-
@@ -74,7 +73,7 @@ API server sets some of them, and on EKS a webhook requests an IP address. */}}
 - message: "a container that could start: its command must be transom-puller-never-runs, and its securityContext runAsNonRoot and the user ContainerAdministrator"
   expression: >-
     variables.pod.spec.containers.all(c, c.?command.orValue([]) == ['transom-puller-never-runs']
-    && c.?securityContext.orValue({}) == {{ toJson $never }})
+    && c.?securityContext.orValue({}) == {'runAsNonRoot': dyn(true), 'windowsOptions': dyn({'runAsUserName': 'ContainerAdministrator'})})
 - message: requests or limits above 1m of CPU or 1Mi of memory, or of other resources
   expression: >-
     variables.pod.spec.containers.all(c, c.?resources.orValue({}).all(k, k in ['requests', 'limits']
