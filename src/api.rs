@@ -7,6 +7,7 @@ mod field_error;
 // Printer columns have the same keys by nature.
 #[allow(clippy::duplicated_attributes)]
 mod node_policy;
+mod node_startup;
 #[allow(clippy::duplicated_attributes)]
 mod node_pool;
 #[allow(clippy::duplicated_attributes)]
@@ -24,6 +25,9 @@ pub use node_policy::{
     BuildCount, DriftedNode, Isolation, LabelMode, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
     NodeTaintSpec, NodeTaints, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, TaintMode, WindowsNodePolicy,
     WindowsNodePolicySpec, WindowsNodePolicyStatus,
+};
+pub use node_startup::{
+    FailedImage, ImagePuller, NodeStartup, PullSecretName, StartupImages, StartupStatus, bytes_of,
 };
 pub use node_pool::{
     PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,
