@@ -7,9 +7,9 @@ mod field_error;
 // Printer columns have the same keys by nature.
 #[allow(clippy::duplicated_attributes)]
 mod node_policy;
-mod node_startup;
 #[allow(clippy::duplicated_attributes)]
 mod node_pool;
+mod node_startup;
 #[allow(clippy::duplicated_attributes)]
 mod pod_policy;
 mod policy_decode;
@@ -26,11 +26,11 @@ pub use node_policy::{
     NodeTaintSpec, NodeTaints, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, TaintMode, WindowsNodePolicy,
     WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
-pub use node_startup::{
-    FailedImage, ImagePuller, NodeStartup, PullSecretName, StartupImages, StartupStatus, bytes_of,
-};
 pub use node_pool::{
     PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,
+};
+pub use node_startup::{
+    FailedImage, ImagePuller, NodeStartup, PullSecretName, StartupImages, StartupStatus, bytes_of,
 };
 pub use pod_policy::{
     EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, NodeLabelSpec,

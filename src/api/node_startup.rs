@@ -171,7 +171,10 @@ mod tests {
     fn a_limit_is_a_quantity_in_bytes() {
         let limit = |max: &str| {
             let max_bytes = Some(max.to_owned());
-            let startup = NodeStartup { max_bytes, ..NodeStartup::default() };
+            let startup = NodeStartup {
+                max_bytes,
+                ..NodeStartup::default()
+            };
             startup.byte_limit()
         };
         assert_eq!(limit("1Ki"), Some(1024));

@@ -185,8 +185,7 @@ impl From<WatchedNode> for NodeView {
         let images = (node.status.images.into_iter().flatten()).filter(|_| has_startup_taint(&taints));
         let images = images.flat_map(|image| image.names.unwrap_or_default()).collect();
         let (metadata, info) = (node.metadata, node.status.node_info);
-        let may_be_autoscaled =
-            is_of_machine(&metadata) || taints.iter().any(is_of_autoscaler);
+        let may_be_autoscaled = is_of_machine(&metadata) || taints.iter().any(is_of_autoscaler);
         let annotations = metadata.annotations.iter().flat_map(BTreeMap::keys);
         let network_plugin = NetworkPlugin::of_annotations(annotations.map(String::as_str));
         NodeView {

@@ -76,11 +76,7 @@ pub struct InClusterArgs {
     reports: bool,
     /// The ServiceAccount, in Transom's namespace and without rights, of the pods that pull images on new nodes. Unset:
     /// `puller: Pods` of a WindowsNodePolicy is refused
-    #[arg(
-        long,
-        env = "TRANSOM_IMAGE_PULLER_SERVICE_ACCOUNT",
-        value_name = "NAME"
-    )]
+    #[arg(long, env = "TRANSOM_IMAGE_PULLER_SERVICE_ACCOUNT", value_name = "NAME")]
     image_puller_service_account: Option<String>,
     #[command(flatten)]
     connect: ServerConnectArgs,

@@ -352,8 +352,13 @@ impl NodeController {
                 .collect(),
             undeclared: BTreeSet::new(),
             classes: self.classes.of_policy(&policy.name),
-            startup: (policy.stored.spec.startup.as_ref())
-                .map(|_| self.startup.borrow().get(&policy.name).cloned().unwrap_or_default()),
+            startup: (policy.stored.spec.startup.as_ref()).map(|_| {
+                self.startup
+                    .borrow()
+                    .get(&policy.name)
+                    .cloned()
+                    .unwrap_or_default()
+            }),
         }
     }
 }

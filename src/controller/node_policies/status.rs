@@ -517,8 +517,12 @@ fn images_ready(startup: &StartupOfPolicy) -> ConditionUpdate {
         (starting > 0).then_some(("NodesStarting", text))
     };
     // It is only a matter of time.
-    let is_bad = unmet.as_ref().is_some_and(|(reason, _)| *reason != "NodesStarting");
-    let brief = unmet.as_ref().map(|(_, text)| cut(text, LONGEST_BRIEF).into_owned());
+    let is_bad = unmet
+        .as_ref()
+        .is_some_and(|(reason, _)| *reason != "NodesStarting");
+    let brief = unmet
+        .as_ref()
+        .map(|(_, text)| cut(text, LONGEST_BRIEF).into_owned());
     let met = (IMAGES_READY, "no node waits for images");
     let update = ConditionUpdate::expect_true(IMAGES_READY, unmet, met);
     let update = ConditionUpdate {
@@ -527,7 +531,11 @@ fn images_ready(startup: &StartupOfPolicy) -> ConditionUpdate {
         ..update
     };
     // Nodes have Events of their own.
-    let events = if startup.problem.is_some() { EventPolicy::Reasons } else { EventPolicy::Never };
+    let events = if startup.problem.is_some() {
+        EventPolicy::Reasons
+    } else {
+        EventPolicy::Never
+    };
     update.with_events(events)
 }
 

@@ -253,12 +253,8 @@ impl StartupController {
             if let GateRule::Policy { name, startup } = &rule {
                 let pulls = self.survey.pulls.get(&node.name).map(Arc::as_ref);
                 let wanted = wanted(startup, pulls, node.storage);
-                let of_node: Vec<&PullerPod> = (pods.iter())
-                    .filter(|pod| pod.node_uid == node.uid)
-                    .collect();
-                let news = self
-                    .memory
-                    .observe((&node, name), wanted.as_deref(), &of_node);
+                let of_node: Vec<&PullerPod> = (pods.iter()).filter(|pod| pod.node_uid == node.uid).collect();
+                let news = self.memory.observe((&node, name), wanted.as_deref(), &of_node);
                 self.metrics.pulled(news.pulled_bytes, news.failures.len());
                 for failed in &news.failures {
                     let event = NodeEvent {
@@ -301,7 +297,10 @@ impl StartupController {
                 ApplyResult::Stands(node) => self.written.put(&before.name, node, Instant::now()),
                 ApplyResult::Gone => self.written.remove(&before.name),
                 ApplyResult::Failed(error) => {
-                    result.fail(format!("remove the startup taint of node {}", before.name), &error);
+                    result.fail(
+                        format!("remove the startup taint of node {}", before.name),
+                        &error,
+                    );
                     result.wake_at(Instant::now() + self.settings.poll);
                 }
             }
@@ -336,7 +335,12 @@ impl StartupController {
                 note: late(seconds, missing, &failed),
             },
         };
-        tracing::info!(node = name, reason = event.reason, "startup taint removed: {}", event.note);
+        tracing::info!(
+            node = name,
+            reason = event.reason,
+            "startup taint removed: {}",
+            event.note
+        );
         event.write(node, &self.writer).await;
     }
 
@@ -396,7 +400,7 @@ impl StartupController {
             let uses_pods = startup.puller == ImagePuller::Pods;
             state.problem = if uses_pods && self.account.name.is_none() {
                 let text = "puller: Pods is refused, and nothing is pulled: this installation may not create pods; set \
-                            startup.puller=true in the values of the chart, or puller: None";
+                            startup.imagePuller.enabled=true in the values of the chart, or puller: None";
                 Some(("PullerNotAllowed", text.to_owned()))
             } else if let Some(error) = self.refused.as_ref().filter(|_| uses_pods) {
                 let text = format!("no pod that pulls images can be created: {error}");
@@ -449,7 +453,10 @@ fn late(seconds: u64, missing: Option<&[String]>, failed: &BTreeMap<String, Stri
                 None => image.clone(),
             });
             let words: Vec<String> = words.collect();
-            format!("and these images were not seen on the node: {}", list(&words, NAMED))
+            format!(
+                "and these images were not seen on the node: {}",
+                list(&words, NAMED)
+            )
         }
     };
     format!("pods can be scheduled after {seconds} s, because the timeout is over, {without}")

@@ -56,9 +56,8 @@ impl StartupMemory {
     pub fn retain(&mut self, exists: impl Fn(&str, &str) -> bool, generations: BTreeMap<String, i64>) {
         let before = std::mem::replace(&mut self.generations, generations);
         let is_same = |policy: &String| before.get(policy) == self.generations.get(policy);
-        self.nodes.retain(|uid, seen| {
-            exists(&seen.name, uid) && (seen.outcome.is_none() || is_same(&seen.policy))
-        });
+        self.nodes
+            .retain(|uid, seen| exists(&seen.name, uid) && (seen.outcome.is_none() || is_same(&seen.policy)));
     }
 
     /// Adds what is on a node that waits, as it and its pods report.
@@ -88,9 +87,7 @@ impl StartupMemory {
         seen.images.extend(there);
         let missing = wanted.map(|wanted| {
             let missing = (wanted.iter()).filter(|image| !seen.images.contains(&canonical(&image.image)));
-            missing
-                .map(|image| image.image.clone())
-                .collect::<Vec<String>>()
+            missing.map(|image| image.image.clone()).collect::<Vec<String>>()
         });
         for (image, progress) in of_pods() {
             if let PullProgress::Failed(why) = progress

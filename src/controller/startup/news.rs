@@ -76,9 +76,7 @@ struct StartupLabels {
 }
 
 /// From a node with baked images to the longest timeout that a policy may reasonably set.
-const BUCKETS: [f64; 10] = [
-    10.0, 30.0, 60.0, 120.0, 240.0, 360.0, 480.0, 600.0, 780.0, 1800.0,
-];
+const BUCKETS: [f64; 10] = [10.0, 30.0, 60.0, 120.0, 240.0, 360.0, 480.0, 600.0, 780.0, 1800.0];
 
 /// The metrics of new nodes; clones share them.
 #[derive(Clone, Debug)]
@@ -150,7 +148,6 @@ impl StartupMetrics {
     /// Counts what was pulled, and what could not be.
     pub fn pulled(&self, bytes: u64, failures: usize) {
         self.pulled_bytes.inc_by(bytes);
-        self.failures
-            .inc_by(u64::try_from(failures).unwrap_or(u64::MAX));
+        self.failures.inc_by(u64::try_from(failures).unwrap_or(u64::MAX));
     }
 }

@@ -39,10 +39,17 @@ const DIGITS: usize = 20;
 pub fn puller_pod(new: &NewPuller<'_>, namespace: &str, account: &str, now: Timestamp) -> Pod {
     let left = new.deadline.duration_since(now).as_secs().max(1);
     let text = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-    let secrets = new.startup.pull_secrets.iter().map(|secret| LocalObjectReference {
-        name: secret.name.clone(),
-    });
-    let annotations = [(NODE_ANNOTATION, &*new.node.name), (POLICY_ANNOTATION, new.policy)];
+    let secrets = new
+        .startup
+        .pull_secrets
+        .iter()
+        .map(|secret| LocalObjectReference {
+            name: secret.name.clone(),
+        });
+    let annotations = [
+        (NODE_ANNOTATION, &*new.node.name),
+        (POLICY_ANNOTATION, new.policy),
+    ];
     Pod {
         metadata: ObjectMeta {
             name: Some(name(new.node, new.images)),

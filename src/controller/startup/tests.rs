@@ -2,22 +2,33 @@
 //! failures, changes of leader and removals.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use hyper::Method;
 use jiff::{Timestamp, ToSpan as _};
 use k8s_openapi::api::core::v1::{Pod, Taint as NodeTaint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
 use super::puller::puller_pod;
 use super::pulls::{PullProgress, PullerPod, is_pulling};
 use super::survey::{WantedImage, wanted};
+use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings, StartupStates};
 use crate::api::{ImagePuller, NodeStartup, StartupImages};
+use crate::cluster::cache::ClusterCache;
 use crate::cluster::node::NodeView;
+use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
+use crate::cluster::test_client::answering;
+use crate::controller::leader_loop::Controller as _;
+use crate::controller::writer::Writer;
+use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::plan::{ImagePull, PoolPulls, PullTotal};
+use crate::process::metrics::Metrics;
+use crate::process::server_clock::ServerClock;
 
 const START: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -128,7 +139,10 @@ fn a_pod_is_replaced_when_it_lacks_an_image_and_deleted_when_its_node_does_not_w
         plan(at(now), &nodes, Some(&[pod])).deleted.len()
     };
     let failed = || PullProgress::Failed("no".to_owned());
-    assert_eq!(deleted(&["x"], puller("a", &[("x", PullProgress::Pulling)]), 0), 0);
+    assert_eq!(
+        deleted(&["x"], puller("a", &[("x", PullProgress::Pulling)]), 0),
+        0
+    );
     assert_eq!(deleted(&["x"], puller("a", &[("x", failed())]), 0), 0);
     // Another image is needed: not before the kubelet has tried those that the pod has.
     let one = |progress| puller("a", &[("x", progress)]);
@@ -158,11 +172,17 @@ fn pod(statuses: &Value) -> Pod {
 #[test]
 fn a_reason_after_the_pull_proves_the_image_and_one_of_the_pull_names_the_failure() {
     let waiting = |reason: &str| {
-        pod(&json!([{"name": "c", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"waiting": {"reason": reason, "message": "why"}}}]))
+        pod(
+            &json!([{"name": "c", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": reason, "message": "why"}}}]),
+        )
     };
     let progress = |pod: Pod| PullerPod::of(pod).images.remove(0).1;
-    for reason in ["CreateContainerConfigError", "CreateContainerError", "RunContainerError"] {
+    for reason in [
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    ] {
         assert_eq!(progress(waiting(reason)), PullProgress::Pulled, "{reason}");
         assert!(!is_pulling(&waiting(reason)));
     }
@@ -176,8 +196,10 @@ fn a_reason_after_the_pull_proves_the_image_and_one_of_the_pull_names_the_failur
         assert_eq!(progress(pulling), PullProgress::Pulling);
     }
     let ended = |image: &str| {
-        pod(&json!([{"name": "c", "image": "x", "imageID": image, "ready": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}}]))
+        pod(
+            &json!([{"name": "c", "image": "x", "imageID": image, "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}}]),
+        )
     };
     assert_eq!(progress(ended("")), PullProgress::Pulling);
     assert_eq!(progress(ended("sha256:1")), PullProgress::Pulled);
@@ -191,7 +213,12 @@ fn the_pod_has_the_shape_in_which_no_container_is_created() {
     };
     let nodes = [gated(node("a", 0), Some(startup), Some(&["x", "y"]))];
     let plan = plan(at(40), &nodes, Some(&[]));
-    let pod = json!(puller_pod(&plan.created[0], "transom-system", "transom-image-puller", at(40)));
+    let pod = json!(puller_pod(
+        &plan.created[0],
+        "transom-system",
+        "transom-image-puller",
+        at(40)
+    ));
     let container = |name: &str, image: &str| {
         json!({"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": ["transom-puller-never-runs"],
             "securityContext": {"runAsNonRoot": true, "windowsOptions": {"runAsUserName": "ContainerAdministrator"}},
@@ -231,7 +258,12 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
         build: None,
         nodes: 1,
         selector: BTreeMap::new(),
-        images: vec![pull("a", Some(100), 0), pull("b", None, 0), pull("c", Some(150), 100), pull("d", Some(20), 0)],
+        images: vec![
+            pull("a", Some(100), 0),
+            pull("b", None, 0),
+            pull("c", Some(150), 100),
+            pull("d", Some(20), 0),
+        ],
         total: PullTotal::default(),
     };
     let names = |max: Option<&str>, storage: Option<u64>| {
@@ -247,7 +279,11 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
     // c adds 50 bytes.
     assert_eq!(names(Some("150"), None), ["first", "d", "a", "b", "c"]);
     assert_eq!(names(Some("149"), None), ["first", "d", "a", "b"]);
-    assert_eq!(names(Some("149"), Some(100)), ["first", "d"], "60 bytes of the disk");
+    assert_eq!(
+        names(Some("149"), Some(100)),
+        ["first", "d"],
+        "60 bytes of the disk"
+    );
     assert_eq!(wanted(&NodeStartup::default(), None, None), None);
     let listed = NodeStartup {
         images: StartupImages::Listed,
@@ -278,7 +314,11 @@ fn what_was_seen_is_not_missing_again_and_a_failure_is_news_once() {
     let failing = puller("a", &[("b.example/x", PullProgress::Failed("denied".to_owned()))]);
     let failures = |memory: &mut StartupMemory| {
         let news = memory.observe((&with(&[]), "p"), Some(&wanted), &[&failing]);
-        assert_eq!(news.missing, Some(vec!["b.example/x".to_owned()]), "nginx was seen");
+        assert_eq!(
+            news.missing,
+            Some(vec!["b.example/x".to_owned()]),
+            "nginx was seen"
+        );
         news.failures.len()
     };
     assert_eq!((failures(&mut memory), failures(&mut memory)), (1, 0));
@@ -287,9 +327,101 @@ fn what_was_seen_is_not_missing_again_and_a_failure_is_news_once() {
     let news = memory.observe((&with(&["b.example/x:latest"]), "p"), Some(&wanted), &[]);
     assert_eq!((news.missing, news.pulled_bytes), (Some(Vec::new()), 10));
     assert!(memory.finish("uid-a", StartupOutcome::Warm).is_empty());
-    assert_eq!((memory.states()["p"].warm, memory.states()["p"].failed.len()), (1, 0));
+    assert_eq!(
+        (memory.states()["p"].warm, memory.states()["p"].failed.len()),
+        (1, 0)
+    );
     memory.retain(|_, _| true, BTreeMap::from([("p".to_owned(), 2)]));
     assert!(memory.states().is_empty(), "the policy has changed");
+}
+
+/// A snapshot with the node `a`, which has the startup taint since 1970, and a policy with this `startup`.
+fn snapshot(startup: &Value) -> Snapshot {
+    let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+        "metadata": {"name": "p", "generation": 1}, "spec": {"startup": startup}});
+    let node = NodeView {
+        operating_system: "windows".to_owned(),
+        resource_version: "7".to_owned(),
+        ..node("a", 0)
+    };
+    let cache = ClusterCache {
+        kubernetes: 36,
+        nodes: [("a".to_owned(), Arc::new(node))].into(),
+        node_policies: [("p".to_owned(), Arc::new(serde_json::from_value(policy).unwrap()))].into(),
+        ..ClusterCache::default()
+    };
+    let today = jiff::civil::date(2026, 1, 1);
+    SnapshotBuilder::new(Facts::new(36, today), []).take(&Arc::new(cache), None, START)
+}
+
+/// A controller without the right to create pods, what it publishes, and the bodies that it sends to nodes and Events.
+fn controller() -> (
+    StartupController,
+    watch::Receiver<Arc<StartupStates>>,
+    Arc<Mutex<Vec<String>>>,
+) {
+    let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+    let bodies = Arc::clone(&sent);
+    let client = answering(move |method, uri, body| {
+        if *method != Method::GET {
+            bodies.lock().unwrap().push(body.to_owned());
+        }
+        let event = serde_json::from_str(body).unwrap_or_default();
+        match uri.path() {
+            "/api/v1/nodes/a" => (
+                200,
+                json!({"metadata": {"name": "a", "uid": "uid-a", "resourceVersion": "8"}}),
+            ),
+            path if path.ends_with("/events") => (201, event),
+            path => (404, json!({"kind": "Status", "code": 404, "message": path})),
+        }
+    });
+    let (publish, published) = watch::channel(Arc::default());
+    let parts = StartupParts {
+        settings: StartupSettings::default(),
+        account: PullerAccount {
+            namespace: "transom-system".to_owned(),
+            name: None,
+        },
+        writer: Writer::new(client, None, 50),
+        clock: ServerClock::default(),
+        images: None,
+        metrics: StartupMetrics::new(&Metrics::new("0", None)),
+        publish,
+    };
+    (StartupController::new(parts), published, sent)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_node_is_released_though_pods_are_refused_and_workloads_cannot_be_read() {
+    let (mut controller, published, sent) = controller();
+    let _ = controller.pass(&snapshot(&json!({"puller": "Pods"}))).await;
+    let patch: Value = serde_json::from_str(&sent.lock().unwrap()[0]).unwrap();
+    assert_eq!(
+        patch,
+        json!({"metadata": {"resourceVersion": "7"}, "spec": {"taints": null}})
+    );
+    let event: Value = serde_json::from_str(&sent.lock().unwrap()[1]).unwrap();
+    assert_eq!(
+        (&event["reason"], &event["type"]),
+        (&json!("ImagesLate"), &json!("Warning"))
+    );
+    let state = published.borrow()["p"].clone();
+    assert_eq!((state.starting, state.late), (0, 1));
+    assert_eq!(state.problem.unwrap().0, "PullerNotAllowed");
+    // The watch does not show the write yet: nothing is written again.
+    let _ = controller.pass(&snapshot(&json!({"puller": "Pods"}))).await;
+    assert_eq!(sent.lock().unwrap().len(), 2);
+    controller.lost();
+    assert!(published.borrow().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_a_policy_that_gates_it_is_released_without_an_event() {
+    let (mut controller, published, sent) = controller();
+    let _ = controller.pass(&snapshot(&Value::Null)).await;
+    assert_eq!(sent.lock().unwrap().len(), 1);
+    assert!(published.borrow().is_empty());
 }
 
 /// A node with its kubelet.
@@ -317,7 +449,9 @@ fn sim_node() -> impl Strategy<Value = SimNode> {
 
 impl SimNode {
     fn all(&self) -> Vec<String> {
-        (0..self.images.len()).map(|index| format!("i.example/{index}:1")).collect()
+        (0..self.images.len())
+            .map(|index| format!("i.example/{index}:1"))
+            .collect()
     }
 
     /// The pod, as its kubelet reports it: reasons only when it has tried all images once.
@@ -335,10 +469,15 @@ impl SimNode {
             Some(_) => PullProgress::Pulled,
             None => PullProgress::Failed("denied".to_owned()),
         };
-        let images: Vec<(String, PullProgress)> =
-            self.all().into_iter().zip(self.images.iter().map(progress)).collect();
-        let images: Vec<(&str, PullProgress)> =
-            images.iter().map(|(image, progress)| (&**image, progress.clone())).collect();
+        let images: Vec<(String, PullProgress)> = self
+            .all()
+            .into_iter()
+            .zip(self.images.iter().map(progress))
+            .collect();
+        let images: Vec<(&str, PullProgress)> = images
+            .iter()
+            .map(|(image, progress)| (&**image, progress.clone()))
+            .collect();
         Some(puller(name, &images))
     }
 
