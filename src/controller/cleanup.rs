@@ -7,6 +7,7 @@ mod node_pools;
 mod other_installations;
 mod preview;
 mod reports;
+mod start_gate;
 mod stop_leader;
 
 use std::fmt::Debug;
@@ -136,6 +137,7 @@ impl Cleanup<'_> {
             report_progress(
                 "removes Transom's labels and taints from nodes, and its RuntimeClasses".to_owned(),
             );
+            self.stop_startup_taint().await;
             self.revert().await;
             self.delete_node_pools().await;
             reports::remove_reports(self.client, &mut self.report).await;
@@ -187,8 +189,11 @@ impl Cleanup<'_> {
             kept,
             dangling,
             left,
+            gated_pools,
             failures,
         } = revert_everything(self.client, self.options.revert).await;
+        let still_set = start_gate::still_set(self.client, gated_pools).await;
+        self.report.left.extend(still_set);
         let nodes = match nodes.as_slice() {
             [] => None,
             [name] => Some(format!("Node {name}: Transom's labels and taints were removed")),
@@ -220,6 +225,7 @@ impl Cleanup<'_> {
         // Every installation in the namespace shares these objects.
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
             self.delete_revisions().await;
+            self.delete_pullers().await;
         }
         self.delete(&self.own::<Lease>(), &options.lease).await;
     }

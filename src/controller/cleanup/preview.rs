@@ -16,6 +16,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::other_installations::Installation;
+use super::start_gate::still_set;
 use super::{
     Cleanup, CleanupOptions, CleanupReport, DEFINITIONS, HOOKS, NAMED, helm_hooks, other_installations,
 };
@@ -96,6 +97,13 @@ impl Cleanup<'_> {
         preview.record(&secrets, &options.certificate_secret, "").await;
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
             self.preview_revisions(preview).await;
+            match self.pullers().await {
+                Ok(pods) if pods.is_empty() => {}
+                Ok(pods) => preview
+                    .removed
+                    .push(format!("pods that pull images: {}", pods.len())),
+                Err(why) => preview.unseen.push(format!("pods: {why}")),
+            }
         }
         preview.record(&self.own::<Lease>(), &options.lease, "").await;
     }
@@ -160,6 +168,8 @@ impl Cleanup<'_> {
             })
         };
         preview.removed.extend(marked(&nodes, options.on_nodes));
+        let still_set = still_set(self.client, nodes.gated_pools.clone()).await;
+        preview.stays.extend(still_set);
         let removes_labels = !options.on_nodes.labels && nodes.have_mirror_label();
         if !removes_labels && classes.is_empty() {
             return;
