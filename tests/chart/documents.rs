@@ -340,7 +340,7 @@ fn the_page_of_rights_lists_what_the_chart_grants() {
     let Some(engine) = engine() else { return };
     let values = json!({
         "reports": {"enabled": true}, "probe": {"namespace": "probes"},
-        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Reconcile"}}},
+        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Reconcile"}}}, "startup": {"imagePuller": {"enabled": true}},
         "images": {"registries": ["quay.io"], "pullSecret": "pull", "pullSecretNamespaces": ["shop"], "caConfigMap": {"name": "roots"}},
     });
     let rendered = engine.render(&values).unwrap();

@@ -143,25 +143,42 @@ fn a_component_for_kustomize_has_what_the_chart_adds() {
     let component = text.replace("manifests/audit", "manifests/warm-nodes");
     let image = "mirror.example.com";
     let path = folder.path().join("transom");
-    fs::write(path.join("kustomization.yaml"), component.replace("REGISTRY", image)).unwrap();
-    let built = cluster.kubectl(&["kustomize", path.to_str().unwrap()]).succeeded().out;
+    fs::write(
+        path.join("kustomization.yaml"),
+        component.replace("REGISTRY", image),
+    )
+    .unwrap();
+    let built = cluster
+        .kubectl(&["kustomize", path.to_str().unwrap()])
+        .succeeded()
+        .out;
     let parsed = transom::manifest::parse(built.into_bytes());
     let built: Vec<Value> = (parsed.documents.iter())
         .map(|it| serde_json::from_str(it.json()).unwrap())
         .collect();
     assert_eq!(built.len(), known.len() + added.len());
-    let find = |objects: &[Value], kind: &str| {
-        objects.iter().find(|it| it["kind"] == kind).unwrap()["spec"].clone()
-    };
+    let find =
+        |objects: &[Value], kind: &str| objects.iter().find(|it| it["kind"] == kind).unwrap()["spec"].clone();
     let by_name = |spec: Value| {
-        let env = spec["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
+        let env = spec["template"]["spec"]["containers"][0]["env"]
+            .as_array()
+            .unwrap()
+            .clone();
         let named = env.into_iter().map(|it| (it["name"].to_string(), it));
         named.collect::<BTreeMap<String, Value>>()
     };
-    assert_eq!(by_name(find(&built, "Deployment")), by_name(find(&known, "Deployment")));
-    assert_eq!(find(&built, "WindowsNodePolicy")["startup"], json!({"puller": "Pods"}));
+    assert_eq!(
+        by_name(find(&built, "Deployment")),
+        by_name(find(&known, "Deployment"))
+    );
+    assert_eq!(
+        find(&built, "WindowsNodePolicy")["startup"],
+        json!({"puller": "Pods"})
+    );
     for object in &added {
-        let is_it = |it: &&Value| it["kind"] == object["kind"] && it["metadata"]["name"] == object["metadata"]["name"];
+        let is_it = |it: &&Value| {
+            it["kind"] == object["kind"] && it["metadata"]["name"] == object["metadata"]["name"]
+        };
         let made = built.iter().find(is_it).unwrap();
         assert_eq!(made["spec"], object["spec"], "{}", object["kind"]);
     }
@@ -398,7 +415,7 @@ fn other_shapes() -> Vec<(&'static str, Value, &'static str)> {
     for at in 0..2 {
         host_process["spec"]["containers"][at]["securityContext"] = host.clone();
     }
-    all.push(("hostProcess", host_process, "a container that could start"));
+    all.push(("hostProcess", host_process, "a field in its spec other than"));
     let replica_set = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true}]);
     let other_node = json!([{"apiVersion": "v1", "kind": "Node", "name": "win-2", "uid": "u"}]);
     let marks = "a label, annotation or finalizer";
@@ -445,6 +462,8 @@ fn other_specs(spec: &dyn Fn(Value) -> Value) -> Vec<Shape> {
     let token =
         json!([{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]);
     let init = json!([{"name": "image-2", "image": "a", "command": ["transom-puller-never-runs"]}]);
+    let mut no_node = without("nodeName");
+    no_node["metadata"]["ownerReferences"] = json!([]);
     let mut linux = without("os");
     linux["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "linux"});
     vec![
@@ -498,7 +517,7 @@ fn other_specs(spec: &dyn Fn(Value) -> Value) -> Vec<Shape> {
             without("activeDeadlineSeconds"),
             "without an activeDeadlineSeconds",
         ),
-        ("no node", without("nodeName"), "without a nodeName"),
+        ("no node", no_node, "without a nodeName"),
         ("a Linux node", linux, "another nodeSelector or os"),
         ("no system", without("os"), "another nodeSelector or os"),
         ("any node", without("nodeSelector"), "another nodeSelector or os"),
@@ -546,7 +565,7 @@ fn other_containers() -> Vec<Shape> {
             starts,
         ),
         ("no securityContext", unrestricted, starts),
-        ("privileged", privileged, starts),
+        ("privileged", privileged, "another nodeSelector or os"),
         (
             "a variable",
             container(&json!({"env": [{"name": "A", "value": "b"}]})),
