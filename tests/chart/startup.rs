@@ -97,7 +97,9 @@ fn a_gate_that_could_not_open_is_refused() {
     without_rights["rbac"] = json!({"nodePolicies": false});
     let mut unlimited = with_pods();
     unlimited["admissionPolicies"] = json!({"enabled": false});
+    let wishes = json!({"nodePolicy": {"spec": {"startup": {"puller": "Pods"}}}});
     for (values, words) in [
+        (wishes, "nodePolicy.spec.startup.puller: Pods needs the right"),
         (
             without_rights,
             "rbac.nodePolicies: false removes the right to write to nodes",
