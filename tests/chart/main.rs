@@ -23,6 +23,7 @@ mod older;
 mod packaging;
 mod preflight;
 mod prometheus;
+mod puller;
 mod quick_starts;
 mod registries;
 mod release;

@@ -80,7 +80,7 @@ decides whether the API is served. */}}
 {{- if $startup.admissionPolicy.enabled -}}
 {{- $isServed := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
 {{- if not (or $isServed (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version)) -}}
-{{- fail (printf "startup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later, which serves MutatingAdmissionPolicy, and this is %s; set the startup taint in the pool instead (docs/how-to/warm-nodes.md), or render with --kube-version" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "startup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later, which serves MutatingAdmissionPolicy, and this is %s; set the startup taint in the pool instead, or render with --kube-version" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- if eq (toString .Values.rbac.nodePolicies) "false" -}}
 {{- fail "rbac.nodePolicies: false removes the right to write to nodes, so nothing would remove the taint that startup.admissionPolicy sets on new nodes; change one of them" -}}
