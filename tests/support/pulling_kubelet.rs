@@ -161,9 +161,9 @@ async fn visit(
         state.pull(&bound, sizes);
         if std::mem::take(&mut state.has_news) {
             let status = json!({"status": {"images": state.reported()}});
-            let patch = Patch::Strategic(&status);
-            let written = nodes.patch_status(&node.name_any(), &PatchParams::default(), &patch);
-            state.has_news = written.await.is_err();
+            let (patch, params) = (Patch::Strategic(&status), PatchParams::default());
+            let written = nodes.patch_status(&node.name_any(), &params, &patch).await;
+            state.has_news = written.is_err();
         }
         for pod in bound {
             state.report(client, pod).await;
@@ -260,8 +260,8 @@ impl PullingNode {
         let runs = is_complete && !is_puller(pod);
         let phase = if runs { "Running" } else { "Pending" };
         let status = json!({"status": {"phase": phase, "containerStatuses": statuses}});
-        let written = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status));
-        if written.await.is_ok() {
+        let (patch, params) = (Patch::Merge(&status), PatchParams::default());
+        if api.patch_status(&name, &params, &patch).await.is_ok() {
             self.settled.insert(uid);
         }
     }
