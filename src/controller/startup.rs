@@ -7,19 +7,19 @@
 //!                     ├─ pulls     the pods that pull, as they are stored
 //!                     ├─ gate      plan: which nodes are released, and which pods created and deleted (pure)
 //!                     ├─ puller    the shape of these pods
-//!                     └─ news      Events of nodes, metrics, and the state for the status of policies
+//!                     └─ news      Events of nodes, and metrics; startup_states: what the status of policies shows
 //! ```
 
 use std::time::Duration;
 
 pub use self::controller::{StartupController, StartupParts};
-pub use self::news::{StartupMetrics, StartupOfPolicy, StartupStates};
+pub use self::news::StartupMetrics;
 
 mod controller;
-pub mod gate;
+mod gate;
 mod memory;
 mod news;
-pub mod puller;
+mod puller;
 pub mod pulls;
 mod survey;
 #[cfg(test)]

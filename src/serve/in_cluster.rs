@@ -29,8 +29,9 @@ use crate::controller::node_pools::NodePoolController;
 use crate::controller::pod_policies::{PolicyStatusController, StatusSources};
 use crate::controller::reports::ReportingState;
 use crate::controller::startup::{
-    PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings, StartupStates,
+    PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings,
 };
+use crate::controller::startup_states::StartupStates;
 use crate::controller::webhook_probe::ProbeController;
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
 use crate::controller::{keep_revisions, reports};

@@ -9,7 +9,7 @@ use super::{Cleanup, NAMED};
 use crate::cluster::environment::pools_with_startup_taint;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, collect};
-use crate::controller::startup::puller::PULLER_SELECTOR;
+use crate::controller::startup::pulls::PULLER_SELECTOR;
 use crate::model::node::Taint;
 use crate::model::text::list;
 

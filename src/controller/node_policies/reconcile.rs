@@ -27,7 +27,7 @@ use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::leader_loop::{Controller, PassResult};
-use crate::controller::startup::StartupStates;
+use crate::controller::startup_states::StartupStates;
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::Writer;
 

@@ -17,7 +17,7 @@ use crate::cluster::node_policies::NodePolicy;
 use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, OVERLAPPING, PROGRAMMED, READY, conditions,
 };
-use crate::controller::startup::StartupOfPolicy;
+use crate::controller::startup_states::StartupOfPolicy;
 use crate::model::text::{count, cut, list};
 
 pub mod write;

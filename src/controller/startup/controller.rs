@@ -2,23 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Resource as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::gate::{GatePlan, GateRule, GatedNode, NewPuller, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
-use super::news::{NodeEvent, StartupMetrics, StartupStates};
-use super::puller::{PULLER_SELECTOR, puller_pod};
-use super::pulls::{PullerPod, is_pulling};
+use super::news::{NodeEvent, StartupMetrics};
+use super::puller::puller_pod;
+use super::pulls::{PULLER_SELECTOR, PullerPod, is_pulling};
 use super::survey::{PullsByNode, survey, wanted};
 use super::{PullerAccount, StartupSettings};
-use crate::api::{ImagePuller, StartupImages};
+use crate::api::{FailedImage, ImagePuller, StartupImages};
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::node::NodeView;
@@ -28,6 +30,7 @@ use crate::cluster::workload_survey::SurveyError;
 use crate::controller::leader_loop::{Controller, PassResult};
 use crate::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use crate::controller::node_policies::nodes::plan::plan_release;
+use crate::controller::startup_states::StartupStates;
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::{Write, Writer};
 use crate::model::node::{NodeSigns as _, ReportedOs};
@@ -37,6 +40,8 @@ use crate::registry::service::ImageService;
 
 /// How many images a message names.
 const NAMED: usize = 5;
+/// How long a list of pods may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 type SurveyResult = Result<PullsByNode, SurveyError>;
 
@@ -88,7 +93,7 @@ pub struct StartupParts {
 }
 
 impl Controller for StartupController {
-    const EVERY: std::time::Duration = std::time::Duration::from_secs(60);
+    const EVERY: Duration = Duration::from_secs(60);
 
     async fn changed(&mut self) {
         let Some((_, running)) = &mut self.surveying else {
@@ -113,6 +118,7 @@ impl Controller for StartupController {
         self.memory = StartupMemory::default();
         self.written = WriteOverlay::default();
         self.survey = LastSurvey::default();
+        self.refused = None;
         self.has_pods = true;
         self.show(&NodePolicies::default());
     }
@@ -166,17 +172,19 @@ impl StartupController {
             .collect();
         self.start_survey(snapshot, &gated);
         let pods = self.pods(&gated, result).await;
-        let gated = self.observe(gated, pods.as_deref().unwrap_or_default()).await;
+        let (gated, failures) = self.observe(gated, pods.as_deref().unwrap_or_default());
         let now = self.now();
         let plan = plan(now, &gated, pods.as_deref());
+        // First of all: a node must not wait for anything else.
         self.release(&plan, &gated, result).await;
+        self.report_failures(failures).await;
         self.write_pods(&plan, now, result).await;
         self.show(&policies);
         if !gated.is_empty() {
             result.wake_at(Instant::now() + self.settings.poll);
         }
         let next = plan.next.map(|at| at.duration_since(now));
-        let next = next.and_then(|left| std::time::Duration::try_from(left).ok());
+        let next = next.and_then(|left| Duration::try_from(left).ok());
         result.wake_at(next.map(|left| Instant::now() + left));
         result.wake_at(self.written.until());
     }
@@ -233,7 +241,7 @@ impl StartupController {
         }
         let listing = Listing::new(Pod::url_path(&(), Some(&self.account.namespace)));
         let listing = listing.with_labels(PULLER_SELECTOR);
-        match collect::<Pod>(&self.writer.client, listing).await {
+        match self.list_pods(listing).await {
             Ok(pods) => {
                 self.has_pods = !pods.is_empty();
                 Some(pods.into_iter().map(PullerPod::of).collect())
@@ -245,9 +253,19 @@ impl StartupController {
         }
     }
 
-    /// Adds what nodes and pods report to what was seen before, and reports new failures.
-    async fn observe(&mut self, nodes: Vec<(Arc<NodeView>, GateRule)>, pods: &[PullerPod]) -> Vec<GatedNode> {
-        let mut gated = Vec::new();
+    /// A short list of pods, which must not delay the release of nodes.
+    async fn list_pods(&self, listing: Listing) -> Result<Vec<Pod>, ApiError> {
+        let pods = timeout(PATIENCE, collect::<Pod>(&self.writer.client, listing)).await;
+        pods.unwrap_or_else(|_| Err(ApiError::Other("the API server does not answer".to_owned())))
+    }
+
+    /// Adds what nodes and pods report to what was seen before. Returns the new failures, too.
+    fn observe(
+        &mut self,
+        nodes: Vec<(Arc<NodeView>, GateRule)>,
+        pods: &[PullerPod],
+    ) -> (Vec<GatedNode>, Vec<(Arc<NodeView>, FailedImage)>) {
+        let (mut gated, mut failures) = (Vec::new(), Vec::new());
         for (node, rule) in nodes {
             let mut missing = None;
             if let GateRule::Policy { name, startup } = &rule {
@@ -256,20 +274,28 @@ impl StartupController {
                 let of_node: Vec<&PullerPod> = (pods.iter()).filter(|pod| pod.node_uid == node.uid).collect();
                 let news = self.memory.observe((&node, name), wanted.as_deref(), &of_node);
                 self.metrics.pulled(news.pulled_bytes, news.failures.len());
-                for failed in &news.failures {
-                    let event = NodeEvent {
-                        reason: "ImagePullFailed",
-                        action: "PullImages",
-                        is_warning: true,
-                        note: format!("the image {} cannot be pulled: {}", failed.image, failed.message),
-                    };
-                    event.write(&node, &self.writer).await;
-                }
+                failures.extend(
+                    news.failures
+                        .into_iter()
+                        .map(|failed| (Arc::clone(&node), failed)),
+                );
                 missing = news.missing;
             }
             gated.push(GatedNode { node, rule, missing });
         }
-        gated
+        (gated, failures)
+    }
+
+    async fn report_failures(&self, failures: Vec<(Arc<NodeView>, FailedImage)>) {
+        for (node, FailedImage { image, message, .. }) in failures {
+            let event = NodeEvent {
+                reason: "ImagePullFailed",
+                action: "PullImages",
+                is_warning: true,
+                note: format!("the image {image} cannot be pulled: {message}"),
+            };
+            event.write(&node, &self.writer).await;
+        }
     }
 
     /// Removes the startup taint, and reports it.
@@ -309,7 +335,7 @@ impl StartupController {
 
     async fn report_release(&mut self, node: &NodeView, why: ReleaseReason, missing: Option<&[String]>) {
         let created = node.created.unwrap_or_default();
-        let after = std::time::Duration::try_from(self.now().duration_since(created)).unwrap_or_default();
+        let after = Duration::try_from(self.now().duration_since(created)).unwrap_or_default();
         let (seconds, name) = (after.as_secs(), &node.name);
         let outcome = match why {
             ReleaseReason::Open => {
@@ -360,10 +386,7 @@ impl StartupController {
             let task = || format!("delete the Pod {namespace}/{}", pod.name);
             result.record(task, self.writer.write(&api, &write).await);
         }
-        for new in &plan.created {
-            if self.is_busy(new, now).await {
-                continue;
-            }
+        for new in self.undisturbed(&plan.created, now).await {
             let pod = puller_pod(new, &namespace, &account, now);
             self.has_pods = true;
             let written = self.writer.write(&api, &Write::Create(pod)).await;
@@ -377,6 +400,17 @@ impl StartupController {
         }
     }
 
+    /// Those of these pods on whose nodes no other pod still pulls.
+    async fn undisturbed<'p>(&self, created: &'p [NewPuller<'p>], now: Timestamp) -> Vec<&'p NewPuller<'p>> {
+        let mut idle = Vec::new();
+        for some in created.chunks(self.settings.in_flight.max(1)) {
+            let busy = join_all(some.iter().map(|new| self.is_busy(new, now))).await;
+            let some = some.iter().zip(busy);
+            idle.extend(some.filter_map(|(new, is_busy)| (!is_busy).then_some(new)));
+        }
+        idle
+    }
+
     /// Whether pods on a node still pull, such as those of DaemonSets: theirs come first, for half of the timeout at most.
     async fn is_busy(&self, new: &NewPuller<'_>, now: Timestamp) -> bool {
         let half = new.startup.timeout() / 2;
@@ -385,7 +419,7 @@ impl StartupController {
         }
         let on_node = format!("spec.nodeName={}", new.node.name);
         let listing = Listing::new(Pod::url_path(&(), None)).with_fields(&on_node);
-        let pods = collect::<Pod>(&self.writer.client, listing).await;
+        let pods = self.list_pods(listing).await;
         pods.is_ok_and(|pods| pods.iter().any(is_pulling))
     }
 

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::news::{StartupOfPolicy, StartupStates};
 use super::pulls::{PullProgress, PullerPod};
 use super::survey::WantedImage;
 use crate::api::FailedImage;
 use crate::cluster::node::NodeView;
+use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
 use crate::model::image::ImageRef;
 
 /// How a node started.

@@ -1,6 +1,6 @@
-//! What is reported about new nodes: Events, metrics, and the state for the status of policies.
+//! What is reported about new nodes: Events and metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,29 +11,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::api::FailedImage;
 use crate::cluster::node::NodeView;
 use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name, of_node};
+use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
 use crate::controller::writer::{Writer, log_unwritten};
 use crate::process::metrics::Metrics;
-
-/// The new nodes of one policy.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct StartupOfPolicy {
-    /// How many wait.
-    pub starting: usize,
-    /// How many got their images in time.
-    pub warm: usize,
-    /// How many did not.
-    pub late: usize,
-    /// Images that could not be pulled.
-    pub failed: BTreeSet<FailedImage>,
-    /// The reason and the message of a problem that concerns all of them.
-    pub problem: Option<(&'static str, String)>,
-}
-
-/// The new nodes of each policy, by name.
-pub type StartupStates = BTreeMap<String, StartupOfPolicy>;
 
 /// An Event of a node.
 pub struct NodeEvent {

@@ -13,23 +13,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::gate::NewPuller;
+use super::pulls::{NODE_ANNOTATION, POLICY_ANNOTATION, PULLER_LABELS};
 use crate::cluster::node::NodeView;
 use crate::model::node::OS_LABEL;
 use crate::model::text::digest_hex;
 
-/// The labels of these pods.
-pub const PULLER_LABELS: [(&str, &str); 3] = [
-    ("app.kubernetes.io/name", "transom"),
-    ("app.kubernetes.io/component", "image-puller"),
-    ("app.kubernetes.io/managed-by", "transom"),
-];
-/// A selector for them.
-pub const PULLER_SELECTOR: &str =
-    "app.kubernetes.io/component=image-puller,app.kubernetes.io/managed-by=transom";
-/// The annotation with the node.
-pub const NODE_ANNOTATION: &str = "transom.dev/node";
-/// The annotation with the policy.
-pub const POLICY_ANNOTATION: &str = "transom.dev/node-policy";
 /// The command, which does not exist.
 const COMMAND: &str = "transom-puller-never-runs";
 /// How many hexadecimal digits of the SHA-256 of node and images its name has.

@@ -7,8 +7,19 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 
-use super::puller::POLICY_ANNOTATION;
-
+/// The labels of the pods that pull.
+pub const PULLER_LABELS: [(&str, &str); 3] = [
+    ("app.kubernetes.io/name", "transom"),
+    ("app.kubernetes.io/component", "image-puller"),
+    ("app.kubernetes.io/managed-by", "transom"),
+];
+/// A selector for them.
+pub const PULLER_SELECTOR: &str =
+    "app.kubernetes.io/component=image-puller,app.kubernetes.io/managed-by=transom";
+/// The annotation with the node.
+pub const NODE_ANNOTATION: &str = "transom.dev/node";
+/// The annotation with the policy.
+pub const POLICY_ANNOTATION: &str = "transom.dev/node-policy";
 /// How far an image is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PullProgress {
