@@ -1034,7 +1034,7 @@ fn the_account_writes_nothing_else_of_a_node(attack: &Attack, accounts: &[&str])
 }
 
 /// Runs the program with the account of the release, next to a Windows node, and with this node policy.
-fn serve(attack: &Attack, policy: &Value) {
+pub fn serve(attack: &Attack, policy: &Value) {
     let cluster = &attack.cluster;
     apply(cluster, &printed(&["generate", "crds"]));
     apply(cluster, &policy.to_string());
@@ -1050,6 +1050,7 @@ fn serve(attack: &Attack, policy: &Value) {
         format!("--kubeconfig={kubeconfig}"),
         format!("--transom-namespace={NAMESPACE}"),
         "--identity=one".to_owned(),
+        "--image-puller-service-account=transom-image-puller".to_owned(),
         format!("--webhook-url=https://127.0.0.1:{port}"),
         format!("--listen=127.0.0.1:{port}"),
         format!("--health-listen=127.0.0.1:{health}"),

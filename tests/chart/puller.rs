@@ -1,11 +1,16 @@
 //! What an attacker with the token of Transom's account cannot do with the right to create pods that pull images: on a real API
 //! server, with the admission policy of the chart.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use super::escalation::{Attack, NAMESPACE, apply, merge};
+use super::engine::engine;
+use super::escalation::{Attack, NAMESPACE, apply, merge, serve};
 use super::startup::{MINUTE, with_pods};
 use crate::support::control_plane::wait;
+use crate::support::kubelet::join_tainted;
+use crate::support::pulling_kubelet::{PullingKubelets, STARTUP};
 
 /// The pod that the program creates.
 fn puller(name: &str, more: Value) -> Value {
@@ -404,4 +409,42 @@ fn the_rights_are_for_pods_of_the_own_namespace_only() {
     for verb in ["update", "patch", "deletecollection"] {
         assert!(!may(verb, NAMESPACE, "transom"), "{verb}");
     }
+}
+
+const WEB: &str = "registry.example/web:1";
+
+#[test]
+fn the_program_pulls_and_releases_within_its_rights_and_the_policies() {
+    let Some(engine) = engine() else { return };
+    let startup = json!({"images": "Listed", "list": [WEB], "puller": "Pods"});
+    let mut values = with_pods();
+    merge(
+        &mut values,
+        json!({"policy": {"spec": {"mode": "Audit"}}, "nodePolicy": {"spec": {"startup": startup}}}),
+    );
+    let Some(attack) = Attack::start("what the program pulls", &values) else {
+        return;
+    };
+    let cluster = &attack.cluster;
+    let rendered = engine.render(&values).unwrap();
+    serve(&attack, rendered.object("WindowsNodePolicy", "default"));
+    let kubelets = PullingKubelets::start(cluster, BTreeMap::from([(WEB, 300_000_000)]), BTreeMap::new());
+    let taints = json!([{"key": STARTUP, "effect": "NoSchedule"}]);
+    join_tainted(cluster, "new-1", "10.0.20348", &[], &taints);
+    let released = || kubelets.log().nodes.get("new-1")?.released.clone();
+    let end = || format!("{:?}\n{}", kubelets.log(), cluster.end_of_log("transom"));
+    assert!(wait(2 * MINUTE, || released().is_some()), "{}", end());
+    let (images, _) = released().unwrap();
+    assert!(images.contains(WEB), "{images:?}");
+    let pods = || {
+        cluster
+            .kubectl(&["get", "pods", "-n", NAMESPACE, "-o", "name"])
+            .succeeded()
+            .out
+    };
+    assert!(wait(MINUTE, || pods().is_empty()), "{}\n{}", pods(), end());
+    assert_eq!(kubelets.log().most_pullers, 1);
+    let log = std::fs::read_to_string(cluster.path("transom.log")).unwrap();
+    let is_refused = log.contains("ValidatingAdmissionPolicy") || log.contains("is forbidden");
+    assert!(!is_refused, "{log}");
 }
