@@ -47,8 +47,8 @@ impl Cleanup<'_> {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
             match answered(api.delete(&name, &DeleteParams::default())).await {
                 Ok(_) => self.report.done.push(format!("{} {name} deleted", kind.kind)),
-                // Kubernetes before 1.36 does not serve the kind.
-                Err(ApiError::NotFound) => {}
+                // Kubernetes before 1.36 does not serve the kind, and a chart without the right does not create it.
+                Err(ApiError::NotFound | ApiError::Forbidden(_)) => {}
                 Err(why) => self.report.failures.push(format!("{} {name}: {why}", kind.kind)),
             }
         }
