@@ -9,6 +9,7 @@ mod field_error;
 mod node_policy;
 #[allow(clippy::duplicated_attributes)]
 mod node_pool;
+mod node_startup;
 #[allow(clippy::duplicated_attributes)]
 mod pod_policy;
 mod policy_decode;
@@ -27,6 +28,9 @@ pub use node_policy::{
 };
 pub use node_pool::{
     PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,
+};
+pub use node_startup::{
+    FailedImage, ImagePuller, NodeStartup, PullSecretName, StartupImages, StartupStatus, bytes_of,
 };
 pub use pod_policy::{
     EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, NodeLabelSpec,

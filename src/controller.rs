@@ -19,6 +19,8 @@ pub mod node_pools;
 mod planned;
 pub mod pod_policies;
 pub mod reports;
+pub mod startup;
+pub mod startup_states;
 pub mod webhook_probe;
 mod write_overlay;
 pub mod writer;

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cluster::environment::ClusterEnvironment;
+use crate::cluster::environment::{ClusterEnvironment, NodeGroupResource};
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Release, supported_on};
 use crate::model::node::major_minor;
@@ -63,6 +63,17 @@ impl ClusterInput<'_> {
     fn unread<'r>(&self, resources: &'r [&'r str]) -> impl Iterator<Item = &'r str> {
         let resources = resources.iter().copied();
         resources.filter(|resource| self.unread.contains(*resource))
+    }
+
+    /// Whether new Windows nodes have the startup taint, or a policy waits for it.
+    fn gates_nodes(&self) -> bool {
+        let cache = &self.snapshot.cache;
+        cache
+            .node_policies
+            .values()
+            .any(|policy| policy.spec.startup.is_some())
+            || cache.nodes.values().any(|node| node.is_gated())
+            || (self.environment.scaled.iter()).any(NodeGroupResource::sets_startup_taint)
     }
 
     /// Whether a resource could be listed.

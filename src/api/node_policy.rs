@@ -7,6 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::node_startup::{NodeStartup, StartupStatus};
 use super::schema;
 use crate::model::node::Taint;
 use crate::model::string_enum::string_enum;
@@ -28,6 +29,7 @@ use crate::model::string_enum::string_enum;
 #[kube(printcolumn = r#"{"name": "Nodes", "type": "integer", "jsonPath": ".status.nodeCount"}"#)]
 #[kube(printcolumn = r#"{"name": "Builds", "type": "string", "jsonPath": ".status.buildSummary"}"#)]
 #[kube(printcolumn = r#"{"name": "Drift", "type": "integer", "jsonPath": ".status.driftedNodeCount"}"#)]
+#[kube(printcolumn = r#"{"name": "Starting", "type": "integer", "jsonPath": ".status.startup.starting"}"#)]
 #[kube(
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#
 )]
@@ -50,6 +52,10 @@ pub struct WindowsNodePolicySpec {
     pub taints: NodeTaints,
     /// RuntimeClasses for the releases of Windows on the nodes.
     pub runtime_classes: NodeRuntimeClasses,
+    /// When a new node gets pods: Transom removes the taint startup-taint.cluster-autoscaler.kubernetes.io/transom, which the
+    /// pool or an admission policy sets, if the images are there or the timeout is over. Without it, immediately.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub startup: Option<NodeStartup>,
 }
 
 /// The labels that Transom maintains.
@@ -324,6 +330,8 @@ pub struct WindowsNodePolicyStatus {
     pub drifted_nodes: Vec<DriftedNode>,
     /// On how many nodes there is something that Transom wrote for this policy, and can remove.
     pub owned_node_count: i32,
+    /// New nodes that wait for images, or did; absent without spec.startup.
+    pub startup: Option<StartupStatus>,
     /// The most severe current problem; absent if there is none.
     pub message: Option<String>,
 }

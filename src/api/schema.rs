@@ -18,6 +18,9 @@ pub const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 /// A DNS label, such as the handler of a RuntimeClass.
 pub const DNS_LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
+/// A resource quantity, such as 20Gi.
+pub const QUANTITY: &str = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$";
+
 /// `metav1.LabelSelector`, with what the API server would check of it only where it is used.
 pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

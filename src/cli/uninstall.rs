@@ -17,10 +17,11 @@ use crate::model::text::one_line;
 ///
 /// Shows the cluster and what will be removed, and asks on a terminal. Deletes both webhook configurations, stops the
 /// controllers, reverts what they changed on nodes (the label node.kubernetes.io/windows-build stays: the kubelet would
-/// not write it again), and deletes the RuntimeClasses they created that nothing names, the reports, the Secret and
-/// Lease in Transom's namespace, and what failed Jobs of the chart left. It lists the templates and pods that name a
-/// label or a RuntimeClass. If another installation is registered in the cluster, nodes, RuntimeClasses and definitions
-/// stay for it. Works whether Transom runs or not, any number of times.
+/// not write it again), removes the startup taint, and deletes the RuntimeClasses they created that nothing names, the
+/// reports, the Secret, Lease and pods in Transom's namespace, and what failed Jobs of the chart left. It lists the
+/// templates and pods that name a label or a RuntimeClass, and pools that still set the startup taint. If another
+/// installation is registered in the cluster, nodes, RuntimeClasses and definitions stay for it. Works whether Transom
+/// runs or not, any number of times.
 ///
 /// Exit status: 0 everything was removed; 1 something was refused, or the answer was no; 2 bad usage, or no cluster.
 #[derive(Args, Debug)]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::errors::ApiError;
+use super::errors::{ApiError, answered};
 use super::list::{Listing, UnreadPart, collect, for_each_as};
 use super::offline::OfflineCluster;
 use crate::model::node::{NodeSigns as _, Taint};
@@ -174,16 +174,24 @@ pub async fn read<'n>(
             reading.environment.named.insert(key, names);
         }
     }
-    for (group, resource, kind) in SCALED {
-        if let Some(path) = reading.path(group, resource) {
-            let found = reading.all::<Value>(&path).await;
-            let found = found.iter().map(|object| NodeGroupResource::read(kind, object));
-            reading.environment.scaled.extend(found);
-        }
-    }
+    reading.scaled().await;
     reading.node_classes().await;
     reading.autoscaler().await;
     reading.environment
+}
+
+/// The resources that create nodes with the startup taint, as in `NodePool windows`, as far as they can be read.
+pub async fn pools_with_startup_taint(client: &Client) -> BTreeSet<String> {
+    let mut reading = EnvironmentReader {
+        client,
+        environment: ClusterEnvironment::default(),
+    };
+    let groups = answered(client.list_api_groups()).await;
+    reading.groups(groups.as_ref());
+    reading.scaled().await;
+    let declaring = reading.environment.scaled.into_iter();
+    let declaring = declaring.filter(NodeGroupResource::sets_startup_taint);
+    declaring.map(|pool| pool.source).collect()
 }
 
 struct EnvironmentReader<'r> {
@@ -250,6 +258,17 @@ impl EnvironmentReader<'_> {
     async fn names(&mut self, path: &str) -> Vec<String> {
         let named = self.all::<NamedObject>(path).await;
         named.into_iter().map(|object| object.metadata.name).collect()
+    }
+
+    /// The resources that create nodes.
+    async fn scaled(&mut self) {
+        for (group, resource, kind) in SCALED {
+            if let Some(path) = self.path(group, resource) {
+                let found = self.all::<Value>(&path).await;
+                let found = found.iter().map(|object| NodeGroupResource::read(kind, object));
+                self.environment.scaled.extend(found);
+            }
+        }
     }
 
     /// The builds of Karpenter's pools on AWS. Their nodes get the label of the build only from the kubelet.

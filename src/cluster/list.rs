@@ -104,6 +104,15 @@ impl Listing {
         }
     }
 
+    /// Only the objects with these fields, as in `spec.nodeName=a`.
+    #[must_use]
+    pub fn with_fields(self, selector: &str) -> Self {
+        Listing {
+            field_selector: Some(selector.to_owned()),
+            ..self
+        }
+    }
+
     /// Only the metadata of each object.
     #[must_use]
     pub fn metadata_only(self) -> Self {

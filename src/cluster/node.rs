@@ -48,6 +48,13 @@ struct WatchedNodeStatus {
     runtime_handlers: Option<Vec<RuntimeHandler>>,
     allocatable: Option<BTreeMap<String, serde_json::Value>>,
     conditions: Option<Vec<WatchedNodeCondition>>,
+    images: Option<Vec<WatchedImage>>,
+}
+
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(default)]
+struct WatchedImage {
+    names: Option<Vec<String>>,
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
@@ -109,6 +116,10 @@ pub struct NodeView {
     pub has_disk_pressure: bool,
     /// Its network plugin, if an annotation names it.
     pub network_plugin: Option<NetworkPlugin>,
+    /// The names in `status.images` of a node with the startup taint; of others none, because they are tens of kilobytes.
+    pub images: Vec<String>,
+    /// `ephemeral-storage` in `status.allocatable`, in bytes.
+    pub storage: Option<u64>,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// Whether something may create and remove nodes like this one: a cloud, Cluster API, or an autoscaler.
@@ -138,10 +149,15 @@ impl NodeView {
         self.owned.is_some() || self.labels.contains_key(PROOF_LABEL)
     }
 
+    /// Whether it carries the startup taint, with any value and effect.
+    pub fn is_gated(&self) -> bool {
+        has_startup_taint(&self.taints)
+    }
+
     /// Whether it is kept in the cache: nodes that may be for Windows, by their kubelet or by a label, and nodes that
-    /// carry anything of Transom's.
+    /// carry anything that Transom may have to remove.
     pub fn is_of_interest(&self) -> bool {
-        self.is_windows() || self.is_labelled_windows() || self.is_marked()
+        self.is_windows() || self.is_labelled_windows() || self.is_marked() || self.is_gated()
     }
 }
 
@@ -152,6 +168,10 @@ impl From<WatchedNode> for NodeView {
             Quantity(text.into())
         };
         let allocatable = node.status.allocatable.iter().flatten();
+        let storage = (node.status.allocatable.iter().flatten())
+            .find(|(name, _)| *name == "ephemeral-storage")
+            .and_then(|(_, value)| amount(value).millis())
+            .and_then(|millis| u64::try_from(millis / 1000).ok());
         let offered =
             OfferedResources::of_node(allocatable.map(|(name, value)| (name.as_str(), amount(value))));
         let has_disk_pressure = (node.status.conditions.iter().flatten())
@@ -161,9 +181,11 @@ impl From<WatchedNode> for NodeView {
         let readiness = ready.map_or(NodeReadiness::Unreported, |ready| {
             NodeReadiness::of_condition(&ready.status, ready.last_transition_time.as_deref())
         });
+        let taints = node.spec.taints.unwrap_or_default();
+        let images = (node.status.images.into_iter().flatten()).filter(|_| has_startup_taint(&taints));
+        let images = images.flat_map(|image| image.names.unwrap_or_default()).collect();
         let (metadata, info) = (node.metadata, node.status.node_info);
-        let may_be_autoscaled =
-            is_of_machine(&metadata) || node.spec.taints.iter().flatten().any(is_of_autoscaler);
+        let may_be_autoscaled = is_of_machine(&metadata) || taints.iter().any(is_of_autoscaler);
         let annotations = metadata.annotations.iter().flat_map(BTreeMap::keys);
         let network_plugin = NetworkPlugin::of_annotations(annotations.map(String::as_str));
         NodeView {
@@ -174,7 +196,7 @@ impl From<WatchedNode> for NodeView {
             owned: (metadata.annotations.unwrap_or_default())
                 .remove(OWNED_ANNOTATION)
                 .map(OwnerAnnotation::from),
-            taints: node.spec.taints.unwrap_or_default(),
+            taints,
             operating_system: info.operating_system,
             architecture: info.architecture,
             kernel_version: info.kernel_version,
@@ -188,11 +210,17 @@ impl From<WatchedNode> for NodeView {
             offered,
             has_disk_pressure,
             network_plugin,
+            images,
+            storage,
             created: metadata.creation_timestamp.map(|time| time.0),
             may_be_autoscaled,
             deleting: metadata.deletion_timestamp.is_some(),
         }
     }
+}
+
+fn has_startup_taint(taints: &[NodeTaint]) -> bool {
+    taints.iter().any(|taint| taint.key == Taint::STARTUP_KEY)
 }
 
 /// Whether labels or annotations of a node name a machine type of a cloud, a Machine, or settings of the autoscaler.

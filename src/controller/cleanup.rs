@@ -7,6 +7,7 @@ mod helm_hooks;
 mod node_pools;
 mod other_installations;
 mod reports;
+mod start_gate;
 mod stop_leader;
 
 use std::fmt::Debug;
@@ -152,6 +153,7 @@ impl<'a> Cleanup<'a> {
             report_progress(
                 "removes Transom's labels and taints from nodes, and its RuntimeClasses".to_owned(),
             );
+            self.stop_startup_taint().await;
             self.revert().await;
             self.delete_node_pools().await;
             reports::remove_reports(self.client, self.is_preview, &mut self.report).await;
@@ -206,8 +208,11 @@ impl<'a> Cleanup<'a> {
             kept,
             dangling,
             left,
+            gated_pools,
             failures,
         } = revert(self.client, self.options.revert, self.is_preview).await;
+        let still_set = start_gate::still_set(self.client, gated_pools).await;
+        self.report.left.extend(still_set);
         let removed = if self.is_preview { "" } else { " were removed" };
         let nodes = match nodes.as_slice() {
             [] => None,
@@ -240,6 +245,7 @@ impl<'a> Cleanup<'a> {
         // Every installation in the namespace shares these objects.
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
             self.delete_revisions().await;
+            self.delete_pullers().await;
         }
         self.delete(&self.own::<Lease>(), &options.lease).await;
     }

@@ -26,6 +26,17 @@ pub fn event_name(object: &str, problem: &str) -> String {
     name
 }
 
+/// A node, for Events about it.
+pub fn of_node(name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()),
+        ..ObjectReference::default()
+    }
+}
+
 /// A problem of an object.
 pub struct Problem<'p> {
     /// The name of the Event, derived from the object and the problem.

@@ -299,6 +299,30 @@ impl<'a> ImageRef<'a> {
     }
 }
 
+impl ImageRef<'_> {
+    /// The registry in lower case and without the default port, so that equal registries have equal names.
+    pub fn canonical_registry(&self) -> String {
+        let registry = self.registry.to_ascii_lowercase();
+        match registry.strip_suffix(":443") {
+            Some(host) => host.to_owned(),
+            None => registry,
+        }
+    }
+
+    /// The full form, as in `docker.io/library/nginx:latest`: the same for references that mean the same. A tag is dropped if
+    /// there is a digest.
+    pub fn canonical(&self) -> String {
+        let registry = self.canonical_registry();
+        let tag = self.digest.is_none().then(|| self.tag.unwrap_or("latest"));
+        let full = ImageRef {
+            registry: &registry,
+            tag,
+            ..*self
+        };
+        full.to_string()
+    }
+}
+
 impl fmt::Display for ImageRef<'_> {
     /// The full form, with registry and `library/`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -278,18 +278,43 @@ impl Planner<'_> {
     /// If a pool that is meant does not exist.
     pub fn image_pulls(&self) -> Result<Vec<PoolPulls>, NoPool> {
         self.pools_exist()?;
+        let nodes = 0..self.new_nodes().len();
+        Ok(nodes.filter_map(|index| self.pulls_of(index)).collect())
+    }
+
+    /// What these nodes pull, if they are new: what another node of their pool would. Needs [`NewNodes::OfEachPool`] of all
+    /// pools. Unknown nodes are omitted.
+    pub fn pulls_of_nodes<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> BTreeMap<&'n str, Arc<PoolPulls>> {
+        let mut of_pools: BTreeMap<usize, Arc<PoolPulls>> = BTreeMap::new();
+        let mut of_nodes = BTreeMap::new();
+        for name in names {
+            // The new nodes of existing pools are in the order of the pools.
+            let Some(pool) = self.nodes.get(name).map(|node| node.pool) else {
+                continue;
+            };
+            if !of_pools.contains_key(&pool) {
+                of_pools.extend(self.pulls_of(pool).map(|pulls| (pool, Arc::new(pulls))));
+            }
+            of_nodes.extend(of_pools.get(&pool).map(|pulls| (name, Arc::clone(pulls))));
+        }
+        of_nodes
+    }
+
+    /// What a new node pulls.
+    fn pulls_of(&self, index: usize) -> Option<PoolPulls> {
         let known = PullKnowledge {
             images: &self.facts.images,
             unanswered: self.unanswered.as_ref(),
         };
-        let pulls = self.new_nodes().iter().enumerate().map(|(index, node)| {
-            let workloads: Vec<LandingWorkload<'_>> = self
-                .landing_on(index, node)
-                .map(PlannedWorkload::landing)
-                .collect();
-            pulls_of(node, &workloads, &known)
-        });
-        Ok(pulls.collect())
+        let node = self.new_nodes().get(index)?;
+        let workloads: Vec<LandingWorkload<'_>> = self
+            .landing_on(index, node)
+            .map(PlannedWorkload::landing)
+            .collect();
+        Some(pulls_of(node, &workloads, &known))
     }
 
     /// The images of the workloads that may land on a new node.

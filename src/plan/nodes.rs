@@ -101,12 +101,40 @@ impl NodeInventory {
         let Some(host) = Host::of_node(node, None) else {
             return;
         };
+        self.insert(PlannedNode {
+            uid: Some(node.metadata.uid.to_string()).filter(|uid| !uid.is_empty()),
+            pool: 0,
+            allocatable: ResourceList::of_node(&node.status.allocatable),
+            kubelet: node.status.node_info.kubelet_version.to_string(),
+            faults: known_faults::of_node(node),
+            host,
+        });
+    }
+
+    /// These nodes, without what they can hold: enough to know what they pull.
+    pub fn of_hosts(hosts: impl IntoIterator<Item = Host>) -> Self {
+        let mut nodes = NodeInventory::default();
+        for host in hosts {
+            nodes.insert(PlannedNode {
+                uid: None,
+                pool: 0,
+                allocatable: None,
+                kubelet: String::new(),
+                faults: Vec::new(),
+                host,
+            });
+        }
+        nodes
+    }
+
+    /// Adds a node to its pool.
+    fn insert(&mut self, mut node: PlannedNode) {
+        let host = &node.host;
         if self.by_name.contains_key(&host.name) {
             return;
         }
         let (label, name) = pool_of(|key| host.labels.get(key)).unwrap_or_default();
         let name = name.to_owned();
-        let allocatable = ResourceList::of_node(&node.status.allocatable);
         let same = |pool: &NodePool| pool.label == label && pool.name == name && pool.build == host.build;
         let index = self.pools.iter().position(same).unwrap_or_else(|| {
             self.pools.push(NodePool {
@@ -122,19 +150,12 @@ impl NodeInventory {
         });
         if let Some(pool) = self.pools.get_mut(index) {
             pool.nodes += 1;
-            match (&mut pool.allocatable, &allocatable) {
+            match (&mut pool.allocatable, &node.allocatable) {
                 (Some(all), Some(more)) => *all += more,
                 (all, _) => *all = None,
             }
         }
-        let node = PlannedNode {
-            uid: Some(node.metadata.uid.to_string()).filter(|uid| !uid.is_empty()),
-            pool: index,
-            allocatable,
-            kubelet: node.status.node_info.kubelet_version.to_string(),
-            faults: known_faults::of_node(node),
-            host,
-        };
+        node.pool = index;
         self.by_name.insert(node.host.name.clone(), node);
     }
 

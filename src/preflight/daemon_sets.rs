@@ -10,6 +10,7 @@ use crate::cluster::environment::AnyNode;
 use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
 use crate::model::facts::Facts;
 use crate::model::image::ImageRef;
+use crate::model::node::Taint;
 use crate::model::node_affinity::Match;
 use crate::model::object::Object;
 use crate::model::os::Verdict;
@@ -51,6 +52,8 @@ pub struct DaemonSets<'w> {
     facts: &'w Facts,
     windows_nodes: Vec<&'w AnyNode>,
     linux_nodes: Vec<&'w AnyNode>,
+    /// Whether new Windows nodes have the startup taint.
+    are_gated: bool,
     findings: Vec<PreflightFinding>,
     more: usize,
 }
@@ -66,6 +69,7 @@ impl<'w> DaemonSets<'w> {
             facts: &input.snapshot.facts,
             windows_nodes: nodes(true),
             linux_nodes: nodes(false),
+            are_gated: input.gates_nodes(),
             findings: Vec::new(),
             more: 0,
         }
@@ -103,6 +107,16 @@ impl<'w> DaemonSets<'w> {
                 list(&off, MOST)
             );
             let remedy = "write the tolerations into its template: its controller reads it, and placement of its pods comes too late";
+            self.push(title, PreflightFinding::act(text, remedy));
+        }
+        let gate = [Taint::no_schedule(Taint::STARTUP_KEY, "")];
+        if self.are_gated && constraints.untolerated(&gate).next().is_some() {
+            let text = format!(
+                "{what}, and it does not tolerate the startup taint {}: new nodes wait for its images, and have no pod of it until \
+                 then. A node without its network, storage or log agent may never be ready",
+                Taint::STARTUP_KEY
+            );
+            let remedy = "write a toleration of the startup taint into its template";
             self.push(title, PreflightFinding::act(text, remedy));
         }
         let wrong = landing(&self.linux_nodes, constraints);

@@ -6,6 +6,7 @@ use super::autoscaler::{self, AutoscalerGroup, scaled};
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::environment::NodeGroupResource;
+use crate::model::node::Taint;
 use crate::model::text::count;
 
 /// The autoscaler's groups without a ready node; an error if they cannot be determined.
@@ -22,6 +23,7 @@ fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str>
 /// The findings about these pools.
 pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all: Vec<PreflightFinding> = scaled(input).map(of_resource).collect();
+    all.extend(scaled(input).filter_map(|(pool, _)| ungated(input, pool)));
     all.extend(unlabelled(input));
     all.extend(of_groups(input));
     for ((key, value), by) in &workloads.missing {
@@ -64,6 +66,21 @@ fn of_resource((pool, is_at_zero): (&NodeGroupResource, bool)) -> PreflightFindi
         PreflightFinding::fine(format!("{source} creates Windows nodes{build}"))
     };
     finding.by([source])
+}
+
+/// A resource that creates Windows nodes without the startup taint, although others have it or a policy waits for it.
+fn ungated(input: ClusterInput<'_>, pool: &NodeGroupResource) -> Option<PreflightFinding> {
+    if !input.gates_nodes() || pool.sets_startup_taint() {
+        return None;
+    }
+    let source = &pool.source;
+    let text = format!(
+        "{source} creates Windows nodes without the startup taint {}: their pods do not wait for images",
+        Taint::STARTUP_KEY
+    );
+    let remedy = "add it to the startupTaints of a NodePool of Karpenter, or to --register-with-taints of the kubelet; or set \
+                  startup.admissionPolicy of the chart on Kubernetes 1.36";
+    Some(PreflightFinding::act(text, remedy).by([source]))
 }
 
 /// Nodes of which nothing is known once an autoscaler has removed the last of them.

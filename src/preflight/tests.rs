@@ -447,6 +447,43 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
 }
 
 #[test]
+fn where_nodes_are_gated_daemon_sets_and_pools_without_the_startup_taint_are_named() {
+    let agent = |tolerations: &Value| {
+        let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": tolerations});
+        (Kind::DaemonSet, workload(&spec))
+    };
+    let pool = |name: &str, startup_taints: Vec<String>| NodeGroupResource {
+        source: format!("NodePool {name}"),
+        name: name.to_owned(),
+        is_windows: true,
+        startup_taints,
+        ..NodeGroupResource::default()
+    };
+    let report = |taints: &[Taint], tolerations: &Value, gated: Vec<String>| {
+        let mut world = PreflightCluster::of(&[("w1", "windows", "10.0.20348.1", taints)]);
+        world.environment.scaled = vec![pool("with", gated), pool("without", Vec::new())];
+        let report = world.report(&[agent(tolerations)]);
+        let findings = report.sections.into_iter().flat_map(|section| section.findings);
+        let gate = findings.filter(|finding| finding.message.contains("startup taint"));
+        gate.map(|finding| finding.message).collect::<Vec<String>>()
+    };
+    let all = json!([{"operator": "Exists"}]);
+    assert_eq!(report(&[], &json!([]), Vec::new()), Vec::<String>::new());
+    let gate = [Taint::no_schedule(Taint::STARTUP_KEY, "")];
+    let by_node = report(&gate, &json!([]), Vec::new());
+    let names = |findings: &[String], part: &str| findings.iter().any(|text| text.contains(part));
+    assert!(
+        names(&by_node, "it does not tolerate the startup taint"),
+        "{by_node:?}"
+    );
+    let by_pool = report(&[], &all, vec![Taint::STARTUP_KEY.to_owned()]);
+    let [pool] = &by_pool[..] else {
+        panic!("{by_pool:?}")
+    };
+    assert!(pool.starts_with("NodePool without creates"), "{pool}");
+}
+
+#[test]
 fn a_runtime_class_is_held_against_the_nodes() {
     let mut world = PreflightCluster::of(&[("w1", "windows", "10.0.20348.1", &[mark()])]);
     let class = |handler: &str, selector: Value| {

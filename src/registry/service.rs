@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use self::cache::{Due, LookupOrigin};
-use self::key::{ImageKey, registry_of};
+use self::key::ImageKey;
 use self::metrics::LookupMetrics;
 use self::queue::Job;
 use self::state::{Dropped, Finished, LookupEnd, LookupOutcome, ServiceState};
@@ -244,7 +244,7 @@ impl ImageService {
         let image = ImageRef::parse(reference).expect("a reference");
         let job = Job {
             key: ImageKey::of(&image, Access::Shared),
-            registry: registry_of(&image).into(),
+            registry: image.canonical_registry().into(),
             namespace: "shop".into(),
             due: Instant::now(),
         };
@@ -339,7 +339,7 @@ impl ImageService {
             is_wanted.then(|| {
                 let job = Job {
                     key: ImageKey::of(&image, access.clone()),
-                    registry: registry_of(&image).into(),
+                    registry: image.canonical_registry().into(),
                     namespace: Arc::clone(&namespace),
                     due,
                 };

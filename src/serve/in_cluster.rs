@@ -28,6 +28,10 @@ use crate::controller::node_policies::{NodeController, NodeControllerSettings};
 use crate::controller::node_pools::NodePoolController;
 use crate::controller::pod_policies::{PolicyStatusController, StatusSources};
 use crate::controller::reports::ReportingState;
+use crate::controller::startup::{
+    PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings,
+};
+use crate::controller::startup_states::StartupStates;
 use crate::controller::webhook_probe::ProbeController;
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
 use crate::controller::{keep_revisions, reports};
@@ -71,6 +75,10 @@ pub struct InClusterArgs {
     /// namespaces
     #[arg(long, env = "TRANSOM_REPORTS")]
     reports: bool,
+    /// The ServiceAccount, in Transom's namespace and without rights, of the pods that pull images on new nodes. Unset:
+    /// `puller: Pods` of a WindowsNodePolicy is refused
+    #[arg(long, env = "TRANSOM_IMAGE_PULLER_SERVICE_ACCOUNT", value_name = "NAME")]
+    image_puller_service_account: Option<String>,
     #[command(flatten)]
     connect: ServerConnectArgs,
     #[command(flatten)]
@@ -136,12 +144,13 @@ pub async fn run(
     };
     let images = images.map(start).transpose()?;
     let reconciles = Reconciles::new(&config.metrics);
+    let (publish_startup, startup) = watch::channel(Arc::default());
     start_controllers(
         &mut tasks,
-        &client,
-        &namespace,
+        (&client, &namespace),
         &leadership,
         &latest,
+        startup,
         StatusSources {
             reporting,
             probe: arrival,
@@ -150,6 +159,21 @@ pub async fn run(
         },
         &reconciles,
     );
+    let startup = StartupController::new(StartupParts {
+        settings: StartupSettings::default(),
+        account: PullerAccount {
+            namespace: namespace.clone(),
+            name: args.image_puller_service_account.filter(|name| !name.is_empty()),
+        },
+        // Nodes must not wait for the writes of other controllers.
+        writer: Writer::new(client.clone(), Some(leadership.clone()), WRITES_PER_SECOND),
+        clock: staleness.server_clock().clone(),
+        images: images.as_ref().map(|images| images.service().clone()),
+        metrics: StartupMetrics::new(&config.metrics),
+        publish: publish_startup,
+    });
+    let startup_loop = leader_loop(&latest, &leadership, reconciles.of("startup"));
+    tasks.spawn("startup", startup_loop.run(startup));
     if args.reports {
         let stored_findings = reports::StoredFindingMetrics::default();
         config.metrics.add_collector(stored_findings.clone());
@@ -261,10 +285,10 @@ fn leader_loop(latest: &SnapshotReceiver, leadership: &Leadership, reconcile: Re
 /// Starts the controllers that the leader runs.
 fn start_controllers(
     tasks: &mut Tasks,
-    client: &Client,
-    namespace: &str,
+    (client, namespace): (&Client, &str),
     leadership: &Leadership,
     latest: &SnapshotReceiver,
+    startup: watch::Receiver<Arc<StartupStates>>,
     sources: StatusSources,
     reconciles: &Reconciles,
 ) {
@@ -273,7 +297,7 @@ fn start_controllers(
     let revisions = keep_revisions::controller(writer.clone(), namespace);
     let pools = NodePoolController::new(writer.clone());
     let statuses = PolicyStatusController::new(writer.clone(), sources);
-    let nodes = NodeController::new(writer, NodeControllerSettings::default());
+    let nodes = NodeController::new(writer, NodeControllerSettings::default()).with_startup(startup);
     tasks.spawn(
         "revisions of policies",
         leader_loop("policy_revisions").run(revisions),

@@ -120,6 +120,8 @@ pub fn matrix() -> Vec<Value> {
         json!({"certificates": {"mode": "cert-manager"}, "tracing": {"endpoint": "https://collector:4318", "ratio": "0.01", "headersSecret": {"name": "headers"},
                "caConfigMap": {"name": "roots"}, "resourceAttributes": {"k8s.cluster.name": "east"}}}),
         json!({"probe": {"namespace": "other"}, "reports": {"enabled": true}}),
+        json!({"startup": {"admissionPolicy": {"enabled": true, "nodeSelector": {"matchLabels": {"agentpool": "win"}}}, "imagePuller": {"enabled": true}},
+               "nodePolicy": {"spec": {"startup": {"images": "Listed", "list": ["a:1"], "puller": "Pods", "pullSecrets": [{"name": "pull"}]}}}}),
         json!({"images": {"registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull", "pullSecretNamespaces": ["other"],
                           "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots"}},
                "policy": {"spec": {"mode": "Audit", "evidence": {"images": "Registry", "imageWaitMilliseconds": 250}}}}),
@@ -209,6 +211,8 @@ fn every_value_makes_objects_that_the_api_server_takes_to_the_last_field() {
         "FlowSchema",
         "Issuer",
         "Job",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
         "MutatingWebhookConfiguration",
         "NetworkPolicy",
         "PodDisruptionBudget",
@@ -257,11 +261,11 @@ fn a_release_has_its_own_names_wherever_it_is_installed() {
     );
 }
 
-/// The manifest for those who do not use Helm: the objects of the chart, and the namespace that they are in.
-fn install_manifest(engine: &Engine, images: &Value) -> String {
-    let rendered = engine
-        .render(&json!({"hooks": {"runner": "none"}, "images": images}))
-        .unwrap();
+/// The objects for those who do not use Helm: those of the chart, and the namespace that they are in.
+pub fn objects_without_helm(engine: &Engine, values: &Value) -> Vec<Value> {
+    let mut values = values.clone();
+    values["hooks"] = json!({"runner": "none"});
+    let rendered = engine.render(&values).unwrap();
     let restricted = "pod-security.kubernetes.io/enforce";
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
                            "metadata": {"name": "transom-system", "labels": {restricted: "restricted"}}});
@@ -287,6 +291,12 @@ fn install_manifest(engine: &Engine, images: &Value) -> String {
             labels.remove("app.kubernetes.io/managed-by");
         }
     }
+    objects
+}
+
+/// Their manifest, with these values for registries.
+fn install_manifest(engine: &Engine, images: &Value) -> String {
+    let objects = objects_without_helm(engine, &json!({"images": images}));
     // The chart refuses the placeholder; whoever applies the manifest replaces it.
     let image = |registry: &str| format!("{registry}/transom/transom:");
     let documents = yaml_documents(&objects).replace(&image(REGISTRY), &image("registry.example.com"));
@@ -379,7 +389,7 @@ fn the_generated_manifests_have_what_the_chart_has_for_registries() {
 }
 
 /// A folder with the manifests, and next to them the kustomization of docs/how-to/install.md.
-fn kustomization() -> (TempDir, String) {
+pub fn kustomization() -> (TempDir, String) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = super::documents::blocks("docs/how-to/install.md", &["yaml"]).0;
     let mut written = page

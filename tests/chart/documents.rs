@@ -13,7 +13,7 @@ use super::read;
 use crate::support::command::program;
 
 /// The pages about the chart, with those that `tests/offline/docs.rs` has no eye on.
-const PAGES: [&str; 44] = [
+const PAGES: [&str; 47] = [
     "README.md",
     "charts/transom/README.md",
     "docs/how-to/install.md",
@@ -37,6 +37,9 @@ const PAGES: [&str; 44] = [
     "docs/runbooks/TransomOverloaded.md",
     "docs/runbooks/TransomStoredWorkloadsDenied.md",
     "docs/runbooks/TransomUnparseableObjects.md",
+    "docs/runbooks/TransomNewNodesBlocked.md",
+    "docs/runbooks/TransomStartupImagePullFailing.md",
+    "docs/how-to/warm-nodes.md",
     "docs/explanation/security.md",
     "docs/explanation/admission.md",
     "docs/explanation/placement.md",
@@ -337,7 +340,7 @@ fn the_page_of_rights_lists_what_the_chart_grants() {
     let Some(engine) = engine() else { return };
     let values = json!({
         "reports": {"enabled": true}, "probe": {"namespace": "probes"},
-        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Reconcile"}}},
+        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Reconcile"}}}, "startup": {"imagePuller": {"enabled": true}},
         "images": {"registries": ["quay.io"], "pullSecret": "pull", "pullSecretNamespaces": ["shop"], "caConfigMap": {"name": "roots"}},
     });
     let rendered = engine.render(&values).unwrap();

@@ -13,17 +13,17 @@ use crate::support::command::{printed, program};
 use crate::support::control_plane::{ControlPlane, Printed, free_ports, wait};
 use crate::support::install;
 
-const NAMESPACE: &str = "transom-system";
+pub const NAMESPACE: &str = "transom-system";
 const SECRET: &str = "transom-certificates";
 
 /// An API server with the account of a release, its rights and its admission policies, and nothing that runs.
-struct Attack {
-    cluster: ControlPlane,
+pub struct Attack {
+    pub cluster: ControlPlane,
     account: String,
 }
 
 impl Attack {
-    fn start(what: &str, values: &Value) -> Option<Attack> {
+    pub fn start(what: &str, values: &Value) -> Option<Attack> {
         let engine = engine()?;
         let cluster = ControlPlane::start_or_skip(what)?;
         for namespace in ["apps", NAMESPACE] {
@@ -59,12 +59,12 @@ impl Attack {
         apply(&self.cluster, &list);
     }
 
-    fn as_transom(&self, arguments: &[&str], input: &Value) -> Printed {
+    pub fn as_transom(&self, arguments: &[&str], input: &Value) -> Printed {
         let arguments = [arguments, &["--as", &self.account]].concat();
         self.cluster.kubectl_with(&arguments, &input.to_string())
     }
 
-    fn create(&self, object: &Value) -> Printed {
+    pub fn create(&self, object: &Value) -> Printed {
         self.as_transom(&["create", "-f", "-"], object)
     }
 
@@ -117,7 +117,7 @@ fn report(name: &str, metadata: &Value) -> Value {
 }
 
 /// Puts the fields of `more` into `object`, maps in maps.
-fn merge(object: &mut Value, more: Value) {
+pub fn merge(object: &mut Value, more: Value) {
     match (object, more) {
         (Value::Object(object), Value::Object(more)) => {
             for (key, value) in more {
@@ -144,7 +144,7 @@ fn define_reports(cluster: &ControlPlane) {
 }
 
 /// Applies objects; an API server that has just started does not know its own schemas yet.
-fn apply(cluster: &ControlPlane, objects: &str) {
+pub fn apply(cluster: &ControlPlane, objects: &str) {
     let applied = || {
         let arguments = ["apply", "--server-side", "-f", "-"];
         cluster.kubectl_with(&arguments, objects).ok
@@ -1034,7 +1034,7 @@ fn the_account_writes_nothing_else_of_a_node(attack: &Attack, accounts: &[&str])
 }
 
 /// Runs the program with the account of the release, next to a Windows node, and with this node policy.
-fn serve(attack: &Attack, policy: &Value) {
+pub fn serve(attack: &Attack, policy: &Value) {
     let cluster = &attack.cluster;
     apply(cluster, &printed(&["generate", "crds"]));
     apply(cluster, &policy.to_string());
@@ -1050,6 +1050,7 @@ fn serve(attack: &Attack, policy: &Value) {
         format!("--kubeconfig={kubeconfig}"),
         format!("--transom-namespace={NAMESPACE}"),
         "--identity=one".to_owned(),
+        "--image-puller-service-account=transom-image-puller".to_owned(),
         format!("--webhook-url=https://127.0.0.1:{port}"),
         format!("--listen=127.0.0.1:{port}"),
         format!("--health-listen=127.0.0.1:{health}"),

@@ -23,10 +23,12 @@ mod older;
 mod packaging;
 mod preflight;
 mod prometheus;
+mod puller;
 mod quick_starts;
 mod registries;
 mod release;
 mod rendered;
+mod startup;
 mod trust;
 mod values;
 

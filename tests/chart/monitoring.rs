@@ -15,6 +15,10 @@ use crate::support::command::{markdown_in, program, transom};
 use crate::support::control_plane::{ControlPlane, free_ports, wait};
 use crate::support::install::{self, Replica};
 
+/// What kube-state-metrics reports about a new node.
+const OF_KUBE_STATE_METRICS: &str = "kube_node_spec_taint{node=\"win-1\",\
+    key=\"startup-taint.cluster-autoscaler.kubernetes.io/transom\",value=\"\",effect=\"NoSchedule\"} 1\n";
+
 /// What Prometheus adds to every sample of a target.
 const OF_THE_TARGET: [&str; 4] = ["job", "namespace", "pod", "instance"];
 
@@ -236,7 +240,9 @@ fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there(
     let mut live = BTreeMap::new();
     scraped(&of_the_replica, &mut live);
     scraped(&of_the_server, &mut live);
+    scraped(OF_KUBE_STATE_METRICS, &mut live);
     let values = json!({"reports": {"enabled": true}, "images": {"registries": ["registry.example.com"]},
+                        "startup": {"imagePuller": {"enabled": true}},
                         "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
                                     "dashboard": {"enabled": true}}});
     let rendered = engine.render(&values).unwrap();
@@ -300,6 +306,11 @@ fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there(
             job: "apiserver",
             content_type: "text/plain; version=0.0.4; charset=utf-8",
             text: of_the_server,
+        },
+        Target {
+            job: "kube-state-metrics",
+            content_type: "text/plain; version=0.0.4; charset=utf-8",
+            text: OF_KUBE_STATE_METRICS.to_owned(),
         },
     ];
     let Some(prometheus) = Prometheus::start_or_skip(targets, &groups) else {
@@ -399,7 +410,7 @@ fn every_alert_has_a_page_and_every_page_an_alert() {
             .unwrap()
             .extend(more.as_object().unwrap().clone());
         json!({"reports": {"enabled": true}, "images": {"registries": ["registry.example.com"]},
-               "metrics": {"prometheusRule": rule}})
+               "startup": {"imagePuller": {"enabled": true}}, "metrics": {"prometheusRule": rule}})
     };
     let mut named = BTreeSet::new();
     for alert in alerts(rule(json!({}))) {

@@ -28,4 +28,5 @@ mod prediction_accuracy;
 mod preflight;
 mod reports;
 mod scan;
+mod startup;
 mod webhook;

@@ -31,7 +31,7 @@ const MODULES: [(&str, &str); 25] = [
     ("render",       "model rules engine plan manifest check fix audit_log image_report scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "process tls cluster"),
-    ("controller",   "model rules engine registration api process registry cluster scan"),
+    ("controller",   "model rules engine plan registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration api check process tls cluster certs \
                       registry controller webhook"),

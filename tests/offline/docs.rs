@@ -832,8 +832,9 @@ fn no_page_is_too_long_and_neither_are_all_together() {
 }
 
 /// Where conditions get their types and reasons.
-const CONDITION_SOURCES: [&str; 8] = [
+const CONDITION_SOURCES: [&str; 9] = [
     "src/controller/node_policies/status.rs",
+    "src/controller/startup/controller.rs",
     "src/controller/pod_policies/build_labels.rs",
     "src/controller/pod_policies/image_registries.rs",
     "src/controller/pod_policies/programmed.rs",

@@ -107,6 +107,17 @@ pub fn join(cluster: &ControlPlane, name: &str, build: &str) {
 
 /// Registers a node with additional labels, which may contradict the operating system of the build.
 pub fn join_with(cluster: &ControlPlane, name: &str, build: &str, more: &[(&str, &str)]) {
+    join_tainted(cluster, name, build, more, &json!([]));
+}
+
+/// Registers a node with additional labels, and these taints.
+pub fn join_tainted(
+    cluster: &ControlPlane,
+    name: &str,
+    build: &str,
+    more: &[(&str, &str)],
+    taints: &serde_json::Value,
+) {
     let os = if build.is_empty() { "linux" } else { "windows" };
     let mut labels = BTreeMap::from([
         ("kubernetes.io/hostname", name),
@@ -126,7 +137,7 @@ pub fn join_with(cluster: &ControlPlane, name: &str, build: &str, more: &[(&str,
     };
     let room = json!({"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"});
     let node = json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints},
         "status": {
             "capacity": room, "allocatable": room,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}],

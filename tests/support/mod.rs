@@ -22,6 +22,7 @@ pub mod partition;
 pub mod process_memory;
 #[cfg(unix)]
 pub mod proxy;
+pub mod pulling_kubelet;
 #[cfg(unix)]
 pub mod recorder;
 #[cfg(unix)]

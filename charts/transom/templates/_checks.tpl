@@ -11,6 +11,7 @@
 {{- if and .Values.probe.namespace .Values.rbac.create (not .Values.admissionPolicies.enabled) -}}
 {{- fail "probe.namespace: the right to create pods there is granted for dry runs only, which requires admissionPolicies.enabled=true; set that, or leave probe.namespace empty" -}}
 {{- end -}}
+{{- include "transom.checkStartup" . -}}
 {{- if and .Values.hostNetwork (eq (int .Values.ports.webhook) 10250) -}}
 {{- fail "ports.webhook: 10250 is the kubelet's port on the host network; set another port, such as ports.webhook=10260, and allow the API server to reach it" -}}
 {{- end -}}
@@ -54,7 +55,7 @@
 {{- include "transom.checkNodeLabels" . -}}
 {{- if .Values.nodePolicy.create -}}
 {{- if and (eq (toString .Values.rbac.nodePolicies) "false") (eq "true" (include "transom.reconcilesNodes" (include "transom.nodePolicySpec" . | fromYaml))) -}}
-{{- fail "rbac.nodePolicies: false removes the right to write to nodes, which nodePolicy.spec needs, because it writes labels or taints; change one of them" -}}
+{{- fail "rbac.nodePolicies: false removes the right to write to nodes, which nodePolicy.spec needs, because it writes labels or taints, or removes the startup taint; change one of them" -}}
 {{- end -}}
 {{- if and (eq (toString .Values.rbac.runtimeClasses) "false") (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
 {{- fail "rbac.runtimeClasses: false removes the right to create RuntimeClasses, which nodePolicy.spec.runtimeClasses.management=Reconcile needs; change one of them" -}}
@@ -69,6 +70,27 @@
 {{- fail "admissionPolicies.noExecuteTaints: false refuses the taints that nodePolicy.spec.taints.noExecute=Allowed allows; change one of them" -}}
 {{- end -}}
 {{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" (include "transom.nodePolicySpec" . | fromYaml)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A taint that nothing removes would keep pods off new nodes forever. Without a cluster, as in `helm template`, the version
+decides whether the API is served. */}}
+{{- define "transom.checkStartup" -}}
+{{- $startup := .Values.startup -}}
+{{- if $startup.admissionPolicy.enabled -}}
+{{- $isServed := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+{{- if not (or $isServed (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version)) -}}
+{{- fail (printf "startup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later, which serves MutatingAdmissionPolicy, and this is %s; set the startup taint in the pool instead, or render with --kube-version" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if eq (toString .Values.rbac.nodePolicies) "false" -}}
+{{- fail "rbac.nodePolicies: false removes the right to write to nodes, so nothing would remove the taint that startup.admissionPolicy sets on new nodes; change one of them" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $startup.imagePuller.enabled (not .Values.admissionPolicies.enabled) -}}
+{{- fail "startup.imagePuller.enabled: the right to create pods is granted for pods that pull images only, which requires admissionPolicies.enabled=true; set that, or startup.imagePuller.enabled=false" -}}
+{{- end -}}
+{{- if and .Values.nodePolicy.create (eq "Pods" (dig "startup" "puller" "" (default (dict) .Values.nodePolicy.spec))) (not $startup.imagePuller.enabled) -}}
+{{- fail "nodePolicy.spec.startup.puller: Pods needs the right to create them; set startup.imagePuller.enabled=true" -}}
 {{- end -}}
 {{- end -}}
 

@@ -252,7 +252,13 @@ only, and with mode Audit it writes no label either: such an installation change
 {{- define "transom.reconcilesNodes" -}}
 {{- $labels := default (dict) .labels -}}
 {{- $taints := default (dict) .taints -}}
-{{- has "Reconcile" (list (default "Reconcile" $labels.kubelet) (default "Reconcile" $labels.nodeRestriction) (default "Audit" $taints.mode)) -}}
+{{- $reconciles := has "Reconcile" (list (default "Reconcile" $labels.kubelet) (default "Reconcile" $labels.nodeRestriction) (default "Audit" $taints.mode)) -}}
+{{- or $reconciles (kindIs "map" .startup) -}}
+{{- end -}}
+
+{{/* The name of the MutatingAdmissionPolicy that sets the startup taint on new nodes. */}}
+{{- define "transom.startupPolicy" -}}
+{{- include "transom.fullname" . }}-startup-taint
 {{- end -}}
 
 {{/* Whether the spec of a WindowsNodePolicy manages RuntimeClasses: "true" or "false". */}}
@@ -276,7 +282,8 @@ owns something on one. */}}
 {{- if kindIs "bool" .Values.rbac.nodePolicies -}}
 {{- .Values.rbac.nodePolicies -}}
 {{- else -}}
-{{- $writes := and .Values.nodePolicy.create (eq "true" (include "transom.reconcilesNodes" (include "transom.nodePolicySpec" . | fromYaml))) -}}
+{{- $reconciles := and .Values.nodePolicy.create (eq "true" (include "transom.reconcilesNodes" (include "transom.nodePolicySpec" . | fromYaml))) -}}
+{{- $writes := or $reconciles .Values.startup.admissionPolicy.enabled -}}
 {{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
 {{- $owned := int (dig "status" "ownedNodeCount" 0 .) -}}
 {{- $writes = or $writes (gt $owned 0) (eq "true" (include "transom.reconcilesNodes" (default (dict) .spec))) -}}

@@ -20,6 +20,8 @@ pub struct NodeGroupResource {
     pub labels: BTreeMap<String, String>,
     /// The taints that its nodes will have.
     pub taints: Vec<Taint>,
+    /// The keys of the startup taints that its nodes will have, which Karpenter expects to be removed.
+    pub startup_taints: Vec<String>,
     /// The number of nodes it requests, if specified.
     pub replicas: Option<u64>,
     /// Whether it specifies that its nodes run Windows.
@@ -103,12 +105,23 @@ impl NodeGroupResource {
             name,
             labels: of_nodes,
             taints,
+            startup_taints: items(object, "/spec/template/spec/startupTaints")
+                .map(|taint| text(taint, "/key"))
+                .collect(),
             replicas: object.pointer("/spec/replicas").and_then(Value::as_u64),
             is_windows,
             build,
             node_class: (text(object, "/spec/template/spec/nodeClassRef/kind") == "EC2NodeClass")
                 .then(|| text(object, "/spec/template/spec/nodeClassRef/name")),
         }
+    }
+
+    /// Whether its nodes join with the startup taint that Transom removes.
+    pub fn sets_startup_taint(&self) -> bool {
+        let taints = self.taints.iter().map(|taint| &taint.key);
+        taints
+            .chain(&self.startup_taints)
+            .any(|key| key == Taint::STARTUP_KEY)
     }
 
     /// Adds what its EC2NodeClass states about its nodes.
@@ -139,6 +152,15 @@ mod tests {
         assert_eq!(pool.labels["karpenter.sh/nodepool"], "win");
         assert!(!pool.labels.contains_key("karpenter.sh/capacity-type"));
         assert_eq!(pool.taints, [Taint::no_schedule("os", "windows")]);
+        assert!(!pool.sets_startup_taint());
+        for field in ["taints", "startupTaints"] {
+            let spec = json!({field: [{"key": Taint::STARTUP_KEY, "effect": "NoSchedule"}]});
+            let pool = json!({"metadata": {"name": "win"}, "spec": {"template": {"spec": spec}}});
+            assert!(
+                NodeGroupResource::read("NodePool", &pool).sets_startup_taint(),
+                "{field}"
+            );
+        }
 
         let set = json!({"metadata": {"name": "winworker"}, "spec": {"replicas": 0, "template": {
             "metadata": {"labels": {"machine.openshift.io/os-id": "Windows"}}, "spec": {}}}});

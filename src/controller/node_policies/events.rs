@@ -15,7 +15,7 @@ use super::nodes::labels::KeptLabel;
 use super::nodes::plan::NodeChange;
 use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::NodePolicies;
-use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name};
+use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name, of_node};
 use crate::controller::writer::{Writer, log_unwritten};
 use crate::model::text::list;
 
@@ -82,16 +82,6 @@ impl NodeEvents {
                 log_unwritten(&event.regarding.unwrap_or_default(), reason, Some(&note), &error);
             }
         }
-    }
-}
-
-fn of_node(name: &str, uid: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Node".to_owned()),
-        name: Some(name.to_owned()),
-        uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()),
-        ..ObjectReference::default()
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use kube::Resource as _;
 use kube::api::PartialObjectMeta;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::NodeControllerSettings;
@@ -26,6 +27,7 @@ use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::leader_loop::{Controller, PassResult};
+use crate::controller::startup_states::StartupStates;
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::Writer;
 
@@ -34,6 +36,8 @@ use crate::controller::writer::Writer;
 pub struct NodeController {
     settings: NodeControllerSettings,
     writer: Writer,
+    /// The new nodes of policies that gate them.
+    startup: watch::Receiver<Arc<StartupStates>>,
     /// Until when a pass waits for the content of the webhook configurations.
     registered_by: Instant,
     classes: ClassController,
@@ -73,8 +77,16 @@ impl Controller for NodeController {
         result
     }
 
+    async fn changed(&mut self) {
+        // The controller that sends them has ended, or there is none.
+        if self.startup.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     fn lost(&mut self) {
-        *self = NodeController::new(self.writer.clone(), self.settings);
+        let new = NodeController::new(self.writer.clone(), self.settings);
+        *self = new.with_startup(self.startup.clone());
     }
 }
 
@@ -83,6 +95,7 @@ impl NodeController {
     pub fn new(writer: Writer, settings: NodeControllerSettings) -> Self {
         NodeController {
             settings,
+            startup: watch::channel(Arc::default()).1,
             registered_by: Instant::now() + settings.know_registered,
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
             statuses: Statuses::new(writer.clone(), settings.status_every),
@@ -98,7 +111,14 @@ impl NodeController {
         }
     }
 
+    /// With the states of new nodes, for the statuses of their policies.
+    #[must_use]
+    pub fn with_startup(self, startup: watch::Receiver<Arc<StartupStates>>) -> Self {
+        NodeController { startup, ..self }
+    }
+
     async fn reconcile(&mut self, snapshot: &Snapshot, result: &mut PassResult) {
+        self.startup.mark_unchanged();
         let cache = &*snapshot.cache;
         let policies = NodePolicies::of(&cache.node_policies);
         self.apply_new_generations(&policies);
@@ -332,6 +352,13 @@ impl NodeController {
                 .collect(),
             undeclared: BTreeSet::new(),
             classes: self.classes.of_policy(&policy.name),
+            startup: (policy.stored.spec.startup.as_ref()).map(|_| {
+                self.startup
+                    .borrow()
+                    .get(&policy.name)
+                    .cloned()
+                    .unwrap_or_default()
+            }),
         }
     }
 }

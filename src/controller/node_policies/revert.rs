@@ -18,7 +18,7 @@ use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use crate::cluster::workload_survey::SurveyError;
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint, pool_of};
 use crate::model::text::list;
 
 /// So many nodes are named.
@@ -46,6 +46,8 @@ pub struct RevertReport {
     pub dangling: Vec<String>,
     /// What is still on nodes, and that nothing proves to be Transom's; one line for each kind, with the nodes.
     pub left: Vec<String>,
+    /// Pools of nodes that carried the startup taint.
+    pub gated_pools: BTreeSet<String>,
     /// What failed, and why. Everything else was reverted.
     pub failures: Vec<String>,
 }
@@ -78,6 +80,7 @@ pub async fn revert(client: &Client, options: RevertOptions, is_preview: bool) -
             Vec::new()
         })
     };
+    report.gated_pools.clone_from(&nodes.gated_pools);
     let removes_labels = !options.on_nodes.labels && nodes.have_mirror_label();
     let references = if removes_labels || !classes.is_empty() {
         references(client).await
@@ -147,8 +150,10 @@ async fn our_classes(client: &Client) -> Result<Vec<RuntimeClass>, ApiError> {
 /// The nodes of a cluster.
 #[derive(Default)]
 struct OurNodes {
-    /// Those that carry something of Transom's.
+    /// Those that carry something of Transom's, or the startup taint.
     marked: Vec<NodeView>,
+    /// Pools of nodes that carry the startup taint, as in `agentpool=win`.
+    gated_pools: BTreeSet<String>,
     /// What looks like Transom's on the others.
     left: RemainingObjects,
     /// What could not be read.
@@ -162,7 +167,12 @@ impl OurNodes {
         let mut failures = Vec::new();
         let read = |node: WatchedNode, _: &str| {
             let node = NodeView::from(node);
-            if node.is_marked() {
+            if node.is_gated()
+                && let Some((label, pool)) = pool_of(|key| node.label(key))
+            {
+                nodes.gated_pools.insert(format!("{label}={pool}"));
+            }
+            if node.is_marked() || node.is_gated() {
                 nodes.marked.push(node);
             } else {
                 nodes.left.note(&node, false);
@@ -192,7 +202,7 @@ async fn revert_nodes(writer: &Writer, nodes: OurNodes, options: RevertOptions, 
     for node in marked {
         let (name, is_disputed) = (
             node.name.clone(),
-            NodeOwnership::of(&node).is_err() || node.owned.is_none(),
+            node.is_marked() && (NodeOwnership::of(&node).is_err() || node.owned.is_none()),
         );
         match apply(writer, Arc::new(node), &decide).await {
             ApplyResult::Wrote(node, _) => {

@@ -9,14 +9,15 @@ use super::guard::GuardResult;
 use super::node_state::{FaultyNodes, NodesOfPolicy};
 use super::runtime_classes::ClassesOfPolicy;
 use crate::api::{
-    BuildCount, DriftedNode, LabelMode, Management, TAINTS_BLOCKED, TaintMode, WindowsNodePolicySpec,
-    WindowsNodePolicyStatus,
+    BuildCount, DriftedNode, FailedImage, LabelMode, Management, StartupStatus, TAINTS_BLOCKED, TaintMode,
+    WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 use crate::cluster::errors::ApiError;
 use crate::cluster::node_policies::NodePolicy;
 use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, OVERLAPPING, PROGRAMMED, READY, conditions,
 };
+use crate::controller::startup_states::StartupOfPolicy;
 use crate::model::text::{count, cut, list};
 
 pub mod write;
@@ -41,10 +42,14 @@ pub struct PolicyFacts {
     pub undeclared: BTreeSet<String>,
     /// The state of its RuntimeClasses; `None` if it manages none.
     pub classes: Option<ClassesOfPolicy>,
+    /// Its new nodes; `None` if it does not gate them, or they are not known yet.
+    pub startup: Option<StartupOfPolicy>,
 }
 
 /// This condition only exists if the policy manages RuntimeClasses.
 const CLASSES_READY: &str = "RuntimeClassesReady";
+/// This condition only exists if the policy gates new nodes.
+const IMAGES_READY: &str = "ImagesReady";
 /// The condition for clients that revert what Transom writes.
 const CONFLICTED: &str = "Conflicted";
 /// The reason of a policy whose nodes are not all written yet.
@@ -74,7 +79,7 @@ pub fn status_of(
         observed_generation: Some(policy.generation),
         conditions: conditions(
             updates,
-            &[PROGRAMMED, CLASSES_READY],
+            &[PROGRAMMED, CLASSES_READY, IMAGES_READY],
             before,
             policy.generation,
             now,
@@ -90,6 +95,7 @@ pub fn status_of(
             })
             .collect(),
         owned_node_count: number(nodes.owned),
+        startup: known.startup.as_ref().map(startup_status),
         message,
     }
 }
@@ -108,6 +114,7 @@ pub fn news_of(
     let event = |update: ConditionUpdate| match update.kind {
         ACCEPTED => update.event("EvaluatePolicy"),
         KNOWN_FAULTS => update.event("CheckVersions"),
+        IMAGES_READY => update.event("PullImages"),
         _ => update.event("ReconcileTaints"),
     };
     news.map(event).collect()
@@ -128,6 +135,7 @@ fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> V
         undeclared(known),
     ];
     details.extend(known.classes.as_ref().map(classes));
+    details.extend(known.startup.as_ref().map(images_ready));
     let accepted = accepted(policy);
     let programmed = programmed(policy, nodes, known, &details);
     let (reason, message) = met(nodes);
@@ -144,7 +152,7 @@ fn message(updates: &[ConditionUpdate]) -> Option<String> {
     let bad = |kind: &str| updates.iter().find(|update| update.kind == kind && update.is_bad);
     let refused = bad(ACCEPTED).filter(|accepted| !accepted.holds);
     let worst = refused.or_else(|| bad(PROGRAMMED)).or_else(|| bad(OVERLAPPING));
-    let worst = worst.or_else(|| bad(ACCEPTED));
+    let worst = worst.or_else(|| bad(ACCEPTED)).or_else(|| bad(IMAGES_READY));
     worst.map(|update| update.brief.clone())
 }
 
@@ -472,6 +480,69 @@ fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {
     ConditionUpdate {
         brief,
         ..ConditionUpdate::expect_true(CLASSES_READY, unmet, ("Reconciled", &message))
+    }
+}
+
+fn startup_status(startup: &StartupOfPolicy) -> StartupStatus {
+    let failed = startup.failed.iter().take(StartupStatus::MOST_FAILED);
+    let failed = failed.map(|failed| FailedImage {
+        message: cut(&failed.message, 1024).into_owned(),
+        ..failed.clone()
+    });
+    StartupStatus {
+        starting: number(startup.starting),
+        warm: number(startup.warm),
+        late: number(startup.late),
+        failed: failed.collect(),
+    }
+}
+
+/// Whether new nodes get their images. It does not affect `Ready`: a node gets pods without them, too.
+fn images_ready(startup: &StartupOfPolicy) -> ConditionUpdate {
+    let failed = startup.failed.iter().map(|failed| {
+        let FailedImage { node, image, message } = failed;
+        format!("{image} cannot be pulled on node {node}: {message}")
+    });
+    let failed: Vec<String> = failed.collect();
+    let (starting, late) = (startup.starting, startup.late);
+    let unmet = if let Some((reason, message)) = &startup.problem {
+        Some((*reason, message.clone()))
+    } else if !failed.is_empty() {
+        Some(("ImagePullFailed", list(&failed, NAMED)))
+    } else if late > 0 {
+        let text = format!("{} got pods without some of their images", count(late, "node"));
+        Some(("ImagesLate", text))
+    } else {
+        let text = format!("{} for images", wait(starting));
+        (starting > 0).then_some(("NodesStarting", text))
+    };
+    // It is only a matter of time.
+    let is_bad = unmet
+        .as_ref()
+        .is_some_and(|(reason, _)| *reason != "NodesStarting");
+    let brief = unmet
+        .as_ref()
+        .map(|(_, text)| cut(text, LONGEST_BRIEF).into_owned());
+    let met = (IMAGES_READY, "no node waits for images");
+    let update = ConditionUpdate::expect_true(IMAGES_READY, unmet, met);
+    let update = ConditionUpdate {
+        is_bad,
+        brief: brief.unwrap_or_else(|| update.brief.clone()),
+        ..update
+    };
+    // Nodes have Events of their own.
+    let events = if startup.problem.is_some() {
+        EventPolicy::Reasons
+    } else {
+        EventPolicy::Never
+    };
+    update.with_events(events)
+}
+
+fn wait(nodes: usize) -> String {
+    match nodes {
+        1 => "1 node waits".to_owned(),
+        nodes => format!("{nodes} nodes wait"),
     }
 }
 

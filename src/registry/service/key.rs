@@ -30,17 +30,8 @@ pub struct ImageKey {
 impl ImageKey {
     /// The key of an image. References that mean the same have the same key.
     pub fn of(image: &ImageRef<'_>, access: Access) -> Self {
-        let mut full = ImageRef {
-            tag: image.tag.filter(|_| image.digest.is_none()),
-            ..*image
-        };
-        if full.digest.is_none() {
-            full.tag = full.tag.or(Some("latest"));
-        }
-        let registry = registry_of(image);
-        full.registry = &registry;
         ImageKey {
-            reference: full.to_string().into(),
+            reference: image.canonical().into(),
             access,
         }
     }
@@ -66,15 +57,6 @@ impl ImageKey {
             Access::Own { secrets, .. } => secrets.iter().map(|name| name.len() + 24).sum(),
         };
         self.reference.len() + secrets
-    }
-}
-
-/// The registry of an image as a key: in lower case, without the default port.
-pub fn registry_of(image: &ImageRef<'_>) -> String {
-    let registry = image.registry.to_ascii_lowercase();
-    match registry.strip_suffix(":443") {
-        Some(host) => host.to_owned(),
-        None => registry,
     }
 }
 

@@ -12,7 +12,7 @@ use super::key::ImageKey;
 pub struct Job {
     /// What is looked up.
     pub key: ImageKey,
-    /// The registry, as in [`registry_of`](super::key::registry_of).
+    /// The registry, as in [`ImageRef::canonical_registry`](crate::model::image::ImageRef::canonical_registry).
     pub registry: Arc<str>,
     /// The namespace that asked first.
     pub namespace: Arc<str>,

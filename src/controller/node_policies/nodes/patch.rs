@@ -139,6 +139,14 @@ impl NodePlan {
         Some(Value::Object(patch))
     }
 
+    /// Removes the startup taint, which Transom did not set.
+    pub(super) fn remove_startup_taint(&mut self, node: &NodeView) {
+        if node.is_gated() {
+            let taints = self.taints.get_or_insert_with(|| node.taints.clone());
+            taints.retain(|taint| taint.key != Taint::STARTUP_KEY);
+        }
+    }
+
     /// Writes or removes a label.
     pub(super) fn set_label(&mut self, node: &NodeView, key: &'static str, to: Option<String>) {
         self.changes.push(NodeChange::Label {

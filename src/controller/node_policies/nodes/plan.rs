@@ -54,9 +54,21 @@ pub struct KeepOptions {
     pub taints: bool,
 }
 
-/// Plans to remove everything of Transom's from a node except what `keep` names; that no longer belongs to Transom.
+/// Plans to remove everything of Transom's from a node except what `keep` names; that no longer belongs to Transom. The
+/// startup taint is always removed: nothing else would remove it.
 pub fn plan_revert(node: &NodeView, keep: KeepOptions) -> NodePlan {
-    revert(&OwnedNode::of(node), keep, &LabelUse::Unused)
+    let mut plan = revert(&OwnedNode::of(node), keep, &LabelUse::Unused);
+    plan.remove_startup_taint(node);
+    plan
+}
+
+/// Plans to remove the startup taint, and nothing else.
+pub fn plan_release(node: &NodeView) -> NodePlan {
+    let mut plan = NodePlan::default();
+    if !node.deleting {
+        plan.remove_startup_taint(node);
+    }
+    plan
 }
 
 fn revert(of: &OwnedNode<'_>, keep: KeepOptions, in_use: &LabelUse) -> NodePlan {

@@ -59,6 +59,85 @@ fn nodes_whose_pool_nothing_names_are_named_without_affecting_ready() {
 }
 
 #[test]
+fn new_nodes_are_counted_and_images_that_fail_are_named_without_affecting_ready() {
+    let failed = FailedImage {
+        node: "w1".to_owned(),
+        image: "app:1".to_owned(),
+        message: "denied".to_owned(),
+    };
+    let startup = StartupOfPolicy {
+        starting: 2,
+        warm: 1,
+        ..StartupOfPolicy::default()
+    };
+    let cases = [
+        (StartupOfPolicy::default(), "True", "ImagesReady", None),
+        (startup.clone(), "False", "NodesStarting", None),
+        (
+            StartupOfPolicy {
+                late: 1,
+                ..startup.clone()
+            },
+            "False",
+            "ImagesLate",
+            Some("1 node got"),
+        ),
+        (
+            StartupOfPolicy {
+                failed: [failed].into(),
+                ..startup.clone()
+            },
+            "False",
+            "ImagePullFailed",
+            Some("app:1 cannot be pulled on node w1: denied"),
+        ),
+        (
+            StartupOfPolicy {
+                problem: Some(("PullerNotAllowed", "no".to_owned())),
+                ..startup
+            },
+            "False",
+            "PullerNotAllowed",
+            Some("no"),
+        ),
+    ];
+    for (startup, holds, reason, message) in cases {
+        let known = PolicyFacts {
+            startup: Some(startup.clone()),
+            ..PolicyFacts::default()
+        };
+        let nodes = NodesOfPolicy::default();
+        let status = status_of(&policy(&json!({})), &nodes, &known, None, Timestamp::UNIX_EPOCH);
+        let ready = condition(&status, "ImagesReady");
+        assert_eq!((&*ready.status, &*ready.reason), (holds, reason));
+        assert_eq!(condition(&status, "Ready").status, "True");
+        let shown = status.message.as_deref();
+        assert_eq!(shown.is_some(), message.is_some(), "{shown:?}");
+        assert!(
+            shown.unwrap_or_default().contains(message.unwrap_or_default()),
+            "{shown:?}"
+        );
+        let counts = status.startup.unwrap();
+        assert_eq!(counts.starting, i32::try_from(startup.starting).unwrap());
+        assert_eq!(counts.failed.len(), startup.failed.len());
+    }
+    let without = status_of(
+        &policy(&json!({})),
+        &NodesOfPolicy::default(),
+        &PolicyFacts::default(),
+        None,
+        Timestamp::UNIX_EPOCH,
+    );
+    assert_eq!(without.startup, None);
+    assert!(
+        without
+            .conditions
+            .iter()
+            .all(|condition| condition.type_ != "ImagesReady")
+    );
+}
+
+#[test]
 fn ready_says_the_most_urgent_problem() {
     let text = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
     let mut standing = NodesOfPolicy::default();

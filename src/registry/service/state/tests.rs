@@ -1,7 +1,6 @@
 use std::collections::BTreeSet;
 
 use super::super::cache::{LookupOrigin, TAG_TTL};
-use super::super::key::registry_of;
 use super::*;
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageContents;
@@ -17,7 +16,7 @@ fn job(text: &str, namespace: &str, due: Instant) -> Job {
     let image = ImageRef::parse(text).unwrap();
     Job {
         key: ImageKey::of(&image, Access::Shared),
-        registry: registry_of(&image).into(),
+        registry: image.canonical_registry().into(),
         namespace: namespace.into(),
         due,
     }

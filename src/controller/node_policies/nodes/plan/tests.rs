@@ -132,6 +132,29 @@ fn exactly_what_is_ours_is_taken_back() {
 }
 
 #[test]
+fn the_startup_taint_goes_when_a_node_is_released_and_with_an_uninstall_and_no_other_taint_does() {
+    let mut gated = node("10.0.20348.1");
+    gated.taints = vec![
+        other_taint("a"),
+        other_taint(Taint::STARTUP_KEY),
+        other_taint("b"),
+    ];
+    let keep = KeepOptions {
+        labels: true,
+        taints: true,
+    };
+    for released in [plan_release(&gated), plan_revert(&gated, keep)] {
+        assert_eq!(texts(&after(&gated, &released)), ["a:NoSchedule", "b:NoSchedule"]);
+    }
+    gated.taints.remove(1);
+    assert!(plan_release(&gated).is_empty());
+    assert!(
+        !Taint::no_schedule(Taint::STARTUP_KEY, "").lasts(),
+        "placement ignores it"
+    );
+}
+
+#[test]
 fn what_stood_there_before_us_is_not_ours() {
     let mut before = node("10.0.20348.1");
     Arc::make_mut(&mut before.labels).insert(BUILD_LABEL.into(), "10.0.20348".into());

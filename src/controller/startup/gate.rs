@@ -1,0 +1,195 @@
+//! What to do about each node with the startup taint, and about the pods that pull its images. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::pulls::{PullProgress, PullerPod};
+use crate::api::{ImagePuller, NodeStartup};
+use crate::cluster::node::NodeView;
+
+/// How long a pod that the kubelet has given up stays, so that it is not created again and again.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Why a node waits, or does not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GateRule {
+    /// No policy with `startup` selects it, or it is not a Windows node.
+    Open,
+    /// A policy that cannot be read may select it: it waits for the default timeout.
+    Held,
+    /// This policy selects it.
+    Policy {
+        /// The name of the policy.
+        name: String,
+        /// Its `startup`.
+        startup: NodeStartup,
+    },
+}
+
+/// A node with the startup taint.
+#[derive(Clone, Debug)]
+pub struct GatedNode {
+    /// The node.
+    pub node: Arc<NodeView>,
+    /// What it waits for.
+    pub rule: GateRule,
+    /// The images that were never seen on it, as workloads write them, in the order worth pulling; `None` if it is not known
+    /// which images it needs.
+    pub missing: Option<Vec<String>>,
+}
+
+/// Why a node gets pods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReleaseReason {
+    /// Nothing gates it.
+    Open,
+    /// Its images are there.
+    Warm,
+    /// The timeout is over.
+    Late,
+}
+
+/// A pod to create.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NewPuller<'g> {
+    /// The node.
+    pub node: &'g Arc<NodeView>,
+    /// The policy.
+    pub policy: &'g str,
+    /// Its `startup`.
+    pub startup: &'g NodeStartup,
+    /// The images.
+    pub images: &'g [String],
+    /// When the timeout of the node is over.
+    pub deadline: Timestamp,
+}
+
+/// What to write.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct GatePlan<'g> {
+    /// The nodes whose startup taint is removed.
+    pub released: Vec<(&'g Arc<NodeView>, ReleaseReason)>,
+    /// The pods to create.
+    pub created: Vec<NewPuller<'g>>,
+    /// The pods to delete.
+    pub deleted: Vec<&'g PullerPod>,
+    /// When the next timeout is over.
+    pub next: Option<Timestamp>,
+}
+
+impl GatedNode {
+    /// When it gets pods in any case.
+    pub fn deadline(&self) -> Timestamp {
+        let timeout = match &self.rule {
+            GateRule::Open => Duration::ZERO,
+            GateRule::Held => NodeStartup::default().timeout(),
+            GateRule::Policy { startup, .. } => startup.timeout(),
+        };
+        let created = self.node.created.unwrap_or(Timestamp::MIN);
+        created.saturating_add(timeout).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Why it gets pods now; `None` if it waits.
+    fn release(&self, now: Timestamp) -> Option<ReleaseReason> {
+        let is_warm = || self.missing.as_ref().is_some_and(Vec::is_empty);
+        match &self.rule {
+            GateRule::Open => Some(ReleaseReason::Open),
+            GateRule::Policy { .. } if is_warm() => Some(ReleaseReason::Warm),
+            _ => (now >= self.deadline()).then_some(ReleaseReason::Late),
+        }
+    }
+
+    /// The policy, if Transom pulls for it.
+    fn pulling_policy(&self) -> Option<(&str, &NodeStartup)> {
+        match &self.rule {
+            GateRule::Policy { name, startup } if startup.puller == ImagePuller::Pods => {
+                Some((name, startup))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl PullerPod {
+    /// Whether it is of no more use for a node that still waits for these images.
+    fn is_spent(&self, missing: &[String], now: Timestamp) -> bool {
+        if self.has_ended {
+            let retry = self.created.and_then(|at| at.saturating_add(RETRY).ok());
+            return retry.is_none_or(|retry| now >= retry);
+        }
+        let is_settled = (self.images.iter()).all(|(_, progress)| *progress != PullProgress::Pulling);
+        let has = |image: &String| self.images.iter().any(|(of_pod, _)| of_pod == image);
+        is_settled && !missing.iter().all(has)
+    }
+}
+
+/// Plans the writes for these nodes. `pullers`: the stored pods that pull; `None` if they are not known or may not be created:
+/// then none is created or deleted.
+pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [PullerPod]>) -> GatePlan<'g> {
+    let mut plan = GatePlan::default();
+    let mut waiting: BTreeMap<&str, &GatedNode> = BTreeMap::new();
+    for gated in nodes {
+        match gated.release(now) {
+            Some(why) => plan.released.push((&gated.node, why)),
+            None => {
+                plan.next = plan.next.into_iter().chain([gated.deadline()]).min();
+                waiting.insert(&gated.node.uid, gated);
+            }
+        }
+    }
+    if let Some(pullers) = pullers {
+        plan.deleted = no_longer_needed(now, &waiting, pullers);
+        plan.created = new_pullers(waiting.into_values().collect(), pullers);
+    }
+    plan
+}
+
+/// The pods whose node does not wait any longer, and those that have ended or lack an image.
+fn no_longer_needed<'g>(
+    now: Timestamp,
+    waiting: &BTreeMap<&str, &GatedNode>,
+    pullers: &'g [PullerPod],
+) -> Vec<&'g PullerPod> {
+    let is_needed = |pod: &&PullerPod| {
+        let gated = waiting.get(&*pod.node_uid);
+        let missing = gated.filter(|gated| gated.pulling_policy().is_some());
+        let missing = missing.and_then(|gated| gated.missing.as_deref());
+        missing.is_some_and(|missing| !pod.is_spent(missing, now))
+    };
+    let stale = pullers.iter().filter(|pod| !pod.deleting && !is_needed(pod));
+    stale.collect()
+}
+
+/// The pods to create: for the nodes that were created first, as many as each policy has free slots. A pod holds its slot until
+/// it is gone.
+fn new_pullers<'g>(mut waiting: Vec<&'g GatedNode>, pullers: &[PullerPod]) -> Vec<NewPuller<'g>> {
+    waiting.sort_by_key(|gated| (gated.node.created, &gated.node.name));
+    let mut used: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in pullers {
+        *used.entry(&pod.policy).or_default() += 1;
+    }
+    let has_pod: BTreeSet<&str> = pullers.iter().map(|pod| &*pod.node_uid).collect();
+    let mut created = Vec::new();
+    for gated in waiting {
+        let Some((policy, startup)) = gated.pulling_policy() else {
+            continue;
+        };
+        let images = gated.missing.as_deref().unwrap_or_default();
+        let used = used.entry(policy).or_default();
+        if images.is_empty() || has_pod.contains(&*gated.node.uid) || *used >= startup.slots() {
+            continue;
+        }
+        *used += 1;
+        created.push(NewPuller {
+            node: &gated.node,
+            policy,
+            startup,
+            images,
+            deadline: gated.deadline(),
+        });
+    }
+    created
+}

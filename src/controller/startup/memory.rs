@@ -1,0 +1,144 @@
+//! What this leader saw on new nodes. Losing it is harmless: images that kubelets have removed since are pulled once more, and
+//! nodes that have started are no longer counted. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::pulls::{PullProgress, PullerPod};
+use super::survey::WantedImage;
+use crate::api::FailedImage;
+use crate::cluster::node::NodeView;
+use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
+use crate::model::image::ImageRef;
+
+/// How a node started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StartupOutcome {
+    /// With its images.
+    Warm,
+    /// Without some of them.
+    Late,
+}
+
+/// What was seen on one node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct SeenNode {
+    name: String,
+    policy: String,
+    /// Images that were on the node, in canonical form.
+    images: BTreeSet<String>,
+    /// Images that it waits for and cannot pull, as workloads write them, and why.
+    failed: BTreeMap<String, String>,
+    /// `None` while it waits.
+    outcome: Option<StartupOutcome>,
+}
+
+/// What is news about a node that waits.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeNews {
+    /// The images that were never seen on it, as workloads write them; `None` if it is not known what it waits for.
+    pub missing: Option<Vec<String>>,
+    /// The compressed bytes of the images that arrived since the last call, as far as they are known.
+    pub pulled_bytes: u64,
+    /// Images whose failure was not known before.
+    pub failures: Vec<FailedImage>,
+}
+
+/// What was seen on all nodes, by uid.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StartupMemory {
+    nodes: BTreeMap<String, SeenNode>,
+    /// The generations of the policies.
+    generations: BTreeMap<String, i64>,
+}
+
+impl StartupMemory {
+    /// Forgets nodes that are gone, and how nodes of a policy started if it has changed.
+    pub fn retain(&mut self, exists: impl Fn(&str, &str) -> bool, generations: BTreeMap<String, i64>) {
+        let before = std::mem::replace(&mut self.generations, generations);
+        let is_same = |policy: &String| before.get(policy) == self.generations.get(policy);
+        self.nodes
+            .retain(|uid, seen| exists(&seen.name, uid) && (seen.outcome.is_none() || is_same(&seen.policy)));
+    }
+
+    /// Adds what is on a node that waits, as it and its pods report.
+    pub fn observe(
+        &mut self,
+        (node, policy): (&NodeView, &str),
+        wanted: Option<&[WantedImage]>,
+        pods: &[&PullerPod],
+    ) -> NodeNews {
+        let is_new = !self.nodes.contains_key(&node.uid);
+        let seen = self.nodes.entry(node.uid.clone()).or_default();
+        seen.name.clone_from(&node.name);
+        policy.clone_into(&mut seen.policy);
+        // It may carry the taint again.
+        seen.outcome = None;
+        let of_pods = || pods.iter().flat_map(|pod| &pod.images);
+        let pulled = of_pods().filter(|(_, progress)| *progress == PullProgress::Pulled);
+        let there = node.images.iter().chain(pulled.map(|(image, _)| image));
+        let there: BTreeSet<String> = there.map(|image| canonical(image)).collect();
+        let mut news = NodeNews::default();
+        for image in wanted.unwrap_or_default() {
+            let name = canonical(&image.image);
+            if !is_new && there.contains(&name) && !seen.images.contains(&name) {
+                news.pulled_bytes = news.pulled_bytes.saturating_add(image.bytes.unwrap_or(0));
+            }
+        }
+        seen.images.extend(there);
+        let missing = wanted.map(|wanted| {
+            let missing = (wanted.iter()).filter(|image| !seen.images.contains(&canonical(&image.image)));
+            missing.map(|image| image.image.clone()).collect::<Vec<String>>()
+        });
+        for (image, progress) in of_pods() {
+            if let PullProgress::Failed(why) = progress
+                && seen.failed.insert(image.clone(), why.clone()).is_none()
+            {
+                news.failures.push(FailedImage {
+                    node: node.name.clone(),
+                    image: image.clone(),
+                    message: why.clone(),
+                });
+            }
+        }
+        if let Some(missing) = &missing {
+            seen.failed.retain(|image, _| missing.contains(image));
+        }
+        news.missing = missing;
+        news
+    }
+
+    /// Records how a node started. Returns why its missing images could not be pulled, by image.
+    pub fn finish(&mut self, uid: &str, outcome: StartupOutcome) -> BTreeMap<String, String> {
+        let Some(seen) = self.nodes.get_mut(uid) else {
+            return BTreeMap::new();
+        };
+        seen.outcome = Some(outcome);
+        seen.images.clear();
+        seen.failed.clone()
+    }
+
+    /// The state of each policy with new nodes.
+    pub fn states(&self) -> StartupStates {
+        let mut states = StartupStates::default();
+        for seen in self.nodes.values() {
+            let state: &mut StartupOfPolicy = states.entry(seen.policy.clone()).or_default();
+            match seen.outcome {
+                None => state.starting += 1,
+                Some(StartupOutcome::Warm) => state.warm += 1,
+                Some(StartupOutcome::Late) => state.late += 1,
+            }
+            let failed = seen.failed.iter().map(|(image, message)| FailedImage {
+                node: seen.name.clone(),
+                image: image.clone(),
+                message: message.clone(),
+            });
+            state.failed.extend(failed);
+        }
+        states
+    }
+}
+
+/// The same text for references that mean the same.
+fn canonical(image: &str) -> String {
+    ImageRef::parse(image).map_or_else(|_| image.to_owned(), |image| image.canonical())
+}

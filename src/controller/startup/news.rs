@@ -1,0 +1,135 @@
+//! What is reported about new nodes: Events and metrics.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::cluster::node::NodeView;
+use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name, of_node};
+use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
+use crate::controller::writer::{Writer, log_unwritten};
+use crate::process::metrics::Metrics;
+
+/// An Event of a node.
+pub struct NodeEvent {
+    /// Its reason.
+    pub reason: &'static str,
+    /// What Transom did.
+    pub action: &'static str,
+    /// Whether something is wrong.
+    pub is_warning: bool,
+    /// What happened.
+    pub note: String,
+}
+
+impl NodeEvent {
+    /// Writes it, once for each node and text.
+    pub async fn write(&self, node: &NodeView, writer: &Writer) {
+        let regarding = of_node(&node.name, &node.uid);
+        let identity = format!("{}\n{}\n{}", node.uid, self.reason, self.note);
+        let problem = Problem {
+            name: event_name(&node.name, &identity),
+            namespace: CLUSTER_EVENTS,
+            action: self.action,
+            reason: self.reason,
+            message: &self.note,
+            regarding: regarding.clone(),
+        };
+        let mut event: Event = problem.event(Timestamp::now());
+        if !self.is_warning {
+            event.type_ = Some("Normal".to_owned());
+        }
+        if let Err(error) = writer.create_event(&event).await {
+            log_unwritten(&regarding, self.reason, Some(&self.note), &error);
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct StartupLabels {
+    state: &'static str,
+}
+
+/// From a node with baked images to the longest timeout that a policy may reasonably set.
+const BUCKETS: [f64; 10] = [10.0, 30.0, 60.0, 120.0, 240.0, 360.0, 480.0, 600.0, 780.0, 1800.0];
+
+/// The metrics of new nodes; clones share them.
+#[derive(Clone, Debug)]
+pub struct StartupMetrics {
+    nodes: Family<StartupLabels, Gauge>,
+    seconds: Histogram,
+    pulled_bytes: Counter,
+    failures: Counter,
+}
+
+impl StartupMetrics {
+    /// All of them at zero.
+    pub fn new(metrics: &Metrics) -> Self {
+        let new = StartupMetrics {
+            nodes: Family::default(),
+            seconds: Histogram::new(BUCKETS),
+            pulled_bytes: Counter::default(),
+            failures: Counter::default(),
+        };
+        metrics.register(|registry| {
+            registry.register(
+                "startup_nodes",
+                "New nodes of policies with startup, by state",
+                new.nodes.clone(),
+            );
+            registry.register(
+                "startup_seconds",
+                "Time from the creation of a node until Transom removed its startup taint",
+                new.seconds.clone(),
+            );
+            registry.register(
+                "startup_pulled_bytes",
+                "Compressed bytes of images that nodes with the startup taint pulled, as far as registries report them",
+                new.pulled_bytes.clone(),
+            );
+            registry.register(
+                "startup_failures",
+                "Images that a node with the startup taint could not pull",
+                new.failures.clone(),
+            );
+        });
+        new.show(&StartupStates::default());
+        new
+    }
+
+    /// Shows the states of all policies.
+    pub fn show(&self, states: &StartupStates) {
+        let sum = |of: fn(&StartupOfPolicy) -> usize| states.values().map(of).sum::<usize>();
+        let failed = |state: &StartupOfPolicy| {
+            let nodes: BTreeSet<&str> = state.failed.iter().map(|failed| &*failed.node).collect();
+            nodes.len()
+        };
+        for (state, count) in [
+            ("starting", sum(|state| state.starting)),
+            ("warm", sum(|state| state.warm)),
+            ("late", sum(|state| state.late)),
+            ("failed", sum(failed)),
+        ] {
+            let gauge = self.nodes.get_or_create_owned(&StartupLabels { state });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Counts a node that started.
+    pub fn started(&self, after: Duration) {
+        self.seconds.observe(after.as_secs_f64());
+    }
+
+    /// Counts what was pulled, and what could not be.
+    pub fn pulled(&self, bytes: u64, failures: usize) {
+        self.pulled_bytes.inc_by(bytes);
+        self.failures.inc_by(u64::try_from(failures).unwrap_or(u64::MAX));
+    }
+}

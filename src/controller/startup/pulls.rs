@@ -1,0 +1,134 @@
+//! How far pods are with their images, as the API server has them. Pure.
+//!
+//! A kubelet pulls the image of a container, and then verifies `runAsNonRoot`: `CreateContainerConfigError` proves that the image
+//! is there. Source: `startContainer` in `pkg/kubelet/kuberuntime/kuberuntime_container.go`. It reports the reasons of all
+//! containers when it has tried each of them once.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
+
+/// The labels of the pods that pull.
+pub const PULLER_LABELS: [(&str, &str); 3] = [
+    ("app.kubernetes.io/name", "transom"),
+    ("app.kubernetes.io/component", "image-puller"),
+    ("app.kubernetes.io/managed-by", "transom"),
+];
+/// A selector for them.
+pub const PULLER_SELECTOR: &str =
+    "app.kubernetes.io/component=image-puller,app.kubernetes.io/managed-by=transom";
+/// The annotation with the node.
+pub const NODE_ANNOTATION: &str = "transom.dev/node";
+/// The annotation with the policy.
+pub const POLICY_ANNOTATION: &str = "transom.dev/node-policy";
+/// How far an image is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PullProgress {
+    /// It is being pulled, or waits for its turn.
+    Pulling,
+    /// It is on the node.
+    Pulled,
+    /// It cannot be pulled, and why.
+    Failed(String),
+}
+
+/// A stored pod that pulls images.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PullerPod {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The uid of its node.
+    pub node_uid: String,
+    /// The policy that it was created for.
+    pub policy: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether its kubelet has given it up.
+    pub has_ended: bool,
+    /// Its images, as workloads write them.
+    pub images: Vec<(String, PullProgress)>,
+}
+
+impl PullerPod {
+    /// Reads a stored pod.
+    pub fn of(pod: Pod) -> Self {
+        let images = images_of(&pod);
+        let has_ended = has_ended(&pod);
+        let meta = pod.metadata;
+        let policy = meta.annotations.and_then(|mut all| all.remove(POLICY_ANNOTATION));
+        let mut owners = meta.owner_references.into_iter().flatten();
+        PullerPod {
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            node_uid: owners
+                .find(|owner| owner.kind == "Node")
+                .map(|owner| owner.uid)
+                .unwrap_or_default(),
+            policy: policy.unwrap_or_default(),
+            created: meta.creation_timestamp.map(|time| time.0),
+            deleting: meta.deletion_timestamp.is_some(),
+            has_ended,
+            images,
+        }
+    }
+}
+
+/// Whether a pod of a node still pulls an image. Kubelets pull one image after the other, so other pulls would only delay it.
+pub fn is_pulling(pod: &Pod) -> bool {
+    let is_leaving = pod.metadata.deletion_timestamp.is_some() || has_ended(pod);
+    !is_leaving && (images_of(pod).iter()).any(|(_, progress)| *progress == PullProgress::Pulling)
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
+/// The images of the containers of a pod, without those of init containers: they are pulled first.
+fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
+    let statuses = pod.status.as_ref();
+    let statuses = statuses.and_then(|status| status.container_statuses.as_deref());
+    let progress = |name: &str| {
+        let mut statuses = statuses.unwrap_or_default().iter();
+        let status = statuses.find(|status| status.name == name);
+        status.map_or(PullProgress::Pulling, progress_of)
+    };
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let images = containers.map(|container| {
+        let image = container.image.clone().unwrap_or_default();
+        (image, progress(&container.name))
+    });
+    images.collect()
+}
+
+fn progress_of(status: &ContainerStatus) -> PullProgress {
+    match &status.state {
+        Some(ContainerState {
+            waiting: Some(waiting),
+            ..
+        }) => {
+            let message = || waiting.message.clone().unwrap_or_default();
+            match waiting.reason.as_deref().unwrap_or_default() {
+                "" | "ContainerCreating" | "PodInitializing" => PullProgress::Pulling,
+                reason @ ("ErrImagePull"
+                | "ImagePullBackOff"
+                | "InvalidImageName"
+                | "ImageInspectError"
+                | "ErrImageNeverPull"
+                | "RegistryUnavailable"
+                | "SignatureValidationFailed") => PullProgress::Failed(format!("{reason}: {}", message())),
+                // All others come after the pull.
+                _ => PullProgress::Pulled,
+            }
+        }
+        Some(ContainerState { running: Some(_), .. }) => PullProgress::Pulled,
+        // A kubelet also writes this for containers that it never pulled for.
+        Some(ContainerState {
+            terminated: Some(_), ..
+        }) if !status.image_id.is_empty() => PullProgress::Pulled,
+        _ => PullProgress::Pulling,
+    }
+}

@@ -1,0 +1,566 @@
+//! The gate as a whole, without a cluster: a simulated kubelet per node, which pulls one image after the other, and random joins,
+//! failures, changes of leader and removals.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use hyper::Method;
+use jiff::{Timestamp, ToSpan as _};
+use k8s_openapi::api::core::v1::{Pod, Taint as NodeTaint};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
+use super::memory::{StartupMemory, StartupOutcome};
+use super::puller::puller_pod;
+use super::pulls::{PullProgress, PullerPod, is_pulling};
+use super::survey::{WantedImage, wanted};
+use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings};
+use crate::api::{ImagePuller, NodeStartup, StartupImages};
+use crate::cluster::cache::ClusterCache;
+use crate::cluster::node::NodeView;
+use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
+use crate::cluster::test_client::answering;
+use crate::controller::leader_loop::Controller as _;
+use crate::controller::startup_states::StartupStates;
+use crate::controller::writer::Writer;
+use crate::model::facts::Facts;
+use crate::model::node::Taint;
+use crate::plan::{ImagePull, PoolPulls, PullTotal};
+use crate::process::metrics::Metrics;
+use crate::process::server_clock::ServerClock;
+
+const START: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn at(seconds: i64) -> Timestamp {
+    START + seconds.seconds()
+}
+
+fn node(name: &str, created: i64) -> NodeView {
+    NodeView {
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        created: Some(at(created)),
+        taints: vec![NodeTaint {
+            key: Taint::STARTUP_KEY.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..NodeTaint::default()
+        }],
+        ..NodeView::default()
+    }
+}
+
+fn by_pods(timeout_seconds: i32, max_concurrent_nodes: i32) -> NodeStartup {
+    NodeStartup {
+        images: StartupImages::Listed,
+        puller: ImagePuller::Pods,
+        timeout_seconds,
+        max_concurrent_nodes,
+        ..NodeStartup::default()
+    }
+}
+
+fn gated(node: NodeView, startup: Option<NodeStartup>, missing: Option<&[&str]>) -> GatedNode {
+    let rule = startup.map_or(GateRule::Open, |startup| GateRule::Policy {
+        name: "p".to_owned(),
+        startup,
+    });
+    GatedNode {
+        node: Arc::new(node),
+        rule,
+        missing: missing.map(|images| images.iter().map(ToString::to_string).collect()),
+    }
+}
+
+fn released(plan: &GatePlan<'_>) -> Vec<ReleaseReason> {
+    plan.released.iter().map(|(_, why)| *why).collect()
+}
+
+#[test]
+fn a_node_is_released_at_once_if_nothing_gates_it_else_when_it_is_warm_or_late() {
+    let startup = || Some(by_pods(100, 1));
+    let cases = [
+        (None, None, 0, vec![ReleaseReason::Open]),
+        (startup(), Some(&["a"][..]), 99, vec![]),
+        (startup(), Some(&["a"][..]), 100, vec![ReleaseReason::Late]),
+        (startup(), Some(&[][..]), 0, vec![ReleaseReason::Warm]),
+        // What it needs is not known.
+        (startup(), None, 99, vec![]),
+        (startup(), None, 100, vec![ReleaseReason::Late]),
+    ];
+    for (number, (startup, missing, now, expected)) in cases.into_iter().enumerate() {
+        let nodes = [gated(node("a", 0), startup, missing)];
+        let plan = plan(at(now), &nodes, Some(&[]));
+        assert_eq!(released(&plan), expected, "case {number}");
+        assert_eq!(plan.next.is_some(), expected.is_empty(), "case {number}");
+    }
+    let held = GatedNode {
+        rule: GateRule::Held,
+        ..gated(node("a", 0), None, None)
+    };
+    let held = [held];
+    assert_eq!(released(&plan(at(779), &held, None)), []);
+    assert_eq!(released(&plan(at(780), &held, None)), [ReleaseReason::Late]);
+}
+
+#[test]
+fn without_the_right_or_with_another_puller_no_pod_is_created() {
+    let none = NodeStartup {
+        puller: ImagePuller::None,
+        ..by_pods(100, 1)
+    };
+    let nodes = [gated(node("a", 0), Some(none), Some(&["x"]))];
+    assert!(plan(at(0), &nodes, Some(&[])).created.is_empty());
+    let nodes = [gated(node("a", 0), Some(by_pods(100, 1)), Some(&["x"]))];
+    assert!(plan(at(0), &nodes, None).created.is_empty());
+    assert_eq!(plan(at(0), &nodes, Some(&[])).created.len(), 1);
+}
+
+fn puller(node: &str, images: &[(&str, PullProgress)]) -> PullerPod {
+    PullerPod {
+        name: format!("pod-{node}"),
+        uid: String::new(),
+        node_uid: format!("uid-{node}"),
+        policy: "p".to_owned(),
+        created: Some(at(0)),
+        deleting: false,
+        has_ended: false,
+        images: images
+            .iter()
+            .map(|(image, progress)| ((*image).to_owned(), progress.clone()))
+            .collect(),
+    }
+}
+
+#[test]
+fn a_pod_is_replaced_when_it_lacks_an_image_and_deleted_when_its_node_does_not_wait() {
+    let deleted = |missing: &[&str], pod: PullerPod, now: i64| {
+        let nodes = [gated(node("a", 0), Some(by_pods(100, 1)), Some(missing))];
+        plan(at(now), &nodes, Some(&[pod])).deleted.len()
+    };
+    let failed = || PullProgress::Failed("no".to_owned());
+    assert_eq!(
+        deleted(&["x"], puller("a", &[("x", PullProgress::Pulling)]), 0),
+        0
+    );
+    assert_eq!(deleted(&["x"], puller("a", &[("x", failed())]), 0), 0);
+    // Another image is needed: not before the kubelet has tried those that the pod has.
+    let one = |progress| puller("a", &[("x", progress)]);
+    assert_eq!(deleted(&["x", "y"], one(PullProgress::Pulling), 0), 0);
+    assert_eq!(deleted(&["y"], one(PullProgress::Pulled), 0), 1);
+    assert_eq!(deleted(&["x", "y"], one(failed()), 0), 1);
+    assert_eq!(deleted(&["x"], puller("gone", &[("x", failed())]), 0), 1);
+    assert_eq!(deleted(&[], one(PullProgress::Pulled), 0), 1, "it is warm");
+    // The kubelet rejected it.
+    let ended = || PullerPod {
+        has_ended: true,
+        ..one(PullProgress::Pulling)
+    };
+    assert_eq!(deleted(&["x"], ended(), 29), 0);
+    assert_eq!(deleted(&["x"], ended(), 30), 1);
+}
+
+fn pod(statuses: &Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "x"}]},
+        "status": {"phase": "Pending", "containerStatuses": statuses},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_reason_after_the_pull_proves_the_image_and_one_of_the_pull_names_the_failure() {
+    let waiting = |reason: &str| {
+        pod(
+            &json!([{"name": "c", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": reason, "message": "why"}}}]),
+        )
+    };
+    let progress = |pod: Pod| PullerPod::of(pod).images.remove(0).1;
+    for reason in [
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    ] {
+        assert_eq!(progress(waiting(reason)), PullProgress::Pulled, "{reason}");
+        assert!(!is_pulling(&waiting(reason)));
+    }
+    for reason in ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"] {
+        let failed = PullProgress::Failed(format!("{reason}: why"));
+        assert_eq!(progress(waiting(reason)), failed);
+        assert!(!is_pulling(&waiting(reason)), "it waits for its next attempt");
+    }
+    for pulling in [waiting("ContainerCreating"), waiting(""), pod(&json!([]))] {
+        assert!(is_pulling(&pulling));
+        assert_eq!(progress(pulling), PullProgress::Pulling);
+    }
+    let ended = |image: &str| {
+        pod(
+            &json!([{"name": "c", "image": "x", "imageID": image, "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}}]),
+        )
+    };
+    assert_eq!(progress(ended("")), PullProgress::Pulling);
+    assert_eq!(progress(ended("sha256:1")), PullProgress::Pulled);
+}
+
+#[test]
+fn the_pod_has_the_shape_in_which_no_container_is_created() {
+    let startup = NodeStartup {
+        pull_secrets: serde_json::from_value(json!([{"name": "s"}])).unwrap(),
+        ..by_pods(100, 1)
+    };
+    let nodes = [gated(node("a", 0), Some(startup), Some(&["x", "y"]))];
+    let plan = plan(at(40), &nodes, Some(&[]));
+    let pod = json!(puller_pod(
+        &plan.created[0],
+        "transom-system",
+        "transom-image-puller",
+        at(40)
+    ));
+    let container = |name: &str, image: &str| {
+        json!({"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": ["transom-puller-never-runs"],
+            "securityContext": {"runAsNonRoot": true, "windowsOptions": {"runAsUserName": "ContainerAdministrator"}},
+            "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"cpu": "1m", "memory": "1Mi"}}})
+    };
+    let expected = json!({
+        "nodeName": "a", "nodeSelector": {"kubernetes.io/os": "windows"}, "os": {"name": "windows"},
+        "tolerations": [{"operator": "Exists"}], "restartPolicy": "Never", "serviceAccountName": "transom-image-puller",
+        "automountServiceAccountToken": false, "imagePullSecrets": [{"name": "s"}], "terminationGracePeriodSeconds": 0,
+        "activeDeadlineSeconds": 60, "containers": [container("image-0", "x"), container("image-1", "y")],
+    });
+    assert_eq!(pod["spec"], expected);
+    let meta = &pod["metadata"];
+    assert!(meta["name"].as_str().unwrap().starts_with("transom-pull-"));
+    assert_eq!(meta["annotations"]["transom.dev/node"], "a");
+    assert_eq!(meta["ownerReferences"][0]["uid"], "uid-a");
+}
+
+fn pull(image: &str, size: Option<u64>, shared: u64) -> ImagePull {
+    ImagePull {
+        image: image.to_owned(),
+        workloads: Vec::new(),
+        daemon_set: false,
+        replicas: 1,
+        process_isolation: true,
+        digest: None,
+        size,
+        shared: Some(shared),
+        unknown: None,
+    }
+}
+
+#[test]
+fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
+    let pulls = PoolPulls {
+        pool: "p".to_owned(),
+        build: None,
+        nodes: 1,
+        selector: BTreeMap::new(),
+        images: vec![
+            pull("a", Some(100), 0),
+            pull("b", None, 0),
+            pull("c", Some(150), 100),
+            pull("d", Some(20), 0),
+        ],
+        total: PullTotal::default(),
+    };
+    let names = |max: Option<&str>, storage: Option<u64>| {
+        let startup = NodeStartup {
+            list: vec!["first".to_owned(), "d".to_owned()],
+            max_bytes: max.map(str::to_owned),
+            ..NodeStartup::default()
+        };
+        let wanted = wanted(&startup, Some(&pulls), storage).unwrap();
+        wanted.into_iter().map(|image| image.image).collect::<Vec<_>>()
+    };
+    assert_eq!(names(None, None), ["first", "d", "a", "b", "c"]);
+    // c adds 50 bytes.
+    assert_eq!(names(Some("150"), None), ["first", "d", "a", "b", "c"]);
+    assert_eq!(names(Some("149"), None), ["first", "d", "a", "b"]);
+    assert_eq!(
+        names(Some("149"), Some(100)),
+        ["first", "d"],
+        "60 bytes of the disk"
+    );
+    assert_eq!(wanted(&NodeStartup::default(), None, None), None);
+    let listed = NodeStartup {
+        images: StartupImages::Listed,
+        ..NodeStartup::default()
+    };
+    assert_eq!(wanted(&listed, None, None), Some(Vec::new()));
+}
+
+fn want(image: &str) -> WantedImage {
+    WantedImage {
+        image: image.to_owned(),
+        bytes: Some(10),
+    }
+}
+
+#[test]
+fn what_was_seen_is_not_missing_again_and_a_failure_is_news_once() {
+    let mut memory = StartupMemory::default();
+    let wanted = [want("nginx:1"), want("b.example/x")];
+    let with = |images: &[&str]| NodeView {
+        images: images.iter().map(ToString::to_string).collect(),
+        ..node("a", 0)
+    };
+    let full = "docker.io/library/nginx:1";
+    let news = memory.observe((&with(&[full]), "p"), Some(&wanted), &[]);
+    assert_eq!(news.missing, Some(vec!["b.example/x".to_owned()]));
+    assert_eq!(news.pulled_bytes, 0, "it was there before");
+    let failing = puller("a", &[("b.example/x", PullProgress::Failed("denied".to_owned()))]);
+    let failures = |memory: &mut StartupMemory| {
+        let news = memory.observe((&with(&[]), "p"), Some(&wanted), &[&failing]);
+        assert_eq!(
+            news.missing,
+            Some(vec!["b.example/x".to_owned()]),
+            "nginx was seen"
+        );
+        news.failures.len()
+    };
+    assert_eq!((failures(&mut memory), failures(&mut memory)), (1, 0));
+    let states = memory.states();
+    assert_eq!((states["p"].starting, states["p"].failed.len()), (1, 1));
+    let news = memory.observe((&with(&["b.example/x:latest"]), "p"), Some(&wanted), &[]);
+    assert_eq!((news.missing, news.pulled_bytes), (Some(Vec::new()), 10));
+    assert!(memory.finish("uid-a", StartupOutcome::Warm).is_empty());
+    assert_eq!(
+        (memory.states()["p"].warm, memory.states()["p"].failed.len()),
+        (1, 0)
+    );
+    memory.retain(|_, _| true, BTreeMap::from([("p".to_owned(), 2)]));
+    assert!(memory.states().is_empty(), "the policy has changed");
+}
+
+/// A snapshot with the node `a`, which has the startup taint since 1970, and a policy with this `startup`.
+fn snapshot(startup: &Value) -> Snapshot {
+    let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+        "metadata": {"name": "p", "generation": 1}, "spec": {"startup": startup}});
+    let node = NodeView {
+        operating_system: "windows".to_owned(),
+        resource_version: "7".to_owned(),
+        ..node("a", 0)
+    };
+    let cache = ClusterCache {
+        kubernetes: 36,
+        nodes: [("a".to_owned(), Arc::new(node))].into(),
+        node_policies: [("p".to_owned(), Arc::new(serde_json::from_value(policy).unwrap()))].into(),
+        ..ClusterCache::default()
+    };
+    let today = jiff::civil::date(2026, 1, 1);
+    SnapshotBuilder::new(Facts::new(36, today), []).take(&Arc::new(cache), None, START)
+}
+
+/// A controller without the right to create pods, what it publishes, and the bodies that it sends to nodes and Events.
+fn controller() -> (
+    StartupController,
+    watch::Receiver<Arc<StartupStates>>,
+    Arc<Mutex<Vec<String>>>,
+) {
+    let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+    let bodies = Arc::clone(&sent);
+    let client = answering(move |method, uri, body| {
+        if *method != Method::GET {
+            bodies.lock().unwrap().push(body.to_owned());
+        }
+        let event = serde_json::from_str(body).unwrap_or_default();
+        match uri.path() {
+            "/api/v1/nodes/a" => (
+                200,
+                json!({"metadata": {"name": "a", "uid": "uid-a", "resourceVersion": "8"}}),
+            ),
+            path if path.ends_with("/events") => (201, event),
+            path => (404, json!({"kind": "Status", "code": 404, "message": path})),
+        }
+    });
+    let (publish, published) = watch::channel(Arc::default());
+    let parts = StartupParts {
+        settings: StartupSettings::default(),
+        account: PullerAccount {
+            namespace: "transom-system".to_owned(),
+            name: None,
+        },
+        writer: Writer::new(client, None, 50),
+        clock: ServerClock::default(),
+        images: None,
+        metrics: StartupMetrics::new(&Metrics::new("0", None)),
+        publish,
+    };
+    (StartupController::new(parts), published, sent)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_node_is_released_though_pods_are_refused_and_workloads_cannot_be_read() {
+    let (mut controller, published, sent) = controller();
+    let _ = controller.pass(&snapshot(&json!({"puller": "Pods"}))).await;
+    let patch: Value = serde_json::from_str(&sent.lock().unwrap()[0]).unwrap();
+    assert_eq!(
+        patch,
+        json!({"metadata": {"resourceVersion": "7"}, "spec": {"taints": null}})
+    );
+    let event: Value = serde_json::from_str(&sent.lock().unwrap()[1]).unwrap();
+    assert_eq!(
+        (&event["reason"], &event["type"]),
+        (&json!("ImagesLate"), &json!("Warning"))
+    );
+    let state = published.borrow()["p"].clone();
+    assert_eq!((state.starting, state.late), (0, 1));
+    assert_eq!(state.problem.unwrap().0, "PullerNotAllowed");
+    // The watch does not show the write yet: nothing is written again.
+    let _ = controller.pass(&snapshot(&json!({"puller": "Pods"}))).await;
+    assert_eq!(sent.lock().unwrap().len(), 2);
+    controller.lost();
+    assert!(published.borrow().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_a_policy_that_gates_it_is_released_without_an_event() {
+    let (mut controller, published, sent) = controller();
+    let _ = controller.pass(&snapshot(&Value::Null)).await;
+    assert_eq!(sent.lock().unwrap().len(), 1);
+    assert!(published.borrow().is_empty());
+}
+
+/// A node with its kubelet.
+#[derive(Clone, Debug)]
+struct SimNode {
+    joins: i64,
+    /// Seconds that each of its images takes; `None` for one that fails.
+    images: Vec<Option<i64>>,
+    /// Its pod since, if it has one.
+    pod: Option<i64>,
+    pulled: BTreeSet<usize>,
+    released: Option<(i64, ReleaseReason)>,
+}
+
+fn sim_node() -> impl Strategy<Value = SimNode> {
+    let image = prop_oneof![4 => (1..40_i64).prop_map(Some), 1 => Just(None)];
+    (0..300_i64, prop::collection::vec(image, 0..5)).prop_map(|(joins, images)| SimNode {
+        joins,
+        images,
+        pod: None,
+        pulled: BTreeSet::new(),
+        released: None,
+    })
+}
+
+impl SimNode {
+    fn all(&self) -> Vec<String> {
+        (0..self.images.len())
+            .map(|index| format!("i.example/{index}:1"))
+            .collect()
+    }
+
+    /// The pod, as its kubelet reports it: reasons only when it has tried all images once.
+    fn puller(&mut self, name: &str, now: i64) -> Option<PullerPod> {
+        let since = self.pod?;
+        let mut done = since;
+        for (index, seconds) in self.images.iter().enumerate() {
+            done += seconds.unwrap_or(1);
+            if seconds.is_some() && now >= done {
+                self.pulled.insert(index);
+            }
+        }
+        let progress = |seconds: &Option<i64>| match seconds {
+            _ if now < done => PullProgress::Pulling,
+            Some(_) => PullProgress::Pulled,
+            None => PullProgress::Failed("denied".to_owned()),
+        };
+        let images: Vec<(String, PullProgress)> = self
+            .all()
+            .into_iter()
+            .zip(self.images.iter().map(progress))
+            .collect();
+        let images: Vec<(&str, PullProgress)> = images
+            .iter()
+            .map(|(image, progress)| (&**image, progress.clone()))
+            .collect();
+        Some(puller(name, &images))
+    }
+
+    fn view(&self, name: &str) -> NodeView {
+        let all = self.all();
+        NodeView {
+            images: self.pulled.iter().map(|index| all[*index].clone()).collect(),
+            ..node(name, self.joins)
+        }
+    }
+}
+
+/// One pass of the controller over the simulated nodes.
+fn step(nodes: &mut [SimNode], memory: &mut StartupMemory, startup: &NodeStartup, now: i64) {
+    let names: Vec<String> = (0..nodes.len()).map(|index| format!("n{index}")).collect();
+    let pods: Vec<PullerPod> = (nodes.iter_mut().zip(&names))
+        .filter_map(|(node, name)| node.puller(name, now))
+        .collect();
+    assert!(pods.len() <= startup.slots(), "{} pods", pods.len());
+    let waiting = nodes.iter().zip(&names);
+    let waiting = waiting.filter(|(node, _)| node.joins <= now && node.released.is_none());
+    let gated_nodes: Vec<GatedNode> = waiting
+        .map(|(node, name)| {
+            let view = node.view(name);
+            let wanted: Vec<WantedImage> = node.all().iter().map(|image| want(image)).collect();
+            let own: Vec<&PullerPod> = pods.iter().filter(|pod| pod.node_uid == view.uid).collect();
+            let news = memory.observe((&view, "p"), Some(&wanted), &own);
+            let missing = news.missing.unwrap();
+            let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
+            gated(view, Some(startup.clone()), Some(&missing))
+        })
+        .collect();
+    let plan = plan(at(now), &gated_nodes, Some(&pods));
+    let index = |uid: &str| uid.strip_prefix("uid-n").unwrap().parse::<usize>().unwrap();
+    for (view, why) in &plan.released {
+        nodes[index(&view.uid)].released = Some((now, *why));
+    }
+    for pod in &plan.deleted {
+        nodes[index(&pod.node_uid)].pod = None;
+    }
+    for new in &plan.created {
+        let node = &mut nodes[index(&new.node.uid)];
+        assert_eq!(node.pod, None, "a node has one pod");
+        node.pod = Some(now);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_node_waits_past_its_timeout_and_no_more_nodes_pull_than_allowed(
+        mut nodes in prop::collection::vec(sim_node(), 1..25),
+        slots in 1..5_i32,
+        timeout in 30..200_i32,
+        pause in 1..10_i64,
+        leaders in prop::collection::btree_set(0..500_i64, 0..3),
+    ) {
+        let startup = by_pods(timeout, slots);
+        let mut memory = StartupMemory::default();
+        let mut now = 0;
+        while now < 600 {
+            if leaders.range(now..now + pause).next().is_some() {
+                memory = StartupMemory::default();
+            }
+            step(&mut nodes, &mut memory, &startup, now);
+            let waits = |node: &SimNode| node.joins <= now && node.released.is_none();
+            for node in nodes.iter().filter(|node| waits(node)) {
+                prop_assert!(now < node.joins + i64::from(timeout), "{node:?} at {now}");
+            }
+            now += pause;
+        }
+        // Pods of released nodes are deleted.
+        step(&mut nodes, &mut memory, &startup, now);
+        for node in &nodes {
+            let (released, why) = node.released.unwrap();
+            let can_be_warm = node.images.iter().all(Option::is_some);
+            prop_assert!(node.pod.is_none(), "{node:?}");
+            prop_assert!(released - node.joins < i64::from(timeout) + pause, "{node:?}");
+            match why {
+                ReleaseReason::Warm => prop_assert!(can_be_warm && node.pulled.len() == node.images.len()),
+                ReleaseReason::Late => prop_assert!(released >= node.joins + i64::from(timeout)),
+                ReleaseReason::Open => prop_assert!(false, "{node:?}"),
+            }
+        }
+    }
+}

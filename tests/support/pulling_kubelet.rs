@@ -1,0 +1,268 @@
+//! Simulates kubelets that pull images: one after the other, by size; `status.images` names the 50 largest; the reasons of a pod's
+//! containers appear when each of them was tried once. No container of a pod that must not run as root runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+use super::control_plane::ControlPlane;
+
+/// The interval between two passes.
+const REST: Duration = Duration::from_millis(100);
+/// Bytes per second.
+const BANDWIDTH: u64 = 100_000_000;
+/// How many images a node reports.
+const REPORTED: usize = 50;
+/// The startup taint.
+pub const STARTUP: &str = "startup-taint.cluster-autoscaler.kubernetes.io/transom";
+
+/// What was seen of one node.
+#[derive(Clone, Debug, Default)]
+pub struct PullingNode {
+    /// The images that it has, with their sizes.
+    pub images: BTreeMap<String, u64>,
+    /// The images that it pulled, in order.
+    pub pulled: Vec<String>,
+    /// The images that it had when it first lacked the startup taint, and how long after it joined.
+    pub released: Option<(BTreeSet<String>, Duration)>,
+    joined: Option<Instant>,
+    /// What it pulls, until when, and for which pod.
+    pulling: Option<(String, Instant, String)>,
+    /// Images that failed, by pod.
+    failed: BTreeSet<(String, String)>,
+    /// Pods whose status was written.
+    settled: BTreeSet<String>,
+    has_news: bool,
+}
+
+/// What was seen of all nodes.
+#[derive(Clone, Debug, Default)]
+pub struct PullingLog {
+    pub nodes: BTreeMap<String, PullingNode>,
+    /// How many pods of Transom's existed at a time, at most.
+    pub most_pullers: usize,
+    /// Pods of others that were bound to a node with the startup taint and do not tolerate it.
+    pub bound_early: BTreeSet<String>,
+}
+
+/// The kubelets of all nodes; they stop when this is dropped.
+pub struct PullingKubelets {
+    log: Arc<Mutex<PullingLog>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PullingKubelets {
+    /// `sizes`: the images of the registry; others cannot be pulled. `baked`: what each node has from its start.
+    pub fn start(
+        cluster: &ControlPlane,
+        sizes: BTreeMap<&'static str, u64>,
+        baked: BTreeMap<String, u64>,
+    ) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let config = runtime.block_on(cluster.config());
+        let (stop, log) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (stopped, shared) = (Arc::clone(&stop), Arc::clone(&log));
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let client = Client::try_from(config).unwrap();
+                while !stopped.load(Ordering::Relaxed) {
+                    visit(&client, &shared, &sizes, &baked).await;
+                    tokio::time::sleep(REST).await;
+                }
+            });
+        });
+        PullingKubelets {
+            log,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// What was seen until now.
+    pub fn log(&self) -> PullingLog {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+impl Drop for PullingKubelets {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn is_gated(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.into_iter().any(|taint| taint.key == STARTUP)
+}
+
+fn is_puller(pod: &Pod) -> bool {
+    pod.labels()
+        .get("app.kubernetes.io/component")
+        .is_some_and(|component| component == "image-puller")
+}
+
+fn tolerates_all(pod: &Pod) -> bool {
+    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    tolerations
+        .into_iter()
+        .any(|it| it.key.is_none() && it.operator.as_deref() == Some("Exists"))
+}
+
+async fn visit(
+    client: &Client,
+    log: &Mutex<PullingLog>,
+    sizes: &BTreeMap<&'static str, u64>,
+    baked: &BTreeMap<String, u64>,
+) {
+    let (nodes, pods): (Api<Node>, Api<Pod>) = (Api::all(client.clone()), Api::all(client.clone()));
+    // Pods first: a pod that is bound now may be bound because its node has just been released.
+    let Ok(pods) = pods.list(&ListParams::default()).await else {
+        return;
+    };
+    let Ok(all) = nodes.list(&ListParams::default()).await else {
+        return;
+    };
+    let mut seen = log.lock().unwrap().clone();
+    let pullers = pods.iter().filter(|pod| is_puller(pod)).count();
+    seen.most_pullers = seen.most_pullers.max(pullers);
+    for node in &all {
+        let state = seen.nodes.entry(node.name_any()).or_insert_with(|| PullingNode {
+            images: baked.clone(),
+            joined: Some(Instant::now()),
+            has_news: true,
+            ..PullingNode::default()
+        });
+        let bound = pods.iter().filter(|pod| {
+            pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node.metadata.name.as_deref()
+        });
+        let mut bound: Vec<&Pod> = bound.collect();
+        bound.sort_by_key(|pod| (pod.creation_timestamp(), pod.name_any()));
+        if is_gated(node) {
+            let early = bound.iter().filter(|pod| !tolerates_all(pod));
+            seen.bound_early.extend(early.map(|pod| pod.name_any()));
+        } else if state.released.is_none() {
+            let after = state.joined.map(|at| at.elapsed()).unwrap_or_default();
+            state.released = Some((state.images.keys().cloned().collect(), after));
+        }
+        state.pull(&bound, sizes);
+        if std::mem::take(&mut state.has_news) {
+            let status = json!({"status": {"images": state.reported()}});
+            let (patch, params) = (Patch::Strategic(&status), PatchParams::default());
+            let written = nodes.patch_status(&node.name_any(), &params, &patch).await;
+            state.has_news = written.is_err();
+        }
+        for pod in bound {
+            state.report(client, pod).await;
+        }
+    }
+    *log.lock().unwrap() = seen;
+}
+
+fn images(pod: &Pod) -> Vec<(String, String)> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers
+        .map(|container| {
+            (
+                container.name.clone(),
+                container.image.clone().unwrap_or_default(),
+            )
+        })
+        .collect()
+}
+
+impl PullingNode {
+    /// Finishes and starts a pull.
+    fn pull(&mut self, pods: &[&Pod], sizes: &BTreeMap<&'static str, u64>) {
+        if let Some((image, until, pod)) = self.pulling.clone() {
+            if Instant::now() < until {
+                return;
+            }
+            self.pulling = None;
+            match sizes.get(&*image) {
+                Some(size) => {
+                    self.images.insert(image.clone(), *size);
+                    self.pulled.push(image);
+                    self.has_news = true;
+                }
+                None => _ = self.failed.insert((pod, image)),
+            }
+        }
+        for pod in pods
+            .iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+        {
+            let uid = pod.uid().unwrap_or_default();
+            for (_, image) in images(pod) {
+                if self.images.contains_key(&image) || self.failed.contains(&(uid.clone(), image.clone())) {
+                    continue;
+                }
+                let millis = sizes.get(&*image).map_or(300, |size| size * 1000 / BANDWIDTH);
+                let until = Instant::now() + Duration::from_millis(millis);
+                self.pulling = Some((image, until, uid));
+                return;
+            }
+        }
+    }
+
+    /// The largest images.
+    fn reported(&self) -> Vec<Value> {
+        let mut all: Vec<(&String, &u64)> = self.images.iter().collect();
+        all.sort_by_key(|(_, size)| std::cmp::Reverse(**size));
+        let reported = all.into_iter().take(REPORTED);
+        reported
+            .map(|(name, size)| json!({"names": [name], "sizeBytes": size}))
+            .collect()
+    }
+
+    /// Writes the status of a pod when each of its images was tried, and removes a deleted one.
+    async fn report(&mut self, client: &Client, pod: &Pod) {
+        let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        if pod.metadata.deletion_timestamp.is_some() {
+            let _ = api.delete(&name, &DeleteParams::default().grace_period(0)).await;
+            return;
+        }
+        let all = images(pod);
+        let is_tried = |image: &String| {
+            self.images.contains_key(image) || self.failed.contains(&(uid.clone(), image.clone()))
+        };
+        if self.settled.contains(&uid) || !all.iter().all(|(_, image)| is_tried(image)) {
+            return;
+        }
+        let waiting =
+            |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
+        let is_complete = all.iter().all(|(_, image)| self.images.contains_key(image));
+        let statuses = all.iter().map(|(container, image)| {
+            let state = if !self.images.contains_key(image) {
+                waiting("ErrImagePull", "not found")
+            } else if is_puller(pod) {
+                waiting("CreateContainerConfigError", "will break non-root policy")
+            } else {
+                json!({"running": {}})
+            };
+            json!({"name": container, "image": image, "imageID": "", "ready": false, "restartCount": 0, "state": state})
+        });
+        let statuses: Vec<Value> = statuses.collect();
+        let runs = is_complete && !is_puller(pod);
+        let phase = if runs { "Running" } else { "Pending" };
+        let status = json!({"status": {"phase": phase, "containerStatuses": statuses}});
+        let (patch, params) = (Patch::Merge(&status), PatchParams::default());
+        if api.patch_status(&name, &params, &patch).await.is_ok() {
+            self.settled.insert(uid);
+        }
+    }
+}
