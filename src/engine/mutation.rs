@@ -128,8 +128,7 @@ impl<'p> Mutation<'p> {
         }
         let is_caused = |new: &mut Finding| {
             let is_known = |known: &Finding| known.rule == new.rule && known.path == new.path;
-            new.rule.caused_by_placement
-                && !(findings.iter().any(is_known) || exempted.clone().any(is_known))
+            new.rule.caused_by_placement && !(findings.iter().any(is_known) || exempted.clone().any(is_known))
         };
         after.extract_if(.., is_caused).collect()
     }

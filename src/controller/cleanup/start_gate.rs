@@ -48,7 +48,9 @@ impl Cleanup<'_> {
             let result = if self.is_preview {
                 answered(api.get_metadata(&name)).await.map(drop)
             } else {
-                answered(api.delete(&name, &DeleteParams::default())).await.map(drop)
+                answered(api.delete(&name, &DeleteParams::default()))
+                    .await
+                    .map(drop)
             };
             match result {
                 Ok(()) => {
