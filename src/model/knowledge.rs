@@ -62,16 +62,16 @@ pub struct KnowledgeFile {
     #[schemars(with = "String", extend("format" = "date"))]
     pub date: Date,
     /// Known faults of Windows nodes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<KnownFault>,
     /// Which Windows build each platform supports, and until when.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub support: Vec<PlatformSupport>,
     /// What minor releases of Kubernetes change.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<MinorChange>,
     /// The ends of maintenance of containerd 1.x.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containerd: Vec<ContainerdEnd>,
 }
 
