@@ -10,6 +10,7 @@ mod fix;
 mod generate;
 mod image;
 mod image_evidence;
+mod knowledge;
 mod manifest_inputs;
 pub mod options;
 mod plan;
@@ -92,6 +93,7 @@ enum Command {
     Plan(plan::PlanArgs),
     AuditLog(audit_log::AuditLogArgs),
     Preflight(preflight::PreflightArgs),
+    Knowledge(knowledge::KnowledgeCommandArgs),
     Probe(probe::ProbeArgs),
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
@@ -125,6 +127,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(&args),
         Command::AuditLog(args) => audit_log::run(args),
         Command::Preflight(args) => preflight::run(&args),
+        Command::Knowledge(args) => knowledge::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Rules(args) => rules::list(&args),
         Command::Explain(args) => rules::explain(&args),

@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::cluster::environment::{ClusterEnvironment, NodeGroupResource};
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Release, supported_on};
+use crate::model::knowledge::KnowledgeReport;
 use crate::model::node::major_minor;
 use crate::model::string_enum::string_enum;
 use crate::model::text::list;
@@ -99,6 +100,8 @@ pub struct Preflight {
     pub platform: &'static str,
     /// The totals.
     pub summary: PreflightSummary,
+    /// The known faults and dates of support that were used.
+    pub knowledge: KnowledgeReport,
     /// The findings, by subject.
     pub sections: Vec<PreflightSection>,
     /// The workloads that would be denied, by namespace, kind and name.
@@ -248,6 +251,7 @@ impl Preflight {
             section("DaemonSets", workloads.daemon_set_findings()),
             section("Other engines", other_engines::findings(input, &workloads)),
         ];
+        let facts = &input.snapshot.facts;
         let summary = workloads.summary();
         let mut denied = workloads.denied;
         denied.sort();
@@ -258,6 +262,7 @@ impl Preflight {
             kubernetes: input.environment.version.clone(),
             platform: input.platform.name,
             summary,
+            knowledge: facts.knowledge.report(facts.today),
             sections,
             denied,
             values: wanted,

@@ -8,6 +8,7 @@ mod image_credentials;
 mod image_feed;
 mod images;
 pub(crate) mod in_cluster;
+mod knowledge;
 mod review_handler;
 pub(crate) mod standalone;
 
@@ -19,6 +20,7 @@ use tokio::runtime::Handle;
 use self::in_cluster::InClusterArgs;
 
 pub use self::image_args::{ImageArgs, ImageSettings};
+pub use self::knowledge::ServedKnowledge;
 use self::standalone::StandaloneFiles;
 use crate::model::facts::Facts;
 use crate::process::traces;
@@ -46,8 +48,8 @@ pub struct ServeSettings {
 pub enum PolicySource {
     /// Files, without a cluster.
     Files(StandaloneFiles),
-    /// The watches of a cluster, and the facts from the arguments.
-    Cluster(Box<InClusterArgs>, Facts),
+    /// The watches of a cluster, the facts from the arguments, and the known faults.
+    Cluster(Box<InClusterArgs>, Facts, ServedKnowledge),
 }
 
 /// Serves until the process is asked to stop, then drains.
@@ -89,8 +91,8 @@ async fn serve(settings: ServeSettings, background: Handle) -> anyhow::Result<()
     }
     let ended = match source {
         PolicySource::Files(files) => standalone::run(files, images, webhook, background, shutdown).await,
-        PolicySource::Cluster(args, base) => {
-            in_cluster::run(*args, base, images, webhook, background, shutdown).await
+        PolicySource::Cluster(args, base, knowledge) => {
+            in_cluster::run(*args, (base, knowledge), images, webhook, background, shutdown).await
         }
     };
     if let Some(exporter) = exporter {

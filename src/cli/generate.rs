@@ -14,6 +14,7 @@ use super::image::pulls::GenerateImagePullsArgs;
 use crate::check::CheckConfig;
 use crate::check::policy_tests::PolicyTest;
 use crate::image_report::ImageReports;
+use crate::model::knowledge::KnowledgeFile;
 use crate::model::report_schema::of_report;
 use crate::plan::{ImagePulls, UpgradePlan};
 use crate::preflight::Preflight;
@@ -79,6 +80,8 @@ enum SchemaOf {
     Config,
     /// A test of policies: transom-test.yaml
     Test,
+    /// Known faults and dates of support (--knowledge), as transom knowledge list prints them
+    Knowledge,
     /// The report of transom check
     Check,
     /// The report of transom scan
@@ -110,6 +113,7 @@ impl SchemaOf {
         match self {
             SchemaOf::Config => CheckConfig::schema(),
             SchemaOf::Test => PolicyTest::schema(),
+            SchemaOf::Knowledge => of_report::<KnowledgeFile>(),
             SchemaOf::Check => render::check_schema(),
             SchemaOf::Scan => of_report::<ScanReport>(),
             SchemaOf::Plan => of_report::<UpgradePlan>(),

@@ -10,6 +10,7 @@ use clap::Args;
 use jiff::civil::Date;
 
 use super::cluster::ClusterArgs;
+use super::knowledge::KnowledgeArgs;
 use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, os, pod_template};
 use crate::check::files::{Excludes, policies, read, read_except};
 use crate::check::{
@@ -73,6 +74,8 @@ pub(super) struct ManifestArgs {
     today: Option<Date>,
     #[command(flatten)]
     cluster: ClusterArgs,
+    #[command(flatten)]
+    knowledge: KnowledgeArgs,
 }
 
 /// How a command reads manifests.
@@ -159,6 +162,7 @@ impl ManifestArgs {
         let mut facts = self
             .cluster
             .facts_or(kubernetes, self.today.unwrap_or_else(today));
+        self.knowledge.apply(&mut facts);
         of_file.declare(&mut facts);
         let scope = Scope {
             // As in kubectl apply -n: the namespace of objects that name none.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use kube::Client;
 
+use super::knowledge::KnowledgeArgs;
 use super::options::{FailOn, OutputArgs, date};
 use super::{READ_RIGHTS, block_on, exit_status};
 use crate::cluster::client::ConnectArgs;
@@ -48,6 +49,8 @@ pub struct PreflightArgs {
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
     #[command(flatten)]
+    knowledge: KnowledgeArgs,
+    #[command(flatten)]
     connect: ConnectArgs,
 }
 
@@ -63,7 +66,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
     let report = block_on(async {
         let (connected, namespace) = args.connect.connect().await?;
-        read_cluster(&connected.client, &namespace, args.today.unwrap_or_else(today)).await
+        read_cluster(args, &connected.client, &namespace).await
     })?;
     args.output.write(|format, out| match format {
         PreflightFormat::Text => text::write(&report, out),
@@ -76,7 +79,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the cluster, and makes the report.
-async fn read_cluster(client: &Client, namespace: &str, today: Date) -> anyhow::Result<Preflight> {
+async fn read_cluster(args: &PreflightArgs, client: &Client, namespace: &str) -> anyhow::Result<Preflight> {
     let excluded = excluded_by_default(namespace);
     let options = OfflineOptions {
         namespace,
@@ -93,7 +96,8 @@ async fn read_cluster(client: &Client, namespace: &str, today: Date) -> anyhow::
     let mut cluster = offline::open(client, options, &mut visit).await?;
     // It is evaluated as if Transom were not installed yet.
     cluster.snapshot.registered = None;
-    cluster.snapshot.facts.today = today;
+    cluster.snapshot.facts.today = args.today.unwrap_or_else(today);
+    args.knowledge.apply(&mut cluster.snapshot.facts);
     let environment = environment::read(client, &cluster, nodes, other_engines::objects()).await;
     let unread = || environment.unread.iter().chain(cluster.gaps());
     let input = ClusterInput {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::cluster::ClusterArgs;
+use super::knowledge::KnowledgeArgs;
 use crate::process::logs::LogArgs;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
@@ -14,7 +15,7 @@ use crate::process::today;
 use crate::process::traces::TracingArgs;
 use crate::serve::in_cluster::InClusterArgs;
 use crate::serve::standalone::StandaloneFiles;
-use crate::serve::{self, ImageArgs, PolicySource, ServeSettings};
+use crate::serve::{self, ImageArgs, PolicySource, ServeSettings, ServedKnowledge};
 use crate::tls::args::{ClientArgs, TlsArgs};
 use crate::webhook::{LimitArgs, ListenArgs, WebhookConfig};
 
@@ -48,6 +49,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
+    knowledge: KnowledgeArgs,
+    #[command(flatten)]
     listen: ListenArgs,
     #[command(flatten)]
     tls: TlsArgs,
@@ -69,6 +72,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         in_cluster,
         images,
         cluster,
+        knowledge,
         listen,
         tls,
         clients,
@@ -80,11 +84,17 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Dropped last, so that the final log lines are written too.
     let _logs = logs.start(&metrics)?;
     let base = cluster.facts(today());
+    let knowledge = ServedKnowledge::new(knowledge.knowledge, &metrics);
     serve::run(ServeSettings {
         source: if standalone {
-            PolicySource::Files(StandaloneFiles { policy, facts, base })
+            PolicySource::Files(StandaloneFiles {
+                policy,
+                facts,
+                base,
+                knowledge,
+            })
         } else {
-            PolicySource::Cluster(Box::new(in_cluster), base)
+            PolicySource::Cluster(Box::new(in_cluster), base, knowledge)
         },
         tracing: tracing.settings()?,
         images: images.settings()?,

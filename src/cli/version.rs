@@ -11,12 +11,15 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::block_on;
+use super::knowledge::KnowledgeArgs;
 use super::options::OutputArgs;
 use crate::api::API_VERSION;
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::list::{Listing, for_each_as};
 use crate::model::facts::Facts;
+use crate::model::knowledge::KnowledgeReport;
 use crate::model::report_schema::of_report;
+use crate::process::today;
 use crate::render::write_json;
 use crate::rules::catalogue;
 
@@ -37,6 +40,8 @@ const VERSION_LABEL: &str = "app.kubernetes.io/version";
 pub struct VersionArgs {
     #[command(flatten)]
     output: OutputArgs<VersionFormat>,
+    #[command(flatten)]
+    knowledge: KnowledgeArgs,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -65,6 +70,8 @@ struct About {
     api_version: &'static str,
     /// The number of rules.
     rules: usize,
+    /// The known faults and dates of support.
+    knowledge: KnowledgeReport,
     /// The operating system and the architecture, as in `linux/x86_64`.
     platform: String,
     /// The servers in Transom's namespace; absent if no cluster is named.
@@ -178,7 +185,11 @@ async fn servers(client: &Client, namespace: &str) -> anyhow::Result<Vec<ServerV
 }
 
 pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
-    let VersionArgs { output, connect } = args;
+    let VersionArgs {
+        output,
+        knowledge,
+        connect,
+    } = args;
     let servers = if connect.is_named() {
         Some(block_on(Servers::read(connect))?)
     } else {
@@ -191,6 +202,7 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
         kubernetes: format!("1.{}", Facts::KUBERNETES),
         api_version: API_VERSION,
         rules: catalogue().count(),
+        knowledge: knowledge.load().report(today()),
         platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
         servers,
     };
@@ -203,6 +215,7 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
                 kubernetes,
                 api_version,
                 rules,
+                knowledge,
                 platform,
                 servers,
             } = &about;
@@ -211,6 +224,9 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
                 .unwrap_or_default();
             writeln!(out, "transom {version}{revision} {platform}")?;
             writeln!(out, "Kubernetes up to {kubernetes}, {api_version}, {rules} rules")?;
+            for line in knowledge.lines() {
+                writeln!(out, "{line}")?;
+            }
             for line in servers.iter().flat_map(Servers::lines) {
                 writeln!(out, "{line}")?;
             }

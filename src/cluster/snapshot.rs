@@ -14,6 +14,7 @@ use super::policy_store::{PodPolicies, PolicyState, was_accepted};
 use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::knowledge::Knowledge;
 use crate::model::node::NodeLabel;
 use crate::model::policy::{PlacementMode, Policy};
 use crate::model::registry_patterns::RegistryPatterns;
@@ -153,6 +154,11 @@ impl SnapshotBuilder {
             image_registries,
             ..self
         }
+    }
+
+    /// Sets the known faults and dates of support of the next snapshots.
+    pub fn set_knowledge(&mut self, knowledge: Arc<Knowledge>) {
+        self.base.knowledge = knowledge;
     }
 
     /// The snapshot before the first cache: only the arguments are known, and the built-in policy applies, which

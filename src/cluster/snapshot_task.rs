@@ -12,6 +12,7 @@ use super::facts;
 use super::snapshot::{Snapshot, SnapshotBuilder, SnapshotReceiver};
 use super::watch_staleness::WatchStaleness;
 use super::watches::{self, CacheReceiver};
+use crate::model::knowledge::Knowledge;
 use crate::process::day_of;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
@@ -27,6 +28,8 @@ const POLICIES: &str = "policies";
 pub struct SnapshotTask {
     /// Builds each snapshot.
     pub snapshots: SnapshotBuilder,
+    /// The known faults and dates of support.
+    pub knowledge: watch::Receiver<Arc<Knowledge>>,
     /// The content of the webhook configurations, once known.
     pub registered: watch::Receiver<Option<Arc<Configurations>>>,
     /// Held until the first snapshot, and while this replica lacks a policy that another one has.
@@ -61,10 +64,12 @@ impl SnapshotTask {
         loop {
             let cache = caches.borrow_and_update().clone();
             let registered = self.registered.borrow_and_update().clone();
+            let knowledge = Arc::clone(&self.knowledge.borrow_and_update());
             let now = Timestamp::now();
             let mut change_at = None;
             if let Some(cache) = cache {
                 let began = Instant::now();
+                self.snapshots.set_knowledge(knowledge);
                 let snapshot = Arc::new(self.snapshots.take(&cache, registered, now));
                 change_at = facts::change_at(&cache, now);
                 // Only at startup: a replica that is ready stays ready.
@@ -81,6 +86,7 @@ impl SnapshotTask {
                     },
                     // If the sending task has ended, its last value remains.
                     Ok(()) = self.registered.changed() => break,
+                    Ok(()) = self.knowledge.changed() => break,
                     () = sleep(LOOK) => {
                         let then = Timestamp::now();
                         if day_of(then) != day_of(now) || change_at.is_some_and(|at| at <= then) { break }
@@ -144,8 +150,10 @@ mod tests {
         let accepted = |status: &str, reason: &str| json!({"conditions": [{"type": "Accepted", "status": status, "reason": reason}]});
         let readiness = Readiness::default();
         let (_publish, registered) = watch::channel(None);
+        let (_known, knowledge) = watch::channel(Knowledge::built_in());
         let task = SnapshotTask {
             snapshots: SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
+            knowledge,
             registered,
             readiness: readiness.clone(),
             staleness: WatchStaleness::default(),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::build::{Build, ContainerIsolation};
 use super::feature_gates::FeatureGates;
 use super::image_facts::ImageFacts;
+use super::knowledge::Knowledge;
 use super::known_claims::{KnownClaims, ObjectSource, nearness};
 use super::mirror::Witness;
 use super::namespace_selector::{NodeSelector, StatedSelectors};
@@ -355,6 +356,8 @@ pub struct ClusterFacts {
     pub runtime: Runtime,
     /// Today, in UTC.
     pub today: Date,
+    /// Known faults of Windows nodes, and the ends of their support.
+    pub knowledge: Arc<Knowledge>,
     /// The feature gates that are known to be set.
     pub feature_gates: FeatureGates,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
@@ -437,6 +440,7 @@ impl ClusterFacts {
         ClusterFacts {
             kubernetes,
             today,
+            knowledge: Knowledge::built_in(),
             node_labels: NodeLabel::well_known(),
             ..ClusterFacts::default()
         }

@@ -50,11 +50,26 @@ impl From<String> for Str<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Only as the field of a struct does a `Cow` borrow.
-        #[derive(Deserialize)]
-        struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
-        let text = Option::<Borrowed<'a>>::deserialize(deserializer)?;
-        Ok(Str(text.map_or_else(Cow::default, |Borrowed(text)| text)))
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Str<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_unit<E>(self) -> Result<Str<'de>, E> {
+                Ok(Str::default())
+            }
+            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Str<'de>, E> {
+                Ok(Str(Cow::Borrowed(v)))
+            }
+            fn visit_str<E>(self, v: &str) -> Result<Str<'de>, E> {
+                Ok(Str(Cow::Owned(v.to_owned())))
+            }
+            fn visit_string<E>(self, v: String) -> Result<Str<'de>, E> {
+                Ok(Str(Cow::Owned(v)))
+            }
+        }
+        deserializer.deserialize_any(Text)
     }
 }
 

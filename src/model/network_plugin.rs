@@ -1,18 +1,24 @@
 //! The network plugin of a node, as far as the node shows it.
 
-use std::fmt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-/// The network plugin of a node, from its annotations.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum NetworkPlugin {
-    /// Calico.
-    Calico,
-    /// Flannel.
-    Flannel,
-    /// Antrea.
-    Antrea,
-    /// OVN-Kubernetes.
-    OvnKubernetes,
+use super::string_enum::string_enum;
+
+string_enum! {
+    /// The network plugin of a node, from its annotations.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
+    pub enum NetworkPlugin {
+        /// Calico.
+        Calico = "Calico",
+        /// Flannel.
+        Flannel = "Flannel",
+        /// Antrea.
+        Antrea = "Antrea",
+        /// OVN-Kubernetes.
+        #[serde(rename = "OVN-Kubernetes")]
+        OvnKubernetes = "OVN-Kubernetes",
+    }
 }
 
 impl NetworkPlugin {
@@ -24,17 +30,6 @@ impl NetworkPlugin {
             "node.antrea.io" => Some(NetworkPlugin::Antrea),
             "k8s.ovn.org" => Some(NetworkPlugin::OvnKubernetes),
             _ => None,
-        })
-    }
-}
-
-impl fmt::Display for NetworkPlugin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NetworkPlugin::Calico => "Calico",
-            NetworkPlugin::Flannel => "Flannel",
-            NetworkPlugin::Antrea => "Antrea",
-            NetworkPlugin::OvnKubernetes => "OVN-Kubernetes",
         })
     }
 }

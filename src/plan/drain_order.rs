@@ -20,6 +20,7 @@ use super::workload::PlannedWorkload;
 use super::{Planner, SCHEMA};
 use crate::model::build::Build;
 use crate::model::image::ImageRef;
+use crate::model::knowledge::KnowledgeReport;
 use crate::model::report_schema::counts_by;
 use crate::rules::KnownVersions;
 
@@ -51,6 +52,8 @@ pub struct UpgradePlan {
     pub new_nodes: Vec<NewNodePulls>,
     /// Every pool: until when its nodes are supported, and their known faults.
     pub pools: Vec<PoolOutlook>,
+    /// The known faults and dates of support that were used.
+    pub knowledge: KnowledgeReport,
     /// Missing information that could change the plan.
     pub notes: Vec<String>,
 }
@@ -254,6 +257,7 @@ impl Planner<'_> {
             placement: AssumedPlacement::of(self.placements.values()),
             summary: summary(&workloads),
             capacity: self.capacity(&from, &needed),
+            knowledge: self.facts.knowledge.report(self.facts.today),
             notes: self.notes(&needed),
             new_nodes: self.new_node_pulls()?,
             pools: outlook,

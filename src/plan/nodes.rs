@@ -6,7 +6,7 @@ use super::read;
 use super::replicas::ClassOverhead;
 use super::resource_list::ResourceList;
 use crate::model::build::Build;
-use crate::model::known_faults::{self, NodeFault};
+use crate::model::knowledge::NodeVersions;
 use crate::model::node::{Host, pool_of};
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::resources;
@@ -22,10 +22,8 @@ pub(super) struct PlannedNode {
     pub pool: usize,
     /// `None` if it does not report it.
     pub allocatable: Option<ResourceList>,
-    /// `status.nodeInfo.kubeletVersion`.
-    pub kubelet: String,
-    /// The known faults of its versions.
-    pub faults: Vec<NodeFault>,
+    /// The versions that it reports.
+    pub versions: NodeVersions,
 }
 
 /// Nodes of one build in one pool of the platform; nodes without a pool label form one pool per build.
@@ -105,8 +103,7 @@ impl NodeInventory {
             uid: Some(node.metadata.uid.to_string()).filter(|uid| !uid.is_empty()),
             pool: 0,
             allocatable: ResourceList::of_node(&node.status.allocatable),
-            kubelet: node.status.node_info.kubelet_version.to_string(),
-            faults: known_faults::of_node(node),
+            versions: NodeVersions::of(node).unwrap_or_default(),
             host,
         });
     }
@@ -119,8 +116,7 @@ impl NodeInventory {
                 uid: None,
                 pool: 0,
                 allocatable: None,
-                kubelet: String::new(),
-                faults: Vec::new(),
+                versions: NodeVersions::default(),
                 host,
             });
         }

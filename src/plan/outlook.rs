@@ -9,10 +9,9 @@ use serde::Serialize;
 use super::Planner;
 use super::nodes::{NodeInventory, NodePool, PlannedNode};
 use super::target::TargetBuild;
+use crate::model::facts::Facts;
+use crate::model::knowledge::{Knowledge, NodePlatform, SupportDate, SupportEvent, product};
 use crate::model::node::major_minor;
-use crate::model::platform_support::{
-    NodePlatform, SupportDate, SupportEvent, product, support_dates, support_of,
-};
 
 /// What is known of the future of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -60,7 +59,7 @@ pub struct PoolDate {
     #[serde(rename = "near")]
     pub is_near: bool,
     /// Where it is documented.
-    pub source: &'static str,
+    pub source: String,
 }
 
 /// A known fault, and the nodes of the pool that have it.
@@ -70,14 +69,14 @@ pub struct PoolFault {
     /// What the first of the nodes reports, the symptom, the affected range and the source.
     pub message: String,
     /// What to do.
-    pub remedy: &'static str,
+    pub remedy: String,
     /// Whether the nodes certainly have it.
     #[serde(rename = "certain")]
     pub is_certain: bool,
     /// The nodes.
     pub nodes: Vec<String>,
     /// Where it is documented.
-    pub source: &'static str,
+    pub source: String,
 }
 
 impl PoolOutlook {
@@ -122,23 +121,24 @@ impl Planner<'_> {
     pub(super) fn outlook(&self, names: &[String]) -> Vec<PoolOutlook> {
         let pools = self.nodes.pools.iter().zip(names).enumerate();
         pools
-            .map(|(index, (pool, name))| of_pool(&self.nodes, index, pool, name, self.facts.today))
+            .map(|(index, (pool, name))| of_pool(&self.nodes, index, pool, name, &self.facts))
             .collect()
     }
 }
 
-fn of_pool(nodes: &NodeInventory, index: usize, pool: &NodePool, name: &str, today: Date) -> PoolOutlook {
+fn of_pool(nodes: &NodeInventory, index: usize, pool: &NodePool, name: &str, facts: &Facts) -> PoolOutlook {
+    let (knowledge, today) = (&facts.knowledge, facts.today);
     let of_pool: Vec<&PlannedNode> = nodes.all().filter(|node| node.pool == index).collect();
     let platform = of_pool
         .iter()
         .find_map(|node| NodePlatform::of_labels(node.host.labels.keys()));
-    let dates = pool.build.map(|build| support_dates(platform, build));
+    let dates = pool.build.map(|build| knowledge.support_dates(platform, build));
     let last = platform
         .zip(pool.build)
-        .and_then(|(platform, build)| support_of(platform, build)?.last_minor);
+        .and_then(|(platform, build)| knowledge.support_of(platform, build)?.last_minor);
     let minors = of_pool
         .iter()
-        .filter_map(|node| Some(major_minor(&node.kubelet)?.1));
+        .filter_map(|node| Some(major_minor(&node.versions.kubelet)?.1));
     let revisions = of_pool.iter().filter_map(|node| node.host.revision);
     PoolOutlook {
         pool: name.to_owned(),
@@ -152,7 +152,7 @@ fn of_pool(nodes: &NodeInventory, index: usize, pool: &NodePool, name: &str, tod
             .collect(),
         last_kubernetes: last.map(|minor| format!("1.{minor}")),
         is_too_new: last.zip(minors.max()).is_some_and(|(last, newest)| newest > last),
-        known_faults: faults(&of_pool),
+        known_faults: faults(&of_pool, knowledge),
         revisions: revisions.clone().min().zip(revisions.max()),
     }
 }
@@ -165,17 +165,17 @@ impl PoolDate {
             is_end: date.event == SupportEvent::Ends,
             has_passed: date.on < today,
             is_near: date.is_near(today),
-            source: date.source,
+            source: date.source.clone(),
         }
     }
 }
 
-fn faults(nodes: &[&PlannedNode]) -> Vec<PoolFault> {
-    let mut by_name: BTreeMap<&str, PoolFault> = BTreeMap::new();
+fn faults(nodes: &[&PlannedNode], knowledge: &Knowledge) -> Vec<PoolFault> {
+    let mut by_id: BTreeMap<String, PoolFault> = BTreeMap::new();
     for node in nodes {
-        for fault in &node.faults {
-            let known = by_name.entry(fault.name).or_insert_with(|| PoolFault {
-                message: fault.message.clone(),
+        for fault in knowledge.faults_of(&node.versions) {
+            let known = by_id.entry(fault.id).or_insert_with(|| PoolFault {
+                message: fault.message,
                 remedy: fault.remedy,
                 is_certain: fault.is_certain,
                 nodes: Vec::new(),
@@ -184,7 +184,7 @@ fn faults(nodes: &[&PlannedNode]) -> Vec<PoolFault> {
             known.nodes.push(node.host.name.clone());
         }
     }
-    let mut faults: Vec<PoolFault> = by_name.into_values().collect();
+    let mut faults: Vec<PoolFault> = by_id.into_values().collect();
     faults.sort_by_key(|fault| !fault.is_certain);
     faults
 }

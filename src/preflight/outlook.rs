@@ -7,11 +7,8 @@ use super::nodes::windows;
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::node::NodeView;
 use crate::model::build::{Build, supported_on};
-use crate::model::known_faults;
+use crate::model::knowledge::{AffectedNodes, NodePlatform, product};
 use crate::model::node::NodeSigns as _;
-use crate::model::platform_support::{
-    AffectedNodes, MINOR_CHANGES, NodePlatform, product, support_dates, support_of,
-};
 
 /// The findings.
 pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
@@ -21,12 +18,20 @@ pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         all.extend(next_minor(input));
         all.extend(minor_changes(input));
         all.extend(faults(input));
+        all.extend(age(input));
     } else {
         let text = "not known (not read): nodes, and so the ends of their support and their faults";
         all.push(PreflightFinding::fine(text));
     }
     all.extend(unanswered(input));
     all
+}
+
+/// Which rows were used.
+fn age(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let facts = &input.snapshot.facts;
+    let lines = facts.knowledge.report(facts.today).lines().into_iter();
+    lines.map(PreflightFinding::fine).collect()
 }
 
 /// Webhooks that refuse pods, Windows pods among them.
@@ -62,10 +67,10 @@ fn by_build(input: ClusterInput<'_>) -> BTreeMap<(Option<NodePlatform>, Build), 
 }
 
 fn dates(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    let today = input.snapshot.facts.today;
+    let (today, knowledge) = (input.snapshot.facts.today, &input.snapshot.facts.knowledge);
     let mut all = Vec::new();
     for ((platform, build), nodes) in by_build(input) {
-        for date in support_dates(platform, build) {
+        for date in knowledge.support_dates(platform, build) {
             if date.platform.is_none() {
                 // The finding about the build states the end of Microsoft's support.
                 continue;
@@ -91,7 +96,8 @@ fn next_minor(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     for ((platform, build), nodes) in by_build(input) {
         let lacks = |minor| supported_on(minor).is_some_and(|support| support.lacks(build));
-        let by_platform = platform.and_then(|platform| support_of(platform, build));
+        let by_platform =
+            platform.and_then(|platform| input.snapshot.facts.knowledge.support_of(platform, build));
         let last = by_platform.filter(|support| support.last_minor == Some(current));
         let remedy = "move their workloads to nodes of a newer Windows Server before the upgrade";
         if let Some(support) = last {
@@ -116,7 +122,8 @@ fn next_minor(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
 fn minor_changes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let next = input.snapshot.facts.kubernetes + 1;
     let mut all = Vec::new();
-    for change in MINOR_CHANGES.iter().filter(|change| change.minor == next) {
+    let changes = input.snapshot.facts.knowledge.changes.iter();
+    for change in changes.filter(|change| change.minor == next) {
         let is_affected = |node: &&NodeView| {
             let here = change.platform.is_none() || change.platform == platform(node, input);
             let has = match change.affects {
@@ -131,27 +138,27 @@ fn minor_changes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             .collect();
         if !nodes.is_empty() {
             let text = format!("from Kubernetes 1.{next}: {} ({})", change.change, change.source);
-            all.push(PreflightFinding::act(text, change.remedy).on_nodes(nodes));
+            all.push(PreflightFinding::act(text, &change.remedy).on_nodes(nodes));
         }
     }
     all
 }
 
 fn faults(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    let mut by_name: BTreeMap<(bool, &str), (String, &str, Vec<&str>)> = BTreeMap::new();
+    let mut by_id: BTreeMap<(bool, String), (String, String, Vec<&str>)> = BTreeMap::new();
     for node in windows(input.snapshot) {
-        for fault in known_faults::of_node(node) {
-            let known = by_name
-                .entry((!fault.is_certain, fault.name))
+        for fault in input.snapshot.facts.knowledge.faults_of_node(node) {
+            let known = by_id
+                .entry((!fault.is_certain, fault.id))
                 .or_insert_with(|| (fault.message, fault.remedy, Vec::new()));
             known.2.push(&node.name);
         }
     }
-    let findings = by_name
+    let findings = by_id
         .into_iter()
         .map(|((in_doubt, _), (message, remedy, nodes))| {
             let kind = if in_doubt { "possible fault" } else { "known fault" };
-            PreflightFinding::act(format!("{kind}: {message}"), remedy).on_nodes(nodes)
+            PreflightFinding::act(format!("{kind}: {message}"), &remedy).on_nodes(nodes)
         });
     findings.collect()
 }

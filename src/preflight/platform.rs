@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::environment::{AnyNode, ClusterEnvironment};
 use crate::manifest;
-use crate::model::platform_support::NodePlatform;
+use crate::model::knowledge::NodePlatform;
 
 /// A platform and the evidence for it.
 #[derive(Clone, PartialEq, Debug)]

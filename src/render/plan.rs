@@ -42,7 +42,7 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     write_outlook(plan, out)?;
     write_capacity(plan, out)?;
     write_pulls(plan, out)?;
-    for note in &plan.notes {
+    for note in plan.knowledge.lines().iter().chain(&plan.notes) {
         writeln!(out, "note: {note}")?;
     }
     let summary = &plan.summary;

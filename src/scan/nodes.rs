@@ -7,9 +7,8 @@ use super::report::ScannedNode;
 use crate::cluster::node::NodeView;
 use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
-use crate::model::known_faults;
+use crate::model::knowledge::{Knowledge, NodePlatform};
 use crate::model::node::{Host, NodeSigns as _, Taint, pool_of};
-use crate::model::platform_support::{NodePlatform, support_dates};
 
 /// What a node with DiskPressure is told.
 const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and snapshots fill its disk, and the kubelet evicts pods \
@@ -22,14 +21,20 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
     let windows = view.values().filter(|node| node.is_windows());
     let windows = windows.map(|node| {
         let platform = NodePlatform::of_labels(node.labels.keys().map(String::as_str));
-        let faults = known_faults::of_node(&**node).into_iter();
+        let faults = facts.knowledge.faults_of_node(&**node).into_iter();
         let faults = faults.map(|fault| format!("{}; {}", fault.message, fault.remedy));
         let pressure = node.has_disk_pressure.then(|| DISK_PRESSURE.to_owned());
         ScannedNode {
             pool: pool_of(|key| node.label(key)).map(|(_, pool)| pool.to_owned()),
             container_runtime: node.container_runtime.clone(),
             problems: faults.chain(pressure).collect(),
-            ..scanned(&node.name, node.build(), &node.taints(), platform)
+            ..scanned(
+                &facts.knowledge,
+                &node.name,
+                node.build(),
+                &node.taints(),
+                platform,
+            )
         }
     });
     let seen = facts.hosts().iter().filter(|host| host.may_be_at_zero);
@@ -44,7 +49,7 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
         ScannedNode {
             pool: pool_of(|key| pool.labels.get(key)).map(|(_, pool)| pool.to_owned()),
             is_at_zero: true,
-            ..scanned(&pool.name, pool.build, &pool.taints, platform)
+            ..scanned(&facts.knowledge, &pool.name, pool.build, &pool.taints, platform)
         }
     });
     windows.chain(pools).collect()
@@ -52,12 +57,13 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
 
 /// What a node and a pool have in common.
 fn scanned(
+    knowledge: &Knowledge,
     name: &str,
     build: Option<Build>,
     taints: &[Taint],
     platform: Option<NodePlatform>,
 ) -> ScannedNode {
-    let dates = build.map(|build| support_dates(platform, build));
+    let dates = build.map(|build| knowledge.support_dates(platform, build));
     let dates = dates.unwrap_or_default();
     let release = build.and_then(Build::release);
     ScannedNode {

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::result::{FindingOutcome, OwnerOutcome, OwnerResult};
+use crate::model::knowledge::KnowledgeReport;
 use crate::model::os::Verdict;
 use crate::model::policy::{Action, PlacementMode};
 use crate::model::report_schema::counts_by;
@@ -32,6 +33,8 @@ pub struct ScanReport {
     /// The day that exemptions and dates of support were evaluated for.
     #[schemars(with = "String", extend("format" = "date"))]
     pub today: Date,
+    /// The known faults and dates of support that were used.
+    pub knowledge: KnowledgeReport,
     /// The cluster.
     pub cluster: ScannedCluster,
     /// The policy settings that replaced the stored ones, as in `mode=Enforce`; empty if none were

@@ -181,10 +181,12 @@ impl<'s> Scan<'s> {
         self.pods
             .sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         let namespaces = self.namespaces();
+        let facts = self.pod_context.eval_context.facts;
         ScanReport {
             schema: SCHEMA,
             created_at: self.now,
-            today: self.pod_context.eval_context.facts.today,
+            today: facts.today,
+            knowledge: facts.knowledge.report(facts.today),
             cluster: frame.cluster,
             assumed: frame.assumed,
             summary: self.summary,

@@ -15,6 +15,7 @@ use super::cluster_metrics::ClusterMetrics;
 use super::image_args::ImageSettings;
 use super::image_feed::ImageFeed;
 use super::images::ImageLookups;
+use super::knowledge::ServedKnowledge;
 use super::review_handler::Reviewer;
 use crate::certs;
 use crate::cluster::client::{Connected, NamesArgs, NoCluster, ServerConnectArgs};
@@ -92,7 +93,7 @@ const LEASE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub async fn run(
     args: InClusterArgs,
-    base: Facts,
+    (base, knowledge): (Facts, ServedKnowledge),
     images: Option<ImageSettings>,
     mut config: WebhookConfig,
     background: Handle,
@@ -124,8 +125,11 @@ pub async fn run(
     let (name, metrics) = (&kept.configuration, &config.metrics);
     let installation: Arc<str> = format!("{namespace}/{}", args.names.installation.name).into();
     let configurations = WebhookConfigurations::start(&mut tasks, &client, &staleness, name, metrics);
+    let (publish_knowledge, known) = watch::channel(knowledge.load());
+    tasks.spawn("knowledge", knowledge.follow(publish_knowledge));
     let snapshot_task = SnapshotTask {
         snapshots,
+        knowledge: known,
         registered: configurations.registered,
         readiness: config.readiness.clone(),
         staleness: staleness.clone(),

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::image_args::ImageSettings;
 use super::images::ImageLookups;
+use super::knowledge::ServedKnowledge;
 use super::review_handler::Reviewer;
 use crate::check::Manifests;
 use crate::check::files::{policies, read};
@@ -33,6 +34,7 @@ pub struct StandaloneFiles {
     pub facts: Vec<PathBuf>,
     /// The facts from the arguments.
     pub base: Facts,
+    pub knowledge: ServedKnowledge,
 }
 
 impl StandaloneFiles {
@@ -41,6 +43,7 @@ impl StandaloneFiles {
         let policies = policies(self.policy.as_deref(), Policy::standalone())?;
         let mut facts = self.base.clone();
         facts.today = today();
+        facts.knowledge = self.knowledge.load();
         policies.declare(&mut facts);
         let policies = policies.set;
         let mut manifests = Manifests::default();
@@ -71,8 +74,8 @@ impl StandaloneFiles {
 
     /// Rejects file types from which a server would never finish reading: it reads its files repeatedly.
     fn check_types(&self) -> anyhow::Result<()> {
-        let flags = (self.policy.iter().map(|path| ("--policy", path)))
-            .chain(self.facts.iter().map(|path| ("--facts", path)));
+        let flags = (self.policy.iter().map(|path| ("--policy", path.as_path())))
+            .chain(self.facts.iter().map(|path| ("--facts", path.as_path())));
         for (flag, path) in flags.filter(|(_, path)| path.exists() && !path.is_dir()) {
             files::check_type(path, Accept::Regular)
                 .with_context(|| format!("cannot read {} ({flag})", path.display()))?;
@@ -95,9 +98,9 @@ impl StandaloneFiles {
                 .for_each(|path| all(path, into));
         }
         let mut content = Vec::new();
-        self.policy
-            .iter()
-            .chain(&self.facts)
+        let files = self.policy.iter().chain(&self.facts).map(PathBuf::as_path);
+        files
+            .chain(self.knowledge.file())
             .for_each(|path| all(path, &mut content));
         content
     }
@@ -147,6 +150,7 @@ pub async fn while_serving<T>(
         policy: None,
         facts: Vec::new(),
         base: facts,
+        knowledge: ServedKnowledge::default(),
     };
     let (_show, latest) = watch::channel(Arc::new(files.load()?));
     let server = Server::bind(config).await?;
@@ -221,6 +225,7 @@ mod tests {
                 policy: Some(file.clone()),
                 facts: Vec::new(),
                 base: Facts::new(Facts::KUBERNETES, day_of(jiff::Timestamp::UNIX_EPOCH)),
+                knowledge: ServedKnowledge::default(),
             };
             files.load().unwrap()
         };

@@ -9,6 +9,7 @@ use kube::Client;
 use crate::check::Manifests;
 use crate::check::files::policies;
 use crate::cli::cluster::ClusterArgs;
+use crate::cli::knowledge::KnowledgeArgs;
 use crate::cli::manifest_inputs::read_all;
 use crate::cli::options::{PathArgs, PolicyArgs, date};
 use crate::cli::registry::look_up;
@@ -37,6 +38,8 @@ pub struct PlanSourceArgs {
     installation: InstallationArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+    #[command(flatten)]
+    knowledge: KnowledgeArgs,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -102,6 +105,7 @@ impl PlanSourceArgs {
         finish: impl Fn(&Planner<'_>, Option<&Registries>) -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Vec<String>)> {
         snapshot.facts.today = self.today();
+        self.knowledge.apply(&mut snapshot.facts);
         let policies = match &self.policy.policy {
             Some(path) => {
                 let of_file = policies(Some(path), Policy::standalone())?;

@@ -100,6 +100,7 @@ async fn open(
     };
     let mut cluster = offline::open(client, options, &mut visit).await?;
     cluster.snapshot.facts.today = args.today.unwrap_or(cluster.snapshot.facts.today);
+    args.knowledge.apply(&mut cluster.snapshot.facts);
     Ok(cluster)
 }
 

@@ -7,7 +7,7 @@ use super::nodes::plan::{DesiredNode, LabelUse, NodePlan, plan};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::cluster::node_policies::{NodePolicies, SelectedPolicy};
 use crate::model::build::{Build, supported_on};
-use crate::model::known_faults;
+use crate::model::facts::Facts;
 use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
 
 /// Which taints affect no workload on which nodes. Only surveyed nodes are included: a node that joined later was
@@ -114,7 +114,7 @@ enum OwnerState {
 }
 
 /// Nodes by the message and the remedy of their fault.
-pub type FaultyNodes = BTreeMap<(String, &'static str), BTreeSet<String>>;
+pub type FaultyNodes = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The nodes of one policy.
 #[derive(Clone, Debug, Default)]
@@ -160,7 +160,7 @@ pub struct NodesAssessment {
 }
 
 /// Assesses all nodes.
-pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, kubernetes: u32) -> NodesAssessment {
+pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, facts: &Facts) -> NodesAssessment {
     let names = resolver.policies.iter().map(|policy| policy.name.clone());
     let mut all = NodesAssessment {
         by_policy: names.map(|name| (name, NodesOfPolicy::default())).collect(),
@@ -184,7 +184,7 @@ pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, kubernetes: u3
             SelectedPolicy::Policy(policy) => {
                 let state = all.by_policy.entry(policy.name.clone()).or_default();
                 if is_windows {
-                    count(state, node, kubernetes);
+                    count(state, node, facts);
                 }
                 note(state, node, plan);
             }
@@ -222,9 +222,9 @@ impl NodesAssessment {
     }
 }
 
-fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {
+fn count(state: &mut NodesOfPolicy, node: &NodeView, facts: &Facts) {
     state.nodes += 1;
-    for fault in known_faults::of_node(node) {
+    for fault in facts.knowledge.faults_of_node(node) {
         let faults = if fault.is_certain {
             &mut state.known_faults
         } else {
@@ -235,7 +235,7 @@ fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {
     }
     let Some(build) = node.kernel_build() else { return };
     *state.builds.entry(build).or_default() += 1;
-    if supported_on(kubernetes).is_some_and(|support| support.lacks(build)) {
+    if supported_on(facts.kubernetes).is_some_and(|support| support.lacks(build)) {
         *state.unsupported.entry(build).or_default() += 1;
     }
 }

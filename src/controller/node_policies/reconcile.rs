@@ -137,7 +137,7 @@ impl NodeController {
         if orphans {
             resolver.others_are_gone = self.others_are_gone(&resolver.policies, result).await;
         }
-        let mut assessed = assess(&nodes, &resolver, cache.kubernetes);
+        let mut assessed = assess(&nodes, &resolver, &snapshot.facts);
         let client = self.writer.client.clone();
         let mut references = ReferencesOfPass::new(&client, snapshot.policies.pod_templates());
         if assessed.keeps_labels {
@@ -157,7 +157,7 @@ impl NodeController {
         self.write_nodes(due, &resolver, result).await;
         let nodes = self.nodes_now(cache);
         if has_news || has_due {
-            assessed = assess(&nodes, &resolver, cache.kubernetes);
+            assessed = assess(&nodes, &resolver, &snapshot.facts);
         }
         let plan = runtime_classes::plan_of(snapshot, &resolver, &nodes);
         result.wake_at(self.classes.pass(plan, &mut references).await);

@@ -467,6 +467,9 @@ impl ScanText<'_> {
             let nodes = list(nodes, POOLS);
             writeln!(self.out, "  {} ({})", one_line(note), one_line(&nodes))?;
         }
+        for line in self.report.knowledge.lines() {
+            writeln!(self.out, "  {}", one_line(&line))?;
+        }
         Ok(())
     }
 

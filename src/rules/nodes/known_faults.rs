@@ -1,7 +1,8 @@
-//! The rule on known faults of the versions that a node reports. The faults are data: `src/model/known_faults.rs`.
+//! The rule on known faults of the versions that a node reports. The faults are data:
+//! `src/model/knowledge`.
 
 use super::{OF_NODES, windows_node};
-use crate::model::known_faults::{self, FaultField};
+use crate::model::knowledge::FaultField;
 use crate::model::node::INSTANCE_TYPE_LABEL;
 use crate::model::path::Path;
 use crate::model::severity::Severity;
@@ -38,16 +39,16 @@ pub(super) static NODE_KNOWN_FAULT: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.34.3+rke2r1, containerRuntimeVersion: 'containerd://2.1.5-k3s1'}}}",
     ],
     good: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2762, kubeletVersion: v1.36.2, containerRuntimeVersion: 'containerd://2.1.4'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2762, kubeletVersion: v1.37.1, containerRuntimeVersion: 'containerd://2.1.4'}}}",
         // Another network plugin.
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {node.antrea.io/mac-address: '00:11:22:33:44:55'}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.36.2, containerRuntimeVersion: 'containerd://2.1.4'}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/instance-type: Standard_D4ds_v5}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.36.2+k3s1, containerRuntimeVersion: 'containerd://1.7.20'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {node.antrea.io/mac-address: '00:11:22:33:44:55'}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.37.1, containerRuntimeVersion: 'containerd://2.1.4'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/instance-type: Standard_D4ds_v5}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.37.1+k3s1, containerRuntimeVersion: 'containerd://1.7.20'}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.31.0, containerRuntimeVersion: 'containerd://1.6.6'}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
         let Some((node, _)) = windows_node(cx) else { return };
-        for fault in known_faults::of_node(node) {
+        for fault in cx.facts.knowledge.faults_of_node(node) {
             let of_info = |field| Path::of(&["status", "nodeInfo", field]);
             let finding = out.report(match fault.field {
                 FaultField::KernelVersion => of_info("kernelVersion"),

@@ -1,8 +1,6 @@
 //! Rules on the maintenance of Windows nodes: releases of Windows, kubelet and containerd that are too old, and CPU
 //! that is not reserved.
 
-use jiff::civil::{Date, date};
-
 use super::{OF_NODES, RESOURCES, VERSIONS, kernel_build, windows_node};
 use crate::model::build::Build;
 use crate::model::json_types::{Map, Quantity};
@@ -132,11 +130,6 @@ pub(super) static NODE_CPU_RESERVATION: Rule = Rule {
     ..OF_NODES
 };
 
-/// Releases of containerd before 2.0 that still run on nodes, and the last day of maintenance of each.
-///
-/// Source: containerd RELEASES.md. For 1.7 it states September 2026 without a day.
-static CONTAINERD_ENDS: &[((u32, u32), Date)] = &[((1, 6), date(2025, 8, 23)), ((1, 7), date(2026, 9, 30))];
-
 pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
     id: "TSM910",
     name: "node-containerd-version",
@@ -181,10 +174,8 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
                 .message(format!("{} is older than containerd 1.6", shown(version)));
             return;
         }
-        let ended = CONTAINERD_ENDS
-            .iter()
-            .find(|(release, end)| *release == containerd && *end < cx.facts.today);
-        if let Some((_, end)) = ended {
+        let end = cx.facts.knowledge.containerd_end(containerd);
+        if let Some(end) = end.filter(|end| *end < cx.facts.today) {
             out.report(path()).severity(Severity::Advice).message(format!(
                 "maintenance of {} ended on {end}, and the kubelet of Kubernetes 1.38 needs containerd 2",
                 shown(version)
@@ -196,6 +187,8 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
+    use jiff::civil::{Date, date};
+
     use crate::engine::evaluate;
     use crate::model::facts::Facts;
     use crate::model::object::{Object, ReviewStage};

@@ -1,12 +1,12 @@
 //! The rule on the calendar of the platforms: nodes whose support ends soon or has ended. The dates are data:
-//! `src/model/platform_support.rs`.
+//! `src/model/knowledge`.
 
 use jiff::civil::Date;
 
 use super::{OF_NODES, kernel_build, windows_node};
+use crate::model::knowledge::{NodePlatform, SupportDate, product};
 use crate::model::node::major_minor;
 use crate::model::path::Path;
-use crate::model::platform_support::{NodePlatform, SupportDate, product, support_dates, support_of};
 use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 use crate::rules::rule::{Check, Rule};
@@ -51,7 +51,7 @@ pub(super) static NODE_SUPPORT_ENDS: Rule = Rule {
         let platform = NodePlatform::of_labels(host.labels.keys());
         let path = |field| Path::of(&["status", "nodeInfo", field]);
         let today = cx.facts.today;
-        for date in support_dates(platform, build) {
+        for date in cx.facts.knowledge.support_dates(platform, build) {
             let by_platform = date.platform.is_some();
             let has_passed = date.on < today;
             // TSM907 warns of the end of Microsoft's support.
@@ -69,7 +69,7 @@ pub(super) static NODE_SUPPORT_ENDS: Rule = Rule {
             }
         }
         let kubelet = major_minor(&node.status.node_info.kubelet_version);
-        let support = platform.and_then(|platform| support_of(platform, build));
+        let support = platform.and_then(|platform| cx.facts.knowledge.support_of(platform, build));
         if let (Some((1, minor)), Some(support)) = (kubelet, support)
             && let Some(last) = support.last_minor.filter(|last| *last < minor)
         {

@@ -46,7 +46,10 @@ async fn refusal(flags: &[&str]) -> String {
     };
     let run = run(
         flags.in_cluster,
-        Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())),
+        (
+            Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())),
+            ServedKnowledge::default(),
+        ),
         None,
         config,
         Handle::current(),

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use transom::engine::Decision;
 use transom::model::build::Build;
+use transom::model::knowledge::Knowledge;
 use transom::model::os::Verdict;
 use transom::model::severity::Severity;
 use transom::model::workload::Kind;
@@ -88,6 +89,7 @@ pub fn report(owners: usize) -> ScanReport {
         schema: SCHEMA,
         created_at: "2026-11-22T09:30:00Z".parse().unwrap(),
         today: "2026-11-22".parse().unwrap(),
+        knowledge: Knowledge::built_in().report("2026-11-22".parse().unwrap()),
         cluster: ScannedCluster {
             name: "prod-westeurope".to_owned(),
             kubernetes: "1.36".to_owned(),

@@ -6,8 +6,10 @@ use crate::cluster::node_ownership::NodeOwnership;
 use crate::cluster::node_policies::NodePolicies;
 use crate::controller::node_policies::node_state::{NodesAssessment, PolicyResolver, assess};
 use crate::model::build::Build;
+use crate::model::facts::Facts;
 use crate::model::network_plugin::NetworkPlugin;
 use crate::model::node::Taint;
+use jiff::civil::date;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 use std::sync::Arc;
@@ -207,7 +209,7 @@ fn nodes_that_wait_for_a_policy_are_counted_and_named_by_the_policy_that_holds_t
         node("new", "app", None),
         node("gpu", "gpu", None),
     ];
-    let NodesAssessment { by_policy, due, .. } = assess(&nodes, &resolver, 36);
+    let NodesAssessment { by_policy, due, .. } = assess(&nodes, &resolver, &Facts::new(36, date(2026, 6, 1)));
     assert_eq!((by_policy["all"].nodes, by_policy["gpu"].nodes), (1, 1));
     let held = &by_policy["all"].held;
     assert_eq!(*held, [("typo".to_owned(), ["new".to_owned()].into())].into());
@@ -293,7 +295,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
         name: name.into(),
         operating_system: "windows".into(),
         kernel_version: kernel.into(),
-        kubelet_version: "v1.36.2".into(),
+        kubelet_version: "v1.37.1".into(),
         network_plugin: Some(NetworkPlugin::Calico),
         ..NodeView::default()
     };
@@ -306,7 +308,10 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
     };
     let assessed = |nodes: &[NodeView]| {
         let nodes: Vec<Arc<NodeView>> = nodes.iter().cloned().map(Arc::new).collect();
-        assess(&nodes, &resolver, 36).by_policy.remove("p").unwrap()
+        assess(&nodes, &resolver, &Facts::new(36, date(2026, 6, 1)))
+            .by_policy
+            .remove("p")
+            .unwrap()
     };
     let faulty = [node("w1", "10.0.20348.2582"), node("w2", "10.0.20348.2582")];
     let (status, news) = policies(&assessed(&faulty), None);
@@ -343,7 +348,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
 fn a_possible_fault_is_in_the_message_and_neither_a_condition_that_holds_nor_an_event() {
     let fault = |message: &str| {
         (
-            (message.to_owned(), "update it"),
+            (message.to_owned(), "update it".to_owned()),
             BTreeSet::from(["w1".to_owned()]),
         )
     };
@@ -701,7 +706,7 @@ fn nodes_on_which_a_policy_owns_something_are_counted() {
         policies: NodePolicies::of(&stored),
         ..PolicyResolver::default()
     };
-    let assessed = assess(&nodes, &resolver, 36);
+    let assessed = assess(&nodes, &resolver, &Facts::new(36, date(2026, 6, 1)));
     let state = &assessed.by_policy["windows"];
     let status = status_of(
         &policy,

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::engine::Decision;
+use crate::model::knowledge::Knowledge;
 use crate::model::os::Verdict;
 use crate::model::severity::Class;
 use crate::model::workload::Kind;
@@ -52,6 +53,7 @@ fn report() -> ScanReport {
         schema: crate::scan::report::SCHEMA,
         created_at: "2026-06-01T12:00:00Z".parse().unwrap(),
         today: "2026-06-01".parse().unwrap(),
+        knowledge: Knowledge::built_in().report("2026-12-01".parse().unwrap()),
         cluster: ScannedCluster::default(),
         assumed: Vec::new(),
         summary: ScanSummary::default(),
