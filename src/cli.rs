@@ -6,6 +6,7 @@ mod cluster;
 mod completion;
 mod crds;
 mod demo;
+mod drain;
 mod fix;
 mod generate;
 mod image;
@@ -15,6 +16,7 @@ pub mod options;
 mod plan;
 mod preflight;
 mod probe;
+mod progress;
 mod registry;
 mod rules;
 mod scan;
@@ -90,6 +92,7 @@ enum Command {
     Scan(scan::ScanArgs),
     Image(Box<image::ImageCommandArgs>),
     Plan(plan::PlanArgs),
+    Drain(Box<drain::DrainArgs>),
     AuditLog(audit_log::AuditLogArgs),
     Preflight(preflight::PreflightArgs),
     Probe(probe::ProbeArgs),
@@ -123,6 +126,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Scan(args) => scan::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::AuditLog(args) => audit_log::run(args),
         Command::Preflight(args) => preflight::run(&args),
         Command::Probe(args) => probe::run(&args),
@@ -170,9 +174,10 @@ mod tests {
     use super::*;
 
     /// The verbs that a description may start with.
-    const VERBS: [&str; 18] = [
+    const VERBS: [&str; 19] = [
         "Apply",
         "Check",
+        "Drain",
         "Explain",
         "Fix",
         "Generate",

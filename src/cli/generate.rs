@@ -15,6 +15,7 @@ use crate::check::CheckConfig;
 use crate::check::policy_tests::PolicyTest;
 use crate::image_report::ImageReports;
 use crate::model::report_schema::of_report;
+use crate::drain::DrainReport;
 use crate::plan::{ImagePulls, UpgradePlan};
 use crate::preflight::Preflight;
 use crate::scan::report::ScanReport;
@@ -85,6 +86,8 @@ enum SchemaOf {
     Scan,
     /// The report of transom plan
     Plan,
+    /// The report of transom drain
+    Drain,
     /// The report of transom preflight
     Preflight,
     /// The report of transom audit-log
@@ -113,6 +116,7 @@ impl SchemaOf {
             SchemaOf::Check => render::check_schema(),
             SchemaOf::Scan => of_report::<ScanReport>(),
             SchemaOf::Plan => of_report::<UpgradePlan>(),
+            SchemaOf::Drain => of_report::<DrainReport>(),
             SchemaOf::Preflight => of_report::<Preflight>(),
             SchemaOf::AuditLog => render::audit_log::schema(),
             SchemaOf::Fix => super::fix::schema(),

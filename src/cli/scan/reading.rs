@@ -8,7 +8,7 @@ use anyhow::bail;
 use jiff::Timestamp;
 use kube::Client;
 
-use super::progress::Progress;
+use crate::cli::progress::Progress;
 use super::{ScanArgs, assume, images};
 use crate::check::files::policies;
 use crate::cli::READ_RIGHTS;
