@@ -4,6 +4,7 @@ mod cluster;
 mod follow;
 mod preparation;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,18 +14,21 @@ use clap::{Args, ValueEnum};
 use self::cluster::DrainCluster;
 use self::follow::{DrainEnd, DrainJournal, DrainRun};
 use self::preparation::Preparation;
-use super::options::{OutputArgs, selector};
+use super::options::{OutputArgs, OutputTarget, selector};
 use super::plan::source::{ClusterSourceArgs, Planning};
 use super::registry::LookupArgs;
 use super::{block_on, exit_status, write_errors};
-use crate::drain::{DRAIN_SCHEMA, DrainAction, DrainReport, DrainResult, DrainRules, DrainState, StopCause, next, outages};
+use crate::drain::{
+    DRAIN_SCHEMA, DrainAction, DrainEventKind, DrainPod, DrainReport, DrainResult, DrainRules, DrainState,
+    StopCause, next, outages,
+};
 use crate::model::build::Build;
 use crate::model::label_selector::LabelSelector;
 use crate::model::text::{list, shell_word};
-use crate::plan::{NewNodes, PlanOptions, TargetBuild};
+use crate::plan::{NewNodes, PlanOptions, Planner, TargetBuild};
 use crate::process::arg_parsers::{count, duration, positive};
 use crate::process::today;
-use crate::registry::Detail;
+use crate::registry::{Detail, Registries};
 use crate::render::{drain_end, drain_text, write_json};
 
 /// Drain Windows nodes without an outage: evict a replica only while the others are Ready
@@ -115,17 +119,16 @@ enum DrainFormat {
 
 pub fn run(args: &DrainArgs) -> anyhow::Result<ExitCode> {
     let targets = args.output.targets()?;
-    let is_live = |target: &super::options::OutputTarget<DrainFormat>| {
-        target.format == DrainFormat::Text && target.file.is_none()
-    };
+    let is_live =
+        |target: &OutputTarget<DrainFormat>| target.format == DrainFormat::Text && target.file.is_none();
     let mut journal = DrainJournal::new(targets.iter().any(is_live));
     let report = block_on(drain(args, &mut journal))?;
     for target in targets.iter().filter(|target| !is_live(target)) {
         target.write(|out| match target.format {
             DrainFormat::Text => {
                 drain_text(&report, out)?;
-                let events = report.events.iter();
-                events.map(|event| writeln!(out, "{}", DrainJournal::line(event))).collect::<Result<(), _>>()?;
+                let mut events = report.events.iter();
+                events.try_for_each(|event| writeln!(out, "{}", DrainJournal::line(event)))?;
                 args.end(&report, out)
             }
             DrainFormat::Json => write_json(&report, out),
@@ -140,10 +143,12 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     let cluster = DrainCluster::new(connected.0.client.clone(), args.grace_period);
     journal.show("reading the cluster");
     let mut planning = args.planning()?;
-    let finish = |planner: &crate::plan::Planner<'_>, _: Option<&crate::registry::Registries>| {
-        Preparation::of(planner, args.to, &args.nodes)
-    };
-    let (preparation, errors) = args.source.read(&connected, today(), &mut planning, finish).await?;
+    let finish =
+        |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, args.to, &args.nodes);
+    let (preparation, errors) = args
+        .source
+        .read(&connected, today(), &mut planning, finish)
+        .await?;
     write_errors(&errors);
     if args.uncordon {
         return args.uncordoned(&cluster, &preparation, journal).await;
@@ -153,7 +158,7 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     let (state, inventory) = run.first_state().await?;
     let mut report = args.report(&preparation, &state, &rules);
     report.lacking_images = preparation.lacking(&inventory, &state, &rules);
-    let hindrance = args.hindrance(&preparation.missing_target(&inventory, args.to), &state, &rules);
+    let hindrance = args.hindrance(preparation.missing_target(&inventory, args.to), &state, &rules);
     run.journal.text(|out| drain_text(&report, out));
     let end = match hindrance {
         Some(reason) => DrainEnd::stopped(reason),
@@ -172,7 +177,9 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
 
 impl DrainArgs {
     fn planning(&self) -> anyhow::Result<Planning> {
-        let registries = self.look_ups.registries_if(self.registry, Detail::Configurations)?;
+        let registries = self
+            .look_ups
+            .registries_if(self.registry, Detail::Configurations)?;
         // Without --to, no node has this build.
         let to = self.to.map_or(Build::new(0), |to| to.0);
         let new_nodes = match self.to {
@@ -231,22 +238,29 @@ impl DrainArgs {
     /// What to know before it begins.
     fn notes(state: &DrainState, rules: &DrainRules) -> Vec<String> {
         let mut notes = Vec::new();
-        let loses = |pod: &&crate::drain::DrainPod| pod.has_empty_dir && !pod.has_ended;
+        let loses = |pod: &&DrainPod| pod.has_empty_dir && !pod.has_ended;
         let losing = state.to_move(rules).filter(loses).map(|pod| pod.name.to_string());
         let losing: Vec<String> = losing.collect();
         if !losing.is_empty() {
-            notes.push(format!("the emptyDir volumes of {} are deleted", list(&losing, 5)));
+            notes.push(format!(
+                "the emptyDir volumes of {} are deleted",
+                list(&losing, 5)
+            ));
         }
         notes
     }
 
     /// Why the drain does not begin.
-    fn hindrance(&self, missing_target: &Option<String>, state: &DrainState, rules: &DrainRules) -> Option<String> {
+    fn hindrance(
+        &self,
+        missing_target: Option<String>,
+        state: &DrainState,
+        rules: &DrainRules,
+    ) -> Option<String> {
         match next(state, rules) {
             DrainAction::Stop(why @ (StopCause::Refused(..) | StopCause::Outage(_))) => Some(why.to_string()),
-            DrainAction::Done => None,
-            _ if self.allow_outage => None,
-            _ => missing_target.clone(),
+            _ if self.allow_outage || state.to_move(rules).next().is_none() => None,
+            _ => missing_target,
         }
     }
 
@@ -258,8 +272,11 @@ impl DrainArgs {
     ) -> anyhow::Result<DrainReport> {
         for node in &preparation.nodes {
             let cannot = || format!("cannot uncordon {}", node.name);
-            cluster.set_cordoned(&node.name, false).await.with_context(cannot)?;
-            journal.note(crate::drain::DrainEventKind::Uncordoned, node.name.clone());
+            cluster
+                .set_cordoned(&node.name, false)
+                .await
+                .with_context(cannot)?;
+            journal.note(DrainEventKind::Uncordoned, node.name.clone());
         }
         let mut report = self.report(preparation, &DrainState::default(), &self.rules());
         report.result = DrainResult::Done;
@@ -268,11 +285,11 @@ impl DrainArgs {
     }
 
     /// Writes the end, with the commands that continue and go back.
-    fn end(&self, report: &DrainReport, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+    fn end(&self, report: &DrainReport, out: &mut dyn Write) -> io::Result<()> {
         let words: Vec<String> = std::env::args().skip(1).map(|word| shell_word(&word)).collect();
         let mut back = "transom drain --uncordon".to_owned();
-        for (option, name) in (self.pool.iter().map(|pool| (" --pool", pool)))
-            .chain(self.nodes.iter().map(|node| ("", node)))
+        for (option, name) in
+            (self.pool.iter().map(|pool| (" --pool", pool))).chain(self.nodes.iter().map(|node| ("", node)))
         {
             back.push_str(option);
             back.push(' ');

@@ -27,9 +27,9 @@ impl Progress {
         self.0.tick();
     }
 
-    /// Writes a line to standard output, above the progress.
-    pub fn line(&self, text: &str) {
-        self.0.suspend(|| anstream::println!("{text}"));
+    /// Writes to standard output without the line.
+    pub fn suspend(&self, write: impl FnOnce()) {
+        self.0.suspend(write);
     }
 
     /// Shows which objects are read.

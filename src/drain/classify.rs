@@ -1,13 +1,13 @@
 //! Which pods a drain evicts, ignores or refuses, as `kubectl drain` does; and which workloads have an outage whatever it
 //! does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::state::{DrainPod, DrainRules, DrainState};
+use super::state::{DrainPod, DrainProgress, DrainRules, DrainState, PodOwner};
 
 /// What a drain does with a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,9 +62,10 @@ pub fn classify(pod: &DrainPod, rules: &DrainRules) -> PodClass {
         return PodClass::Evict;
     }
     if pod.is_daemon() {
-        return match rules.ignore_daemonsets {
-            true => PodClass::Ignore,
-            false => PodClass::Refuse(RefusedPods::DaemonSet),
+        return if rules.ignore_daemonsets {
+            PodClass::Ignore
+        } else {
+            PodClass::Refuse(RefusedPods::DaemonSet)
         };
     }
     if pod.has_empty_dir && !rules.delete_emptydir_data {
@@ -74,6 +75,33 @@ pub fn classify(pod: &DrainPod, rules: &DrainRules) -> PodClass {
         return PodClass::Refuse(RefusedPods::NoController);
     }
     PodClass::Evict
+}
+
+impl DrainState {
+    /// The pods on the drained nodes that are evicted, including those that are being deleted.
+    pub fn to_move<'s>(&'s self, rules: &'s DrainRules) -> impl Iterator<Item = &'s DrainPod> {
+        let moves = move |pod: &&DrainPod| self.is_on_drained(pod) && classify(pod, rules) == PodClass::Evict;
+        self.pods.iter().filter(moves)
+    }
+
+    /// The workloads whose pods the drain watches: those with pods to evict, and those of which pods were evicted.
+    pub(super) fn followed<'s>(&'s self, rules: &'s DrainRules) -> BTreeSet<&'s PodOwner> {
+        let with_pods = self.to_move(rules).filter_map(|pod| pod.owner.as_ref());
+        with_pods.chain(self.moved.keys()).collect()
+    }
+
+    /// What is left to do.
+    pub fn progress(&self, rules: &DrainRules) -> DrainProgress {
+        let followed = self
+            .followed(rules)
+            .into_iter()
+            .filter(|owner| owner.has_replicas());
+        let missing = followed.map(|owner| self.desired(owner).saturating_sub(self.available(owner)));
+        DrainProgress {
+            pods_left: self.to_move(rules).count() as u64,
+            missing: missing.sum(),
+        }
+    }
 }
 
 /// The pods on the drained nodes that no option allows to evict or to leave, by reason.
@@ -125,7 +153,9 @@ impl OutageCause {
 
 /// The workloads with an outage, each with all its causes.
 pub fn outages(state: &DrainState, rules: &DrainRules) -> Vec<Outage> {
-    let serving = state.to_move(rules).filter(|pod| !pod.has_ended && !pod.is_terminating);
+    let serving = state
+        .to_move(rules)
+        .filter(|pod| !pod.has_ended && !pod.is_terminating);
     let mut all: Vec<Outage> = serving.flat_map(|pod| of_pod(state, pod)).collect();
     all.sort();
     all.dedup();

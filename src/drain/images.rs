@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::inventory::InventoryNode;
-use crate::model::image::ImageRef;
+use super::inventory::{InventoryNode, image_key};
 use crate::model::node::pool_of;
 use crate::plan::{ImagePull, PoolPulls};
 
@@ -26,16 +25,6 @@ pub struct LackingImage {
     pub size: Option<u64>,
 }
 
-/// One notation of an image: a node lists it with its registry and `library/`, and a pod may not.
-pub(super) fn image_key(text: &str) -> Option<String> {
-    let image = ImageRef::parse(text).ok()?;
-    let name = image.familiar_name();
-    Some(match (image.digest, image.tag) {
-        (Some(digest), _) => format!("{name}@{digest}"),
-        (None, tag) => format!("{name}:{}", tag.unwrap_or("latest")),
-    })
-}
-
 /// The images that the nodes of pools lack for the workloads that move, by pool. `images`: those of the pods of each
 /// workload, as in `Deployment shop/web`.
 pub fn lacking_images(
@@ -53,7 +42,10 @@ pub fn lacking_images(
             if nodes.is_empty() {
                 continue;
             }
-            let pull = pool.images.iter().find(|pull| image_key(&pull.image) == image_key(image));
+            let pull = pool
+                .images
+                .iter()
+                .find(|pull| image_key(&pull.image) == image_key(image));
             all.push(LackingImage {
                 image: image.to_owned(),
                 pool: pool.pool.clone(),

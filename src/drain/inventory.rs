@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::images::image_key;
-use super::state::{DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, PodName, PodOwner};
+use super::state::{
+    DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, PodName, PodOwner,
+};
+use crate::model::image::ImageRef;
 use crate::model::label_selector::LabelSelector;
 use crate::model::mirror::{Witness, is_mirror};
 use crate::model::node::Host;
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::object_status::ObjectStatus;
-use crate::model::resources::{Meta, Node, PersistentVolume};
+use crate::model::resources::{Meta, Node, NodeCondition, PersistentVolume};
 use crate::model::workload::Kind;
 use crate::plan::WorkloadReplicas;
 
@@ -85,9 +87,10 @@ impl DrainInventory {
             spec,
             status,
         } = budget;
-        let cannot_compute = status.conditions.iter().any(|condition| {
-            condition.r#type == "DisruptionAllowed" && condition.reason == "SyncFailed"
-        });
+        let cannot_compute = status
+            .conditions
+            .iter()
+            .any(|condition| condition.r#type == "DisruptionAllowed" && condition.reason == "SyncFailed");
         let is_full = status.expected_pods > 0 && status.desired_healthy >= status.expected_pods;
         self.budgets.push(DisruptionBudget {
             namespace: metadata.namespace.to_string(),
@@ -117,9 +120,7 @@ impl DrainInventory {
             return;
         };
         let status = &node.status;
-        let is_ready = |it: &crate::model::resources::NodeCondition<'_>| {
-            it.r#type.as_str() == "Ready" && it.status.as_str() == "True"
-        };
+        let is_ready = |it: &NodeCondition<'_>| it.r#type.as_str() == "Ready" && it.status.as_str() == "True";
         let names = status.images.iter().flat_map(|image| &image.names);
         let listed = InventoryNode {
             is_cordoned: node.spec.unschedulable.0,
@@ -177,12 +178,12 @@ impl DrainHistory {
     /// The state of the drain of these nodes, in this order, `now` after its start.
     pub fn state(
         &mut self,
-        inventory: DrainInventory,
+        mut inventory: DrainInventory,
         nodes: &[String],
         rules: &DrainRules,
         now: Duration,
     ) -> DrainState {
-        let mut pods = inventory.pods.clone();
+        let mut pods = std::mem::take(&mut inventory.pods);
         let mut pending = HashMap::new();
         for pod in &mut pods {
             pod.owner = pod.owner.take().map(|owner| inventory.top_owner(owner));
@@ -229,6 +230,16 @@ impl DrainHistory {
     }
 }
 
+/// One notation of an image: a node lists it with its registry and `library/`, and a pod may not.
+pub(super) fn image_key(text: &str) -> Option<String> {
+    let image = ImageRef::parse(text).ok()?;
+    let name = image.familiar_name();
+    Some(match (image.digest, image.tag) {
+        (Some(digest), _) => format!("{name}@{digest}"),
+        (None, tag) => format!("{name}:{}", tag.unwrap_or("latest")),
+    })
+}
+
 fn owner_of(kind: &str, namespace: &str, name: &str) -> PodOwner {
     PodOwner {
         kind: kind.to_owned(),
@@ -264,10 +275,16 @@ fn pod(object: &Object<'_>, json: &str) -> DrainPod {
         has_empty_dir: volumes().any(|volume| volume.empty_dir.is_some()),
         claims: claims.collect(),
         labels: meta.labels.to_owned_map(),
-        images: spec.into_iter().flat_map(|spec| spec.images().map(str::to_owned)).collect(),
+        images: spec
+            .into_iter()
+            .flat_map(|spec| spec.images().map(str::to_owned))
+            .collect(),
         is_ready: status.is_true("Ready"),
         is_terminating: meta.deletion_timestamp.0,
-        unschedulable: status.unschedulable().filter(|_| node.is_none()).map(str::to_owned),
+        unschedulable: status
+            .unschedulable()
+            .filter(|_| node.is_none())
+            .map(str::to_owned),
         waits: Duration::ZERO,
         is_refused: false,
     }

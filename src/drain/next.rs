@@ -44,7 +44,10 @@ impl fmt::Display for WaitCause {
             WaitCause::Pending(pod, message) => write!(f, "{pod} has no node: {}", one_line(message)),
             WaitCause::Terminating(pod) => write!(f, "{pod} is ending"),
             WaitCause::Budget(pod, budget) => {
-                write!(f, "the PodDisruptionBudget {budget} does not allow to evict {pod} now")
+                write!(
+                    f,
+                    "the PodDisruptionBudget {budget} does not allow to evict {pod} now"
+                )
             }
             WaitCause::Replicas(owner, available, desired) => {
                 write!(f, "{owner} has {available} of {desired} replicas Ready")
@@ -74,7 +77,9 @@ pub enum StopCause {
 impl fmt::Display for StopCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |outages: &[Outage]| {
-            let names = outages.iter().map(|it| format!("{}: {}", it.workload, it.message));
+            let names = outages
+                .iter()
+                .map(|it| format!("{}: {}", it.workload, it.message));
             list(names.collect::<Vec<_>>(), 5)
         };
         match self {
@@ -92,10 +97,18 @@ impl fmt::Display for StopCause {
                 one_line(message)
             ),
             StopCause::NeverEvicted(outages) => {
-                write!(f, "the API server does not evict what is left ({})", named(outages))
+                write!(
+                    f,
+                    "the API server does not evict what is left ({})",
+                    named(outages)
+                )
             }
             StopCause::NoProgress(for_long, wait) => {
-                write!(f, "nothing has improved for {}: {wait}", shown_duration(*for_long))
+                write!(
+                    f,
+                    "nothing has improved for {}: {wait}",
+                    shown_duration(*for_long)
+                )
             }
             StopCause::Timeout(after) => write!(f, "it has run for {}", shown_duration(*after)),
         }
@@ -113,16 +126,18 @@ fn shown_duration(duration: Duration) -> String {
 /// The next step.
 pub fn next(state: &DrainState, rules: &DrainRules) -> DrainAction {
     let step = unlimited(state, rules);
-    // Nothing begins after the time is over, and a drain that is done is done.
-    let is_open = !matches!(step, DrainAction::Done | DrainAction::Stop(_));
-    match (rules.timeout, &step) {
-        (Some(timeout), _) if is_open && state.elapsed >= timeout => {
-            DrainAction::Stop(StopCause::Timeout(timeout))
+    // What is done is done, and what stops has its own reason.
+    if matches!(step, DrainAction::Done | DrainAction::Stop(_)) {
+        return step;
+    }
+    if let Some(timeout) = rules.timeout.filter(|timeout| state.elapsed >= *timeout) {
+        return DrainAction::Stop(StopCause::Timeout(timeout));
+    }
+    match step {
+        DrainAction::Wait(wait) if state.idle >= rules.progress_timeout => {
+            DrainAction::Stop(StopCause::NoProgress(rules.progress_timeout, wait))
         }
-        (_, DrainAction::Wait(wait)) if state.idle >= rules.progress_timeout => {
-            DrainAction::Stop(StopCause::NoProgress(rules.progress_timeout, wait.clone()))
-        }
-        _ => step,
+        step => step,
     }
 }
 
@@ -150,11 +165,17 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
     if let Some(step) = state.nodes.iter().find_map(|node| on_node(state, rules, node)) {
         return step;
     }
-    let missing = state.moved.iter().find_map(|(owner, before)| missing(state, owner, *before));
+    let missing = state
+        .moved
+        .iter()
+        .find_map(|(owner, before)| missing(state, owner, *before));
     if let Some(wait) = missing {
         return DrainAction::Wait(wait);
     }
-    let left: Vec<Outage> = state.to_move(rules).filter_map(|pod| never_evicted(state, pod)).collect();
+    let left: Vec<Outage> = state
+        .to_move(rules)
+        .filter_map(|pod| never_evicted(state, pod))
+        .collect();
     if left.is_empty() {
         DrainAction::Done
     } else {
@@ -166,7 +187,11 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
 fn longest_pending<'s>(state: &'s DrainState, rules: &DrainRules) -> Option<(&'s DrainPod, &'s str)> {
     let followed = state.followed(rules);
     let is_followed = |pod: &&DrainPod| pod.owner.as_ref().is_some_and(|owner| followed.contains(owner));
-    let pending = state.pods.iter().filter(is_followed).filter(|pod| !pod.is_terminating);
+    let pending = state
+        .pods
+        .iter()
+        .filter(is_followed)
+        .filter(|pod| !pod.is_terminating);
     let pending = pending.filter_map(|pod| Some((pod, pod.unschedulable.as_deref()?)));
     pending.max_by_key(|(pod, _)| pod.waits)
 }

@@ -49,18 +49,28 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
     });
     let workloads = prop::collection::vec(workload, 1..6);
     let nodes = (1..4_usize, 0..4_usize, 1..14_usize);
-    (any::<u64>(), nodes, workloads, 1..4_u64, any::<bool>(), any::<bool>()).prop_map(
-        |(seed, (drained, others, slots), workloads, max_unavailable, allow_outage, has_failures)| Scenario {
-            seed,
-            drained,
-            others,
-            slots,
-            workloads,
-            max_unavailable,
-            allow_outage,
-            has_failures,
-        },
+    (
+        any::<u64>(),
+        nodes,
+        workloads,
+        1..4_u64,
+        any::<bool>(),
+        any::<bool>(),
     )
+        .prop_map(
+            |(seed, (drained, others, slots), workloads, max_unavailable, allow_outage, has_failures)| {
+                Scenario {
+                    seed,
+                    drained,
+                    others,
+                    slots,
+                    workloads,
+                    max_unavailable,
+                    allow_outage,
+                    has_failures,
+                }
+            },
+        )
 }
 
 /// A pod as it really is.
@@ -118,7 +128,9 @@ impl Simulation {
     }
 
     fn drained(&self) -> Vec<String> {
-        (0..self.scenario.drained).map(|node| format!("node-{node}")).collect()
+        (0..self.scenario.drained)
+            .map(|node| format!("node-{node}"))
+            .collect()
     }
 
     fn of(&self, workload: usize) -> impl Iterator<Item = &SimulatedPod> {
@@ -172,7 +184,10 @@ impl Simulation {
             }
             let nodes = (0..self.scenario.drained + self.scenario.others).map(|node| format!("node-{node}"));
             let used = |node: &str| {
-                let there = self.pods.iter().filter(|pod| pod.seen.node.as_deref() == Some(node));
+                let there = self
+                    .pods
+                    .iter()
+                    .filter(|pod| pod.seen.node.as_deref() == Some(node));
                 there.count()
             };
             let is_open = |node: &String| !self.cordoned.contains(node) && used(node) < self.scenario.slots;
@@ -200,7 +215,8 @@ impl Simulation {
                 pod.seen.is_ready = (starts || recovers) && !crashes;
             }
         }
-        self.pods.retain(|pod| !(pod.seen.is_terminating && pod.ends == Some(0)));
+        self.pods
+            .retain(|pod| !(pod.seen.is_terminating && pod.ends == Some(0)));
         if self.fails(30) {
             self.cordoned.pop_first();
         }
@@ -254,12 +270,19 @@ impl Simulation {
         );
         if is_available {
             let (left, floor) = (self.available(workload) - 1, self.floor(workload));
-            assert!(left >= floor, "{left} of w{workload} stay available, and {floor} must");
+            assert!(
+                left >= floor,
+                "{left} of w{workload} stay available, and {floor} must"
+            );
         }
         if self.fails(8) {
             return false;
         }
-        let ends = if self.fails(60) { None } else { Some(1 + self.roll(3) as u64) };
+        let ends = if self.fails(60) {
+            None
+        } else {
+            Some(1 + self.roll(3) as u64)
+        };
         let pod = &mut self.pods[index];
         (pod.seen.is_terminating, pod.ends) = (true, ends);
         self.evictions += 1;
@@ -328,7 +351,7 @@ proptest! {
                 prop_assert!(scenario.has_failures || simulation.evictions == 0, "nothing was changed");
             }
             DrainAction::Stop(_) => {}
-            other => prop_assert!(false, "{other:?} is no end"),
+            other => panic!("{other:?} is no end"),
         }
     }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use super::classify::{PodClass, classify};
 use crate::model::label_selector::LabelSelector;
 
 /// A pod, by namespace and name.
@@ -189,12 +188,6 @@ impl DrainState {
         self.nodes.iter().any(|drained| node == Some(&*drained.name))
     }
 
-    /// The pods on the drained nodes that are evicted, including those that are being deleted.
-    pub fn to_move<'s>(&'s self, rules: &'s DrainRules) -> impl Iterator<Item = &'s DrainPod> {
-        let moves = |pod: &&DrainPod| self.is_on_drained(pod) && classify(pod, rules) == PodClass::Evict;
-        self.pods.iter().filter(moves)
-    }
-
     /// The budgets that select a pod.
     pub(super) fn budgets_of<'s>(&'s self, pod: &'s DrainPod) -> impl Iterator<Item = &'s DisruptionBudget> {
         self.budgets.iter().filter(move |budget| budget.selects(pod))
@@ -211,22 +204,6 @@ impl DrainState {
     pub(super) fn desired(&self, owner: &PodOwner) -> u64 {
         let known = self.desired.get(owner).or_else(|| self.moved.get(owner)).copied();
         known.unwrap_or_else(|| self.available(owner))
-    }
-
-    /// The workloads whose pods the drain watches: those with pods to evict, and those of which pods were evicted.
-    pub(super) fn followed<'s>(&'s self, rules: &'s DrainRules) -> BTreeSet<&'s PodOwner> {
-        let with_pods = self.to_move(rules).filter_map(|pod| pod.owner.as_ref());
-        with_pods.chain(self.moved.keys()).collect()
-    }
-
-    /// What is left to do.
-    pub fn progress(&self, rules: &DrainRules) -> DrainProgress {
-        let followed = self.followed(rules).into_iter().filter(|owner| owner.has_replicas());
-        let missing = followed.map(|owner| self.desired(owner).saturating_sub(self.available(owner)));
-        DrainProgress {
-            pods_left: self.to_move(rules).count() as u64,
-            missing: missing.sum(),
-        }
     }
 
     /// Records that a node was cordoned.

@@ -71,7 +71,10 @@ pub fn state(pods: Vec<DrainPod>, desired: &[(&str, u64)]) -> DrainState {
     DrainState {
         nodes: vec![node("old-1"), node("old-2")],
         pods,
-        desired: desired.iter().map(|(name, replicas)| (owner(name), *replicas)).collect(),
+        desired: desired
+            .iter()
+            .map(|(name, replicas)| (owner(name), *replicas))
+            .collect(),
         ..DrainState::default()
     }
 }

@@ -42,7 +42,9 @@ impl<'a> ObjectStatus<'a> {
     /// The scheduler's message about a pod without a node (`PodScheduled=False`, reason `Unschedulable`).
     pub fn unschedulable(&self) -> Option<&str> {
         let is_it = |it: &&ObjectCondition<'_>| {
-            it.r#type.as_str() == "PodScheduled" && it.status.as_str() == "False" && it.reason.as_str() == "Unschedulable"
+            it.r#type.as_str() == "PodScheduled"
+                && it.status.as_str() == "False"
+                && it.reason.as_str() == "Unschedulable"
         };
         let condition = self.conditions.iter().find(is_it)?;
         Some(condition.message.as_str())

@@ -12,7 +12,8 @@ impl Planner<'_> {
     pub(super) fn pools_that_go(&self) -> Result<BTreeSet<usize>, NoPool> {
         if self.plan_options.from.is_empty() {
             let pools = self.nodes.pools.iter().enumerate();
-            let older = pools.filter(|(_, pool)| pool.build.is_some_and(|build| build < self.plan_options.to));
+            let older =
+                pools.filter(|(_, pool)| pool.build.is_some_and(|build| build < self.plan_options.to));
             return Ok(older.map(|(index, _)| index).collect());
         }
         let mut found = BTreeSet::new();
@@ -48,7 +49,11 @@ impl Planner<'_> {
     ///
     /// # Errors
     /// If a pool to remove does not exist.
-    pub fn leaving_nodes(&self, order: &[DrainStep], named: &[String]) -> Result<Vec<(String, String)>, NoPool> {
+    pub fn leaving_nodes(
+        &self,
+        order: &[DrainStep],
+        named: &[String],
+    ) -> Result<Vec<(String, String)>, NoPool> {
         let names = self.pool_names();
         let mut pools: Vec<usize> = self.pools_that_go()?.into_iter().collect();
         pools.sort_by_key(|pool| order.iter().position(|step| names.get(*pool) == Some(&step.pool)));

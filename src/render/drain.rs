@@ -17,7 +17,11 @@ const NAMES: usize = 4;
 /// The errors of the writer.
 pub fn drain_text(report: &DrainReport, out: &mut dyn Write) -> io::Result<()> {
     let to = report.to.map_or_else(String::new, |to| format!(", to {to}"));
-    writeln!(out, "{BOLD}{}, in this order{to}{BOLD:#}", count(report.nodes.len(), "node"))?;
+    writeln!(
+        out,
+        "{BOLD}{}, in this order{to}{BOLD:#}",
+        count(report.nodes.len(), "node")
+    )?;
     for node in &report.nodes {
         write_node(report, node, out)?;
     }
@@ -33,7 +37,11 @@ pub fn drain_text(report: &DrainReport, out: &mut dyn Write) -> io::Result<()> {
     }
     write_images(&report.lacking_images, out)?;
     if let Some(nodes) = report.nodes_to_add.filter(|nodes| *nodes > 0) {
-        writeln!(out, "by the requests of the pods, at least {} must be added", count(nodes, "node"))?;
+        writeln!(
+            out,
+            "by the requests of the pods, at least {} must be added",
+            count(nodes, "node")
+        )?;
     }
     for note in &report.notes {
         writeln!(out, "note: {}", one_line(note))?;

@@ -40,8 +40,16 @@ impl Pulls {
     fn have(&mut self, pod: &Pod) -> bool {
         let spec = pod.spec.as_ref().unwrap();
         let node = spec.node_name.clone().unwrap();
-        let images = spec.containers.iter().filter_map(|container| container.image.clone());
-        let mut since = images.map(|image| *self.since.entry((node.clone(), image)).or_insert_with(Instant::now));
+        let images = spec
+            .containers
+            .iter()
+            .filter_map(|container| container.image.clone());
+        let mut since = images.map(|image| {
+            *self
+                .since
+                .entry((node.clone(), image))
+                .or_insert_with(Instant::now)
+        });
         since.all(|since| since.elapsed() >= self.duration)
     }
 }
@@ -135,7 +143,10 @@ async fn visit(client: &Client, pulls: &mut Pulls, lowest: &Mutex<ReadyReplicas>
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
     let mut ready = conditions.filter(|it| it.type_ == "Ready" && it.status == "True");
     pod.metadata.deletion_timestamp.is_none() && ready.next().is_some()
 }

@@ -62,10 +62,13 @@ impl DrainCluster {
         self.list(&mut inventory, Some(Kind::Node), nodes).await?;
         if namespaces.is_none() {
             let volumes = Listing::new(VOLUMES);
-            self.list(&mut inventory, Some(Kind::PersistentVolume), volumes).await?;
+            self.list(&mut inventory, Some(Kind::PersistentVolume), volumes)
+                .await?;
         }
         let few = namespaces.filter(|namespaces| namespaces.len() <= MOST_NAMESPACES);
-        let kinds = KINDS.into_iter().filter_map(|kind| Some((Some(kind), Listing::of_pod_carrier(kind)?)));
+        let kinds = KINDS
+            .into_iter()
+            .filter_map(|kind| Some((Some(kind), Listing::of_pod_carrier(kind)?)));
         for (kind, listing) in kinds.chain([(None, Listing::new(BUDGETS))]) {
             match few {
                 None => self.list(&mut inventory, kind, listing).await?,
@@ -92,7 +95,12 @@ impl DrainCluster {
     }
 
     /// Reads a list. `kind`: `None` for PodDisruptionBudgets.
-    async fn list(&self, inventory: &mut DrainInventory, kind: Option<Kind>, listing: Listing) -> anyhow::Result<()> {
+    async fn list(
+        &self,
+        inventory: &mut DrainInventory,
+        kind: Option<Kind>,
+        listing: Listing,
+    ) -> anyhow::Result<()> {
         let resource = listing.resource().to_owned();
         let mut unreadable = None;
         let visit = |json: &str| {
@@ -148,8 +156,12 @@ impl DrainCluster {
         match answered(self.client.request::<Value>(request)).await {
             Ok(_) => Ok(EvictionAnswer::Accepted),
             // A budget, or a limit of requests.
-            Err(ApiError::TooManyRequests { .. } | ApiError::NotFound | ApiError::Conflict)
-            | Err(ApiError::NamespaceTerminating(_)) => Ok(EvictionAnswer::NotNow),
+            Err(
+                ApiError::TooManyRequests { .. }
+                | ApiError::NotFound
+                | ApiError::Conflict
+                | ApiError::NamespaceTerminating(_),
+            ) => Ok(EvictionAnswer::NotNow),
             Err(error @ ApiError::Forbidden(_)) => {
                 Err(anyhow::Error::new(error).context(format!("cannot evict {}", pod.name)))
             }

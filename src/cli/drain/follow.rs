@@ -13,8 +13,8 @@ use super::preparation::Preparation;
 use crate::cli::progress::Progress;
 use crate::cluster::errors::ApiError;
 use crate::drain::{
-    DrainAction, DrainEvent, DrainEventKind, DrainHistory, DrainInventory, DrainResult, DrainRules, DrainState, PodName,
-    next,
+    DrainAction, DrainEvent, DrainEventKind, DrainHistory, DrainInventory, DrainResult, DrainRules,
+    DrainState, PodName, next,
 };
 use crate::model::text::{count, one_line};
 use crate::serve::shutdown;
@@ -64,7 +64,12 @@ impl DrainJournal {
 
     /// An event as a line.
     pub fn line(event: &DrainEvent) -> String {
-        format!("{} {} {}", event.time.strftime("%H:%M:%SZ"), event.event, one_line(&event.about))
+        format!(
+            "{} {} {}",
+            event.time.strftime("%H:%M:%SZ"),
+            event.event,
+            one_line(&event.about)
+        )
     }
 
     /// Records an event. The same event in a row is recorded once.
@@ -79,7 +84,8 @@ impl DrainJournal {
             about,
         };
         if self.is_live {
-            self.progress.line(&Self::line(&event));
+            self.progress
+                .suspend(|| anstream::println!("{}", Self::line(&event)));
         }
         self.events.push(event);
     }
@@ -91,15 +97,16 @@ impl DrainJournal {
 
     /// Prints a text, without the progress.
     pub fn text(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
-        self.progress.end();
         if self.is_live {
             // A closed standard output does not end a drain.
-            let _ = write(&mut anstream::stdout().lock());
+            self.progress
+                .suspend(|| drop(write(&mut anstream::stdout().lock())));
         }
     }
 
-    /// All events, which are then forgotten.
+    /// All events, at the end.
     pub fn take(&mut self) -> Vec<DrainEvent> {
+        self.progress.end();
         std::mem::take(&mut self.events)
     }
 }
@@ -164,7 +171,10 @@ impl<'d> DrainRun<'d> {
         if is_whole {
             return Ok(self.first_state().await?.0);
         }
-        let left = self.whole.to_move(self.rules).map(|pod| pod.name.namespace.clone());
+        let left = self
+            .whole
+            .to_move(self.rules)
+            .map(|pod| pod.name.namespace.clone());
         let moved = self.history.namespaces().map(str::to_owned);
         let namespaces = left.chain(moved).collect();
         let inventory = self.cluster.read(Some(&namespaces)).await?;
@@ -209,7 +219,11 @@ impl<'d> DrainRun<'d> {
     }
 
     /// Makes the steps that a state allows; returns the end, if it is reached.
-    async fn round(&mut self, state: &mut DrainState, mut signal: Signal<'_>) -> anyhow::Result<Option<DrainEnd>> {
+    async fn round(
+        &mut self,
+        state: &mut DrainState,
+        mut signal: Signal<'_>,
+    ) -> anyhow::Result<Option<DrainEnd>> {
         loop {
             if signal.as_mut().now_or_never().is_some() {
                 return Ok(Some(DrainEnd::of(DrainResult::Interrupted)));
@@ -217,7 +231,10 @@ impl<'d> DrainRun<'d> {
             match next(state, self.rules) {
                 DrainAction::Cordon(node) => {
                     let cannot = || format!("cannot cordon {node}");
-                    self.cluster.set_cordoned(&node, true).await.with_context(cannot)?;
+                    self.cluster
+                        .set_cordoned(&node, true)
+                        .await
+                        .with_context(cannot)?;
                     state.cordoned(&node);
                     self.journal.note(DrainEventKind::Cordoned, node);
                 }
@@ -244,12 +261,14 @@ impl<'d> DrainRun<'d> {
             EvictionAnswer::Accepted => {
                 state.evicted(name);
                 self.history.keep(state);
-                self.journal.note(DrainEventKind::Evicted, format!("{name} from {from}"));
+                self.journal
+                    .note(DrainEventKind::Evicted, format!("{name} from {from}"));
             }
             EvictionAnswer::NotNow => state.refused(name),
             EvictionAnswer::Failed(why) => {
                 state.refused(name);
-                self.journal.note(DrainEventKind::Failed, format!("{name}: {why}"));
+                self.journal
+                    .note(DrainEventKind::Failed, format!("{name}: {why}"));
             }
         }
         Ok(())
@@ -270,9 +289,14 @@ impl<'d> DrainRun<'d> {
                 self.history = DrainHistory::default();
                 return Ok(None);
             };
-            if let Some(timeout) = self.rules.timeout.filter(|timeout| self.started.elapsed() >= *timeout) {
-                let left = format!("{} after {} s", count(lacking.len(), "image is missing"), timeout.as_secs());
-                return Ok(Some(DrainEnd::stopped(left)));
+            if let Some(timeout) = self
+                .rules
+                .timeout
+                .filter(|timeout| self.started.elapsed() >= *timeout)
+            {
+                let after = timeout.as_secs();
+                let why = format!("{} still missing after {after} s", count(lacking.len(), "image"));
+                return Ok(Some(DrainEnd::stopped(why)));
             }
             let wait = format!("{} on {}", first.image, first.nodes.join(", "));
             self.journal.show(&wait);
@@ -293,5 +317,7 @@ async fn is_over_after(signal: Signal<'_>, pause: Duration) -> bool {
 }
 
 fn is_transient(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<ApiError>().is_some_and(ApiError::is_transient)
+    error
+        .downcast_ref::<ApiError>()
+        .is_some_and(ApiError::is_transient)
 }

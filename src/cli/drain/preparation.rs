@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::bail;
 
 use crate::drain::{
-    DrainInventory, DrainRules, DrainState, DrainedNode, InventoryNode, LackingImage, PodOwner, PodToMove, lacking_images,
+    DrainInventory, DrainRules, DrainState, DrainedNode, InventoryNode, LackingImage, PodOwner, PodToMove,
+    lacking_images,
 };
 use crate::plan::{BlockedBy, PlanFinding, Planner, PoolPulls, TargetBuild, UpgradeClass, WorkloadPlan};
 
@@ -64,18 +65,33 @@ impl Preparation {
         if !self.targets(inventory, to).is_empty() {
             return None;
         }
-        let which = to.map_or_else(|| "no other Windows node".to_owned(), |to| format!("no node of {to}"));
-        let add = self.nodes_to_add.map_or_else(String::new, |nodes| format!(" (at least {nodes})"));
-        Some(format!("{which} is schedulable: add nodes{add}; --allow-outage begins without them"))
+        let which = to.map_or_else(
+            || "no other Windows node".to_owned(),
+            |to| format!("no node of {to}"),
+        );
+        let add = self
+            .nodes_to_add
+            .map_or_else(String::new, |nodes| format!(" (at least {nodes})"));
+        Some(format!(
+            "{which} is schedulable: add nodes{add}; --allow-outage begins without them"
+        ))
     }
 
     /// The images that the other nodes lack for the pods that move.
-    pub fn lacking(&self, inventory: &DrainInventory, state: &DrainState, rules: &DrainRules) -> Vec<LackingImage> {
+    pub fn lacking(
+        &self,
+        inventory: &DrainInventory,
+        state: &DrainState,
+        rules: &DrainRules,
+    ) -> Vec<LackingImage> {
         let mut images: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for pod in state.to_move(rules).filter(|pod| !pod.has_ended) {
             let workload = pod.owner.as_ref();
             let workload = workload.map_or_else(|| format!("Pod {}", pod.name), ToString::to_string);
-            images.entry(workload).or_default().extend(pod.images.iter().cloned());
+            images
+                .entry(workload)
+                .or_default()
+                .extend(pod.images.iter().cloned());
         }
         // The images of a pool were found for its build.
         lacking_images(&self.pools, &images, &self.targets(inventory, None))
@@ -84,7 +100,9 @@ impl Preparation {
     /// The pods that move, in the order of the nodes.
     pub fn pods_to_move(&self, state: &DrainState, rules: &DrainRules) -> Vec<PodToMove> {
         let of_node = |node: &DrainedNode| {
-            let pods = state.to_move(rules).filter(|pod| pod.node.as_deref() == Some(&*node.name));
+            let pods = state
+                .to_move(rules)
+                .filter(|pod| pod.node.as_deref() == Some(&*node.name));
             let pods = pods.map(|pod| PodToMove {
                 namespace: pod.name.namespace.clone(),
                 name: pod.name.name.clone(),
@@ -111,6 +129,10 @@ fn obstacle(plan: &WorkloadPlan) -> Option<String> {
         let is_other = matches!(finding.cause, Some(BlockedBy::Gmsa | BlockedBy::NoController));
         finding.blocks && finding.class != UpgradeClass::Unknown && !is_other
     };
-    let finding = plan.findings.iter().filter(is_certain).max_by_key(|it| it.class)?;
+    let finding = plan
+        .findings
+        .iter()
+        .filter(is_certain)
+        .max_by_key(|it| it.class)?;
     Some(finding.message.clone())
 }

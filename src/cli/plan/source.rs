@@ -76,7 +76,9 @@ impl PlanSourceArgs {
                     Some(none) => anyhow::anyhow!("{none}, or give files"),
                     None => error,
                 })?;
-                self.of_cluster.read(&connected, self.today(), &mut planning, finish).await
+                self.of_cluster
+                    .read(&connected, self.today(), &mut planning, finish)
+                    .await
             })
         } else {
             self.of_files(&files, &mut planning, finish)

@@ -79,7 +79,15 @@ fn what_has_an_outage_is_named_with_its_causes() {
         ..ready("bare", "bare", "old-2")
     });
     pods.push(ready("elsewhere", "elsewhere", "new-1"));
-    let desired = [("one", 1), ("zero", 3), ("both", 3), ("disk", 3), ("pinned", 3), ("fine", 3), ("elsewhere", 1)];
+    let desired = [
+        ("one", 1),
+        ("zero", 3),
+        ("both", 3),
+        ("disk", 3),
+        ("pinned", 3),
+        ("fine", 3),
+        ("elsewhere", 1),
+    ];
     let mut state = state(pods, &desired);
     state.budgets = vec![
         budget("never", "zero", true),
@@ -88,7 +96,9 @@ fn what_has_an_outage_is_named_with_its_causes() {
         budget("some", "fine", false),
     ];
     state.node_claims.insert(("shop".to_owned(), "data".to_owned()));
-    state.cannot_move.insert(owner("pinned"), "it requires agentpool=old".to_owned());
+    state
+        .cannot_move
+        .insert(owner("pinned"), "it requires agentpool=old".to_owned());
     let found: Vec<(String, OutageCause)> = outages(&state, &rules())
         .into_iter()
         .map(|outage| (outage.workload, outage.cause))
@@ -117,6 +127,8 @@ fn the_pods_of_a_job_are_no_replicas() {
         ..ready("import-1", "import", "old-1")
     };
     let mut state = state(vec![job], &[]);
-    state.desired.extend(state.pods[0].owner.clone().map(|owner| (owner, 1)));
+    state
+        .desired
+        .extend(state.pods[0].owner.clone().map(|owner| (owner, 1)));
     assert_eq!(outages(&state, &rules()), []);
 }

@@ -47,13 +47,26 @@ fn nodes_lack_what_they_do_not_report_of_the_workloads_that_land_on_them() {
         build: Some(TargetBuild(build)),
         nodes: 2,
         selector: [("agentpool".to_owned(), name.to_owned())].into(),
-        images: vec![pull("web:1", "Deployment shop/web", Some(7)), pull("mail:1", "Deployment shop/mail", None)],
+        images: vec![
+            pull("web:1", "Deployment shop/web", Some(7)),
+            pull("mail:1", "Deployment shop/mail", None),
+        ],
         total: PullTotal::default(),
     };
-    let pools = [pool("new", BUILD), pool("other", BUILD), pool("new", Build::new(20348))];
+    let pools = [
+        pool("new", BUILD),
+        pool("other", BUILD),
+        pool("new", Build::new(20348)),
+    ];
     let images = BTreeMap::from([
-        ("Deployment shop/web".to_owned(), BTreeSet::from(["web:1".to_owned(), "sidecar:2".to_owned()])),
-        ("Deployment shop/elsewhere".to_owned(), BTreeSet::from(["elsewhere:1".to_owned()])),
+        (
+            "Deployment shop/web".to_owned(),
+            BTreeSet::from(["web:1".to_owned(), "sidecar:2".to_owned()]),
+        ),
+        (
+            "Deployment shop/elsewhere".to_owned(),
+            BTreeSet::from(["elsewhere:1".to_owned()]),
+        ),
     ]);
     let nodes = [
         node("a", &["docker.io/library/web:1"], false),
@@ -61,9 +74,15 @@ fn nodes_lack_what_they_do_not_report_of_the_workloads_that_land_on_them() {
         node("full", &[], true),
     ];
     let found = lacking_images(&pools, &images, &nodes.iter().collect::<Vec<_>>());
-    let found: Vec<_> = found.iter().map(|it| (it.image.as_str(), it.nodes.join(" "), it.size)).collect();
+    let found: Vec<_> = found
+        .iter()
+        .map(|it| (it.image.as_str(), it.nodes.join(" "), it.size))
+        .collect();
     assert_eq!(
         found,
-        [("sidecar:2", "a b".to_owned(), None), ("web:1", "b".to_owned(), Some(7))]
+        [
+            ("sidecar:2", "a b".to_owned(), None),
+            ("web:1", "b".to_owned(), Some(7))
+        ]
     );
 }

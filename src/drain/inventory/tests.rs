@@ -57,10 +57,17 @@ fn pods_belong_to_the_workload_above_their_replica_set() {
         panic!("{:?}", first.pods)
     };
     let owner = web.owner.as_ref().unwrap();
-    assert_eq!((owner.to_string().as_str(), first.desired[owner]), ("Deployment shop/web", 3));
+    assert_eq!(
+        (owner.to_string().as_str(), first.desired[owner]),
+        ("Deployment shop/web", 3)
+    );
     assert!(web.has_empty_dir && web.is_ready && !web.is_terminating && !web.is_mirror);
     assert_eq!(web.claims, ["data", "web-1-e"]);
-    assert!(first.node_claims.contains(&("shop".to_owned(), "data".to_owned())));
+    assert!(
+        first
+            .node_claims
+            .contains(&("shop".to_owned(), "data".to_owned()))
+    );
     assert_eq!(waiting.unschedulable.as_deref(), Some("0/1 nodes are available"));
     assert_eq!((waiting.waits, first.idle), (Duration::ZERO, Duration::ZERO));
     let second = history.state(inventory(), &nodes, &rules(), minute * 3);
@@ -75,13 +82,12 @@ fn a_budget_is_zero_if_it_allows_nothing_even_with_all_pods_healthy() {
         inventory.visit_budget(&budget.to_string()).unwrap();
         (inventory.budgets[0].is_zero, inventory.budgets[0].allowed)
     };
-    let status = |desired, expected, allowed| {
-        json!({"desiredHealthy": desired, "expectedPods": expected, "currentHealthy": 1, "disruptionsAllowed": allowed})
-    };
+    let status = |desired, expected, allowed| json!({"desiredHealthy": desired, "expectedPods": expected, "currentHealthy": 1, "disruptionsAllowed": allowed});
     assert_eq!(is_zero(status(2, 3, 0)), (false, 0));
     assert_eq!(is_zero(status(2, 3, 1)), (false, 1));
     assert_eq!(is_zero(status(3, 3, 0)), (true, 0));
     assert_eq!(is_zero(json!({})), (false, 0), "not computed yet");
-    let failed = json!({"conditions": [{"type": "DisruptionAllowed", "reason": "SyncFailed", "status": "False"}]});
+    let failed =
+        json!({"conditions": [{"type": "DisruptionAllowed", "reason": "SyncFailed", "status": "False"}]});
     assert_eq!(is_zero(failed), (true, 0));
 }

@@ -10,7 +10,10 @@ fn evicts(name: &str) -> DrainAction {
 
 #[test]
 fn all_nodes_are_cordoned_before_the_first_eviction() {
-    let mut state = state(vec![ready("a", "web", "old-1"), ready("b", "web", "new")], &[("web", 2)]);
+    let mut state = state(
+        vec![ready("a", "web", "old-1"), ready("b", "web", "new")],
+        &[("web", 2)],
+    );
     state.nodes[1].is_cordoned = false;
     assert_eq!(next(&state, &rules()), DrainAction::Cordon("old-2".to_owned()));
     state.cordoned("old-2");
@@ -19,12 +22,19 @@ fn all_nodes_are_cordoned_before_the_first_eviction() {
 
 #[test]
 fn a_replica_is_evicted_only_while_the_others_are_ready() {
-    let pods = vec![ready("a", "web", "old-1"), ready("b", "web", "old-1"), ready("c", "web", "new")];
+    let pods = vec![
+        ready("a", "web", "old-1"),
+        ready("b", "web", "old-1"),
+        ready("c", "web", "new"),
+    ];
     let mut state = state(pods, &[("web", 3)]);
     assert_eq!(next(&state, &rules()), evicts("a"));
     state.evicted(&state.pods[0].name.clone());
     let waits = next(&state, &rules());
-    assert!(matches!(waits, DrainAction::Wait(WaitCause::Terminating(_))), "{waits:?}");
+    assert!(
+        matches!(waits, DrainAction::Wait(WaitCause::Terminating(_))),
+        "{waits:?}"
+    );
     state.pods.remove(0);
     assert_eq!(
         next(&state, &rules()),
@@ -71,7 +81,12 @@ fn a_pod_without_a_node_pauses_the_drain_and_then_stops_it_with_the_schedulers_m
         ..pod("new", "web")
     };
     let other = ready("b", "mail", "old-1");
-    let pods = vec![waiting, ready("a", "web", "old-1"), other, ready("c", "mail", "new")];
+    let pods = vec![
+        waiting,
+        ready("a", "web", "old-1"),
+        other,
+        ready("c", "mail", "new"),
+    ];
     let mut state = state(pods, &[("web", 2), ("mail", 2)]);
     let name = state.pods[0].name.clone();
     assert_eq!(
@@ -90,7 +105,10 @@ fn limits_of_time_end_what_waits_and_not_what_is_done() {
     let mut state = state(pods, &[("web", 3)]);
     state.idle = Duration::from_secs(1800);
     let step = next(&state, &rules());
-    assert!(matches!(step, DrainAction::Stop(StopCause::NoProgress(..))), "{step:?}");
+    assert!(
+        matches!(step, DrainAction::Stop(StopCause::NoProgress(..))),
+        "{step:?}"
+    );
     let timed = DrainRules {
         timeout: Some(Duration::from_secs(60)),
         ..rules()

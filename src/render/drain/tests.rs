@@ -43,7 +43,10 @@ fn a_drain_says_what_it_will_do_and_how_to_continue() {
     };
     insta::assert_snapshot!(text(|out| drain_text(&report, out)));
     let end = |report: &DrainReport| text(|out| drain_end(report, ["again", "back"], out));
-    assert_eq!(end(&report), "stopped: because\nto continue: again\nto go back: back\n");
+    assert_eq!(
+        end(&report),
+        "stopped: because\nto continue: again\nto go back: back\n"
+    );
     report.result = DrainResult::Done;
     assert_eq!(end(&report), "done\n");
 }
