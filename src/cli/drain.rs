@@ -20,7 +20,7 @@ use super::registry::LookupArgs;
 use super::{block_on, exit_status, write_errors};
 use crate::drain::{
     DRAIN_SCHEMA, DrainAction, DrainEventKind, DrainPod, DrainReport, DrainResult, DrainRules, DrainState,
-    StopCause, next, outages,
+    PodClass, StopCause, classify, next, outages,
 };
 use crate::model::build::Build;
 use crate::model::label_selector::LabelSelector;
@@ -216,14 +216,16 @@ impl DrainArgs {
 
     fn report(&self, preparation: &Preparation, state: &DrainState, rules: &DrainRules) -> DrainReport {
         let pods = preparation.pods_to_move(state, rules);
-        let nodes: Vec<&str> = preparation.nodes.iter().map(|node| &*node.name).collect();
-        let is_there = |node: &Option<String>| node.as_deref().is_some_and(|node| nodes.contains(&node));
-        let there = state.pods.iter().filter(|pod| is_there(&pod.node)).count();
+        let nodes = preparation.names();
+        let stays = |pod: &&DrainPod| {
+            let is_there = pod.node.as_ref().is_some_and(|node| nodes.contains(node));
+            is_there && classify(pod, rules) == PodClass::Ignore
+        };
         DrainReport {
             schema: DRAIN_SCHEMA,
             to: self.to,
             nodes: preparation.nodes.clone(),
-            ignored: there.saturating_sub(pods.len()),
+            ignored: state.pods.iter().filter(stays).count(),
             pods,
             outages: outages(state, rules),
             lacking_images: Vec::new(),
