@@ -207,10 +207,11 @@ fn a_bad_file_ends_with_status_2_and_every_line() {
 }
 
 /// The commands whose reports have a schema.
-const REPORTS: [&str; 12] = [
+const REPORTS: [&str; 13] = [
     "check",
     "scan",
     "plan",
+    "drain",
     "preflight",
     "audit-log",
     "fix",
