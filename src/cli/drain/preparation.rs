@@ -53,7 +53,8 @@ impl Preparation {
     fn targets<'i>(&self, inventory: &'i DrainInventory, to: Option<TargetBuild>) -> Vec<&'i InventoryNode> {
         let drained: BTreeSet<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
         let is_target = |node: &&InventoryNode| {
-            !node.is_cordoned
+            node.is_ready
+                && !node.is_cordoned
                 && !drained.contains(node.host.name.as_str())
                 && to.is_none_or(|to| node.host.build == Some(to.0))
         };
