@@ -6,6 +6,7 @@ mod cluster;
 mod completion;
 mod crds;
 mod demo;
+mod drain;
 mod fix;
 mod generate;
 mod image;
@@ -16,6 +17,7 @@ pub mod options;
 mod plan;
 mod preflight;
 mod probe;
+mod progress;
 mod registry;
 mod rules;
 mod scan;
@@ -91,6 +93,7 @@ enum Command {
     Scan(scan::ScanArgs),
     Image(Box<image::ImageCommandArgs>),
     Plan(plan::PlanArgs),
+    Drain(Box<drain::DrainArgs>),
     AuditLog(audit_log::AuditLogArgs),
     Preflight(preflight::PreflightArgs),
     Knowledge(knowledge::KnowledgeCommandArgs),
@@ -125,6 +128,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Scan(args) => scan::run(&args),
         Command::Image(args) => image::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::AuditLog(args) => audit_log::run(args),
         Command::Preflight(args) => preflight::run(&args),
         Command::Knowledge(args) => knowledge::run(&args),
@@ -173,9 +177,10 @@ mod tests {
     use super::*;
 
     /// The verbs that a description may start with.
-    const VERBS: [&str; 18] = [
+    const VERBS: [&str; 19] = [
         "Apply",
         "Check",
+        "Drain",
         "Explain",
         "Fix",
         "Generate",

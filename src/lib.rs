@@ -36,7 +36,7 @@
 //!                                  └─ audit_log ─ model                  below: tls ─ process
 //! ```
 //!
-//! `plan` evaluates an upgrade of Windows nodes before it happens; `scan` evaluates stored objects, as `controller` does
+//! `plan` evaluates an upgrade of Windows nodes before it happens, and `drain` decides the steps of one; `scan` evaluates stored objects, as `controller` does
 //! for its reports; `audit_log` counts the events in audit logs of API servers.
 //!
 //! Imports run one way, from left to right; `tests/offline/architecture.rs` checks which module may import which.
@@ -50,6 +50,7 @@ pub mod check;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
+pub mod drain;
 pub mod engine;
 pub mod fix;
 pub mod image_report;

@@ -5,6 +5,7 @@ mod constraints;
 mod drain_order;
 mod image_pulls;
 mod images;
+mod leaving;
 mod lookups;
 mod new_nodes;
 mod nodes;
@@ -35,7 +36,8 @@ pub use self::nodes::{NoPool, NodeInventory};
 pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
 pub use self::placement::AssumedPlacement;
 pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
-use self::replicas::{PlacedPod, WorkloadReplicas};
+use self::replicas::PlacedPod;
+pub(crate) use self::replicas::WorkloadReplicas;
 pub use self::resource_list::ResourceList;
 pub use self::target::{NoRelease, TargetBuild};
 use self::workload::{MOST_CONTAINERS, PlannedWorkload, ServiceAccountUse, WorkloadContext, WorkloadKey};
@@ -58,7 +60,7 @@ pub const SCHEMA: &str = "transom.dev/plan/v1";
 pub struct PlanOptions {
     /// The build to upgrade to.
     pub to: Build,
-    /// The pools to remove, by name or by build; empty selects every pool of an older build.
+    /// The pools to remove, by name, by build or by one of their nodes; empty selects every pool of an older build.
     pub from: Vec<String>,
     /// Whether the new nodes may retrieve the passwords of group-managed service accounts.
     pub gmsa_ready: bool,

@@ -2,6 +2,7 @@
 
 pub mod audit_log;
 mod check;
+mod drain;
 mod html;
 mod image;
 mod image_pulls;
@@ -19,6 +20,7 @@ pub use self::check::{
     CheckReport, CheckSummary, CheckTextOptions, NotEvaluated, check_github, check_gitlab, check_json,
     check_junit, check_sarif, check_schema, check_text, unknown_os_remedy,
 };
+pub use self::drain::{drain_end, drain_text};
 pub use self::html::page;
 pub use self::image::image_text;
 pub use self::image_pulls::{image_pulls_text, pull_daemon_sets, pull_jobs, pull_list};

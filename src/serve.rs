@@ -103,7 +103,7 @@ async fn serve(settings: ServeSettings, background: Handle) -> anyhow::Result<()
 
 /// Resolves when the process receives SIGTERM or SIGINT.
 #[cfg(unix)]
-fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
+pub(crate) fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
@@ -114,7 +114,7 @@ fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
 
 /// Resolves when the process receives Ctrl-C.
 #[cfg(windows)]
-fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
+pub(crate) fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     let mut interrupt = tokio::signal::windows::ctrl_c().context("cannot listen for Ctrl-C")?;
     Ok(async move { _ = interrupt.recv().await })
 }

@@ -13,6 +13,7 @@ use super::image;
 use super::image::pulls::GenerateImagePullsArgs;
 use crate::check::CheckConfig;
 use crate::check::policy_tests::PolicyTest;
+use crate::drain::DrainReport;
 use crate::image_report::ImageReports;
 use crate::model::knowledge::KnowledgeFile;
 use crate::model::report_schema::of_report;
@@ -88,6 +89,8 @@ enum SchemaOf {
     Scan,
     /// The report of transom plan
     Plan,
+    /// The report of transom drain
+    Drain,
     /// The report of transom preflight
     Preflight,
     /// The report of transom audit-log
@@ -117,6 +120,7 @@ impl SchemaOf {
             SchemaOf::Check => render::check_schema(),
             SchemaOf::Scan => of_report::<ScanReport>(),
             SchemaOf::Plan => of_report::<UpgradePlan>(),
+            SchemaOf::Drain => of_report::<DrainReport>(),
             SchemaOf::Preflight => of_report::<Preflight>(),
             SchemaOf::AuditLog => render::audit_log::schema(),
             SchemaOf::Fix => super::fix::schema(),

@@ -31,7 +31,7 @@ pub struct PlanArgs {
     /// The build to upgrade to: a release as in ltsc2025, or a build as in 10.0.26100
     #[arg(long, value_name = "RELEASE", value_parser = TargetBuild::parse)]
     to: TargetBuild,
-    /// The pools to replace, by name, release or build; unset: every Windows pool of an older build. Repeatable
+    /// The pools to replace, by name, release, build or one of their nodes; unset: every Windows pool of an older build. Repeatable
     #[arg(long, value_name = "POOL", value_delimiter = ',')]
     from: Vec<String>,
     /// The new nodes may read the passwords of the group-managed service accounts, so these block nothing

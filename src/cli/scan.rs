@@ -2,7 +2,6 @@
 
 mod assume;
 mod images;
-mod progress;
 mod reading;
 
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::watch_staleness::WatchStaleness;
 use super::watches::object::{ObservedObject, watch_object};
-use crate::process::metrics::{Labels, Metrics};
+use crate::process::metrics::{MetricLabels, Metrics};
 use crate::process::tasks::Tasks;
 use crate::registration::configurations::{Configuration, Configurations};
 
@@ -80,8 +80,8 @@ const TYPES: [&str; 2] = ["mutating", "validating"];
 
 /// The last observed state of both configurations.
 struct ConfigurationPresence {
-    present: Family<Labels, Gauge>,
-    drift: Family<Labels, Gauge>,
+    present: Family<MetricLabels, Gauge>,
+    drift: Family<MetricLabels, Gauge>,
     seen: [Option<Configuration>; 2],
     registered: watch::Sender<Option<Arc<Configurations>>>,
 }

@@ -19,6 +19,8 @@ pub struct ObjectStatus<'a> {
 struct ObjectCondition<'a> {
     r#type: Str<'a>,
     status: Str<'a>,
+    reason: Str<'a>,
+    message: Str<'a>,
 }
 
 impl<'a> ObjectStatus<'a> {
@@ -35,6 +37,17 @@ impl<'a> ObjectStatus<'a> {
     /// Whether this condition has the status `True`.
     pub fn is_true(&self, condition: &str) -> bool {
         self.has(condition, "True")
+    }
+
+    /// The scheduler's message about a pod without a node (`PodScheduled=False`, reason `Unschedulable`).
+    pub fn unschedulable(&self) -> Option<&str> {
+        let is_it = |it: &&ObjectCondition<'_>| {
+            it.r#type.as_str() == "PodScheduled"
+                && it.status.as_str() == "False"
+                && it.reason.as_str() == "Unschedulable"
+        };
+        let condition = self.conditions.iter().find(is_it)?;
+        Some(condition.message.as_str())
     }
 
     fn has(&self, condition: &str, status: &str) -> bool {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::json_types::{IsPresent, List, Map, Quantity, Str};
+use super::json_types::{Flag, IsPresent, List, Map, Quantity, Str};
 use super::k8s_struct::k8s_structs;
 use super::pod::{ClaimSpec, CsiSource, HostPath, NodeSelector, Toleration};
 
@@ -164,6 +164,7 @@ k8s_structs! {
         #[serde(rename = "providerID")]
         pub provider_id: Str<'a>,
         pub taints: List<NodeTaint<'a>>,
+        pub unschedulable: Flag,
     }
 
     /// `v1.Taint`.
@@ -179,6 +180,12 @@ k8s_structs! {
         pub capacity: Map<'a, Quantity<'a>>,
         pub allocatable: Map<'a, Quantity<'a>>,
         pub conditions: List<NodeCondition<'a>>,
+        pub images: List<NodeImage<'a>>,
+    }
+
+    /// `v1.ContainerImage`.
+    pub struct NodeImage<'a> {
+        pub names: List<Str<'a>>,
     }
 
     /// `v1.NodeCondition`.

@@ -277,7 +277,7 @@ impl Planner<'_> {
     }
 
     /// The name of each pool, by index.
-    fn pool_names(&self) -> Vec<String> {
+    pub(super) fn pool_names(&self) -> Vec<String> {
         let pools = &self.nodes.pools;
         pools.iter().map(|pool| pool.shown(pools)).collect()
     }
@@ -334,35 +334,6 @@ impl Planner<'_> {
             plans.push(plan);
         }
         (plans, by_pool)
-    }
-
-    /// The pools to remove: the named ones, otherwise every pool of an older build.
-    fn pools_that_go(&self) -> Result<BTreeSet<usize>, NoPool> {
-        let pools = || self.nodes.pools.iter().enumerate();
-        if self.plan_options.from.is_empty() {
-            let older =
-                pools().filter(|(_, pool)| pool.build.is_some_and(|build| build < self.plan_options.to));
-            return Ok(older.map(|(index, _)| index).collect());
-        }
-        let mut found = BTreeSet::new();
-        for wanted in &self.plan_options.from {
-            let by_name = |pool: &NodePool| !pool.label.is_empty() && pool.name == *wanted;
-            let build = TargetBuild::parse(wanted).ok().map(|target| target.0);
-            let by_build = |pool: &NodePool| build.is_some() && pool.build == build;
-            let those = |is_meant: &dyn Fn(&NodePool) -> bool| -> Vec<usize> {
-                let those = pools().filter(|(_, pool)| is_meant(pool));
-                those.map(|(index, _)| index).collect()
-            };
-            let mut these = those(&by_name);
-            if these.is_empty() {
-                these = those(&by_build);
-            }
-            if these.is_empty() {
-                return Err(NoPool::new(wanted, &self.pool_names()));
-            }
-            found.extend(these);
-        }
-        Ok(found)
     }
 
     /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained.

@@ -13,7 +13,7 @@ use crate::model::workload::Kind;
 /// A workload.
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct WorkloadReplicas<'a> {
+pub(crate) struct WorkloadReplicas<'a> {
     spec: Option<ReplicasSpec<'a>>,
     /// For a PodTemplate, which has no spec.
     template: Option<ReplicasTemplate<'a>>,
@@ -50,7 +50,7 @@ struct ReplicasTemplate<'a> {
 impl<'a> WorkloadReplicas<'a> {
     /// The desired number of pods; `None` if the object does not specify it: a DaemonSet depends on nodes, a
     /// CronJob on its schedule, and no controller creates pods from a PodTemplate.
-    pub(super) fn replicas(&self, kind: Kind) -> Option<u64> {
+    pub(crate) fn replicas(&self, kind: Kind) -> Option<u64> {
         let spec = self.spec.as_ref();
         match kind {
             Kind::DaemonSet | Kind::CronJob | Kind::PodTemplate => None,

@@ -16,7 +16,7 @@ use prometheus_client::registry::{Metric, Registry};
 use super::usage::Usage;
 
 /// The labels of a metric, each a name and a value.
-pub type Labels<const N: usize = 1, V = &'static str> = [(&'static str, V); N];
+pub type MetricLabels<const N: usize = 1, V = &'static str> = [(&'static str, V); N];
 
 /// The histograms of one metric by their labels, created with its buckets.
 pub type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
@@ -40,8 +40,8 @@ const RECONCILE_BUCKETS: [f64; 12] = [
 /// The duration of reconciliations and the failed writes, by controller; clones share them.
 #[derive(Clone, Debug)]
 pub struct Reconciles {
-    durations: Histograms<Labels>,
-    errors: Family<Labels, Counter>,
+    durations: Histograms<MetricLabels>,
+    errors: Family<MetricLabels, Counter>,
 }
 
 impl Reconciles {
@@ -95,7 +95,7 @@ struct Results {
 
 impl Results {
     /// Both results of a family, at zero.
-    fn of(family: &Family<Labels, Counter>) -> Self {
+    fn of(family: &Family<MetricLabels, Counter>) -> Self {
         Results {
             success: family.get_or_create_owned(&[("result", "success")]),
             error: family.get_or_create_owned(&[("result", "error")]),

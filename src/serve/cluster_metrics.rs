@@ -17,23 +17,23 @@ use crate::controller::webhook_probe::ProbeResult;
 use crate::engine::policy_set::ExemptionState;
 use crate::model::build::{Build, RELEASES};
 use crate::model::node::NodeSigns as _;
-use crate::process::metrics::{Labels, Metrics};
+use crate::process::metrics::{MetricLabels, Metrics};
 use crate::registration;
 
 /// The gauges; they show the last snapshot passed to them.
 #[derive(Clone, Debug)]
 pub struct ClusterMetrics {
     leader: Gauge,
-    nodes: Family<Labels, Gauge>,
-    policies: Family<Labels, Gauge>,
-    node_policies: Family<Labels, Gauge>,
+    nodes: Family<MetricLabels, Gauge>,
+    policies: Family<MetricLabels, Gauge>,
+    node_policies: Family<MetricLabels, Gauge>,
     drifted_nodes: Gauge,
-    node_pools: Family<Labels, Gauge>,
+    node_pools: Family<MetricLabels, Gauge>,
     unrecorded_pools: Gauge,
-    excluded: Family<Labels, Gauge>,
+    excluded: Family<MetricLabels, Gauge>,
     without_policy: Gauge,
-    exemptions: Family<Labels, Gauge>,
-    probe_success: Family<Labels, Gauge>,
+    exemptions: Family<MetricLabels, Gauge>,
+    probe_success: Family<MetricLabels, Gauge>,
 }
 
 impl ClusterMetrics {
@@ -215,7 +215,7 @@ impl ClusterMetrics {
 
 /// Sets each gauge of a family to the number of times its label occurs; labels that do not occur become zero.
 fn set(
-    family: &Family<Labels, Gauge>,
+    family: &Family<MetricLabels, Gauge>,
     label: &'static str,
     all: impl IntoIterator<Item = &'static str>,
     words: impl Iterator<Item = &'static str>,

@@ -15,7 +15,7 @@ use super::ReviewResponse;
 use super::inflight::InflightGauges;
 use super::limits::RejectReason;
 use crate::admission::{AuditRecord, Phase, ReviewLabels};
-use crate::process::metrics::{Histograms, Labels, Metrics};
+use crate::process::metrics::{Histograms, MetricLabels, Metrics};
 
 /// From 10 µs, a small pod, to above the API server's timeout of 2 s.
 const BUCKETS: [f64; 19] = [
@@ -61,25 +61,25 @@ where
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics {
     reviews: Counters<ReviewLabels>,
-    findings: Counters<Labels<2>>,
-    too_large: Counters<Labels<2>>,
+    findings: Counters<MetricLabels<2>>,
+    too_large: Counters<MetricLabels<2>>,
     mutating: Histogram,
     validating: Histogram,
     panics: Counter,
-    rejected: Family<Labels, Counter>,
+    rejected: Family<MetricLabels, Counter>,
     pub(super) in_flight: InflightGauges,
 }
 
 impl ReviewMetrics {
     /// Metrics at zero, registered in `metrics`.
     pub(super) fn new(metrics: &Metrics) -> Self {
-        let durations: Histograms<Labels> = metrics.add_metric(
+        let durations: Histograms<MetricLabels> = metrics.add_metric(
             "review_duration_seconds",
             "Time from a complete body to its answer",
             Family::new_with_constructor(|| Histogram::new(BUCKETS)),
         );
         let duration = |phase: Phase| durations.get_or_create_owned(&[("type", phase.as_str())]);
-        let rejected: Family<Labels, Counter> = metrics.add(
+        let rejected: Family<MetricLabels, Counter> = metrics.add(
             "requests_rejected",
             "Requests rejected with 503 because a limit was reached",
         );

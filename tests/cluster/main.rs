@@ -13,6 +13,7 @@ mod clocks;
 mod coexistence;
 mod conformance;
 mod crds;
+mod drain;
 mod existing_cluster;
 mod image_lookups;
 mod match_conditions;

@@ -10,12 +10,13 @@ use self::source::{Import, Module, Sources};
 /// Every module, lowest first, with the modules that it may use. This is where the order stands; `src/lib.rs` and
 /// `docs/contributing/architecture.md` draw it.
 #[rustfmt::skip]
-const MODULES: [(&str, &str); 25] = [
+const MODULES: [(&str, &str); 26] = [
     ("model",        ""),
     ("process",      ""),
     ("rules",        "model"),
     ("engine",       "model rules"),
     ("plan",         "model rules engine"),
+    ("drain",        "model plan"),
     ("admission",    "model rules engine"),
     ("manifest",     "model"),
     ("registration", "model engine"),
@@ -28,14 +29,14 @@ const MODULES: [(&str, &str); 25] = [
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
-    ("render",       "model rules engine plan manifest check fix audit_log image_report scan"),
+    ("render",       "model rules engine plan drain manifest check fix audit_log image_report scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "process tls cluster"),
     ("controller",   "model rules engine plan registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration api check process tls cluster certs \
                       registry controller webhook"),
-    ("cli",          "model rules engine plan manifest registration api check fix audit_log image_report render process registry tls \
+    ("cli",          "model rules engine plan drain manifest registration api check fix audit_log image_report render process registry tls \
                       cluster scan preflight controller webhook serve"),
     ("main",         "process cli"),
 ];

@@ -207,11 +207,12 @@ fn a_bad_file_ends_with_status_2_and_every_line() {
 }
 
 /// The commands whose reports have a schema.
-const REPORTS: [&str; 13] = [
+const REPORTS: [&str; 14] = [
     "knowledge",
     "check",
     "scan",
     "plan",
+    "drain",
     "preflight",
     "audit-log",
     "fix",

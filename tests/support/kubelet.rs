@@ -1,15 +1,15 @@
 //! Simulates kubelets as the control plane sees them: bound pods run, pods of Jobs succeed, and terminating
 //! pods are deleted.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use super::control_plane::ControlPlane;
@@ -21,10 +21,46 @@ const REST: Duration = Duration::from_millis(250);
 pub struct Kubelets {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    ready: Arc<Mutex<ReadyReplicas>>,
+}
+
+/// The lowest number of Ready pods in a pass, by the label `app`.
+pub type ReadyReplicas = BTreeMap<String, usize>;
+
+/// The images on nodes, and since when they are pulled.
+#[derive(Default)]
+struct Pulls {
+    /// How long the first pod of an image on a node waits for it.
+    duration: Duration,
+    since: HashMap<(String, String), Instant>,
+}
+
+impl Pulls {
+    /// Whether a node has the images of its pod; otherwise it pulls them now.
+    fn have(&mut self, pod: &Pod) -> bool {
+        let spec = pod.spec.as_ref().unwrap();
+        let node = spec.node_name.clone().unwrap();
+        let images = spec
+            .containers
+            .iter()
+            .filter_map(|container| container.image.clone());
+        let mut since = images.map(|image| {
+            *self
+                .since
+                .entry((node.clone(), image))
+                .or_insert_with(Instant::now)
+        });
+        since.all(|since| since.elapsed() >= self.duration)
+    }
 }
 
 impl Kubelets {
     pub fn start(cluster: &ControlPlane) -> Self {
+        Self::start_with_pulls(cluster, Duration::ZERO)
+    }
+
+    /// The same; a pod becomes Ready once its node has pulled its images, of which each takes this long once.
+    pub fn start_with_pulls(cluster: &ControlPlane, duration: Duration) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -32,11 +68,17 @@ impl Kubelets {
         let config = runtime.block_on(cluster.config());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let ready = Arc::new(Mutex::new(ReadyReplicas::new()));
+        let lowest = Arc::clone(&ready);
+        let mut pulls = Pulls {
+            duration,
+            ..Pulls::default()
+        };
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
                 let client = Client::try_from(config).unwrap();
                 while !stopped.load(Ordering::Relaxed) {
-                    visit(&client).await;
+                    visit(&client, &mut pulls, &lowest).await;
                     tokio::time::sleep(REST).await;
                 }
             });
@@ -44,7 +86,13 @@ impl Kubelets {
         Kubelets {
             stop,
             thread: Some(thread),
+            ready,
         }
+    }
+
+    /// The lowest number of Ready pods of each workload since this was called before.
+    pub fn lowest(&self) -> ReadyReplicas {
+        std::mem::take(&mut self.ready.lock().unwrap())
     }
 }
 
@@ -58,11 +106,22 @@ impl Drop for Kubelets {
 }
 
 /// Advances every bound pod by one step. Failed steps are retried in the next pass.
-async fn visit(client: &Client) {
+async fn visit(client: &Client, pulls: &mut Pulls, lowest: &Mutex<ReadyReplicas>) {
     let all: Api<Pod> = Api::all(client.clone());
     let Ok(pods) = all.list(&ListParams::default()).await else {
         return;
     };
+    let mut ready = ReadyReplicas::new();
+    for pod in &pods {
+        if let Some(app) = pod.labels().get("app") {
+            *ready.entry(app.clone()).or_default() += usize::from(is_ready(pod));
+        }
+    }
+    for (app, ready) in ready {
+        let mut lowest = lowest.lock().unwrap();
+        let known = lowest.entry(app).or_insert(ready);
+        *known = ready.min(*known);
+    }
     for pod in pods {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -74,13 +133,22 @@ async fn visit(client: &Client) {
         }
         if pod.metadata.deletion_timestamp.is_some() {
             let _ = own.delete(name, &DeleteParams::default().grace_period(0)).await;
-        } else if phase == Some("Pending") {
+        } else if phase == Some("Pending") && pulls.have(&pod) {
             let status = status_of(&pod);
             let _ = own
                 .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
                 .await;
         }
     }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|it| it.type_ == "Ready" && it.status == "True");
+    pod.metadata.deletion_timestamp.is_none() && ready.next().is_some()
 }
 
 fn status_of(pod: &Pod) -> serde_json::Value {

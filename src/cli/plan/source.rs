@@ -14,7 +14,7 @@ use crate::cli::manifest_inputs::read_all;
 use crate::cli::options::{PathArgs, PolicyArgs, date};
 use crate::cli::registry::look_up;
 use crate::cli::{READ_RIGHTS, block_on};
-use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
+use crate::cluster::client::{ConnectArgs, Connected, InstallationArgs, NoCluster};
 use crate::cluster::offline::{self, ObjectsInFiles, OfflineOptions};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
@@ -29,15 +29,22 @@ use crate::registry::Registries;
 pub struct PlanSourceArgs {
     #[command(flatten)]
     paths: PathArgs,
-    #[command(flatten)]
-    policy: PolicyArgs,
     /// The day to plan for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
     #[command(flatten)]
-    installation: InstallationArgs,
+    of_cluster: ClusterSourceArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+}
+
+/// The cluster with the objects, and the policies that apply.
+#[derive(Args, Debug)]
+pub struct ClusterSourceArgs {
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    installation: InstallationArgs,
     #[command(flatten)]
     knowledge: KnowledgeArgs,
     #[command(flatten)]
@@ -66,7 +73,16 @@ impl PlanSourceArgs {
     ) -> anyhow::Result<(T, Vec<String>)> {
         let files: Vec<&PathBuf> = self.paths.all().collect();
         if files.is_empty() {
-            block_on(self.of_cluster(&mut planning, finish))
+            block_on(async {
+                let connected = self.of_cluster.connect().await;
+                let connected = connected.map_err(|error| match error.downcast_ref::<NoCluster>() {
+                    Some(none) => anyhow::anyhow!("{none}, or give files"),
+                    None => error,
+                })?;
+                self.of_cluster
+                    .read(&connected, self.today(), &mut planning, finish)
+                    .await
+            })
         } else {
             self.of_files(&files, &mut planning, finish)
         }
@@ -80,13 +96,14 @@ impl PlanSourceArgs {
     ) -> anyhow::Result<(T, Vec<String>)> {
         let mut manifests = read_all(files.iter().copied())?;
         // Reports those that are invalid, with their positions.
-        manifests.policies_after(0, self.policy.policy.is_none());
-        let mut objects = ObjectsInFiles::new(self.connect.namespace_of_files());
+        manifests.policies_after(0, self.of_cluster.policy.policy.is_none());
+        let mut objects = ObjectsInFiles::new(self.of_cluster.connect.namespace_of_files());
         let unreadable = manifests.visit_cluster(|kind, json| objects.visit(kind, json));
         let mut snapshot = objects.snapshot(self.cluster.facts(self.today()));
         let visit = async |planner: &mut Planner<'_>| visit_files(&manifests, planner);
         let nodes = NodeInventory::default();
-        let planned = self.of_snapshot(planning, (&mut snapshot, &nodes), visit, finish);
+        snapshot.facts.today = self.today();
+        let planned = (self.of_cluster).of_snapshot(planning, (&mut snapshot, &nodes), visit, finish);
         let (planned, mut errors) = block_on(planned)?;
         errors.extend(unreadable.iter().map(ToString::to_string));
         Ok((planned, errors))
@@ -94,6 +111,16 @@ impl PlanSourceArgs {
 
     fn today(&self) -> Date {
         self.today.unwrap_or_else(today)
+    }
+}
+
+impl ClusterSourceArgs {
+    /// The cluster, and Transom's namespace in it.
+    ///
+    /// # Errors
+    /// If no cluster is configured.
+    pub async fn connect(&self) -> anyhow::Result<(Connected, String)> {
+        self.connect.connect().await
     }
 
     /// The plan for a snapshot and what is visited: the same for a cluster and for files.
@@ -104,7 +131,6 @@ impl PlanSourceArgs {
         visit: impl AsyncFn(&mut Planner<'_>) -> Vec<String>,
         finish: impl Fn(&Planner<'_>, Option<&Registries>) -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Vec<String>)> {
-        snapshot.facts.today = self.today();
         self.knowledge.apply(&mut snapshot.facts);
         let policies = match &self.policy.policy {
             Some(path) => {
@@ -127,19 +153,20 @@ impl PlanSourceArgs {
         Ok((finish(&planner, planning.registries.as_ref())?, errors))
     }
 
-    async fn of_cluster<T>(
+    /// What `finish` makes of the objects of a connected cluster, and what could not be read.
+    ///
+    /// # Errors
+    /// If the cluster cannot be reached, a policy cannot be read, or `finish` fails.
+    pub async fn read<T>(
         &self,
+        (connected, namespace): &(Connected, String),
+        today: Date,
         planning: &mut Planning,
         finish: impl Fn(&Planner<'_>, Option<&Registries>) -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Vec<String>)> {
-        let connected = self.connect.connect().await;
-        let (connected, namespace) = connected.map_err(|error| match error.downcast_ref::<NoCluster>() {
-            Some(none) => anyhow::anyhow!("{none}, or give files"),
-            None => error,
-        })?;
         let client = &connected.client;
         let options = OfflineOptions {
-            namespace: &namespace,
+            namespace,
             installation: &self.installation.name,
             excluded: &[],
             namespaces: &[],
@@ -155,6 +182,7 @@ impl PlanSourceArgs {
         let unread = cluster.gaps();
         errors
             .extend(unread.map(|part| format!("cannot read {}: {}; {READ_RIGHTS}", part.resource, part.why)));
+        cluster.snapshot.facts.today = today;
         let visit = async |planner: &mut Planner<'_>| visit_cluster(client, planner).await;
         let of_snapshot = self.of_snapshot(planning, (&mut cluster.snapshot, &nodes), visit, finish);
         let (planned, unlisted) = of_snapshot.await?;

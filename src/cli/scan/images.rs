@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kube::Client;
 
 use super::ScanArgs;
-use super::progress::Progress;
+use crate::cli::progress::Progress;
 use crate::cli::registry::look_up as look_up_images;
 use crate::cluster::walk::{ListItem, walk};
 use crate::model::object::{Object, ReviewStage};

@@ -8,13 +8,13 @@ use anyhow::bail;
 use jiff::Timestamp;
 use kube::Client;
 
-use super::progress::Progress;
 use super::{ScanArgs, assume, images};
 use crate::check::files::policies;
 use crate::cli::READ_RIGHTS;
 use crate::cli::image_evidence::{note_names_only, with_registries};
 use crate::cli::options::nearest;
 use crate::cli::plan::plan_with_registries;
+use crate::cli::progress::Progress;
 use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{POD_CARRIERS, UnreadPart};

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::collector::Collector;
 use super::propagation;
 use super::settings::{TracingError, TracingSettings};
-use crate::process::metrics::{Labels, Metrics};
+use crate::process::metrics::{MetricLabels, Metrics};
 
 /// The maximum number of spans in the queue and in one request: OpenTelemetry's defaults.
 pub(super) const QUEUE: usize = 2048;
@@ -40,7 +40,7 @@ impl ExporterCounters {
     fn new(metrics: &Metrics) -> Self {
         let exported = metrics.add("spans_exported", "Spans accepted by the OTLP receiver");
         let help = "Spans dropped before the OTLP receiver accepted them";
-        let dropped: Family<Labels, Counter> = metrics.add("spans_dropped", help);
+        let dropped: Family<MetricLabels, Counter> = metrics.add("spans_dropped", help);
         Self {
             exported,
             queue_full: dropped.get_or_create_owned(&[("reason", "queue_full")]),

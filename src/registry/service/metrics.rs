@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::state::{Dropped, LookupOutcome, UnreachableRegistry};
 use crate::model::registry_patterns::RegistryPatterns;
-use crate::process::metrics::{Histograms, Labels, Metrics};
+use crate::process::metrics::{Histograms, MetricLabels, Metrics};
 
 /// How often a failing registry is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -27,10 +27,10 @@ const BUCKETS: [f64; 10] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 3
 #[derive(Debug)]
 pub struct LookupMetrics {
     registries: RegistryPatterns,
-    lookups: Family<Labels<2, Cow<'static, str>>, Counter>,
-    durations: Histograms<Labels<1, String>>,
-    unreachable: Family<Labels<1, String>, Gauge>,
-    dropped: Family<Labels, Counter>,
+    lookups: Family<MetricLabels<2, Cow<'static, str>>, Counter>,
+    durations: Histograms<MetricLabels<1, String>>,
+    unreachable: Family<MetricLabels<1, String>, Gauge>,
+    dropped: Family<MetricLabels, Counter>,
     entries: Gauge,
     bytes: Gauge,
     queued: Gauge,
@@ -184,7 +184,7 @@ impl LookupMetrics {
     }
 }
 
-fn lookup_labels(registry: &str, outcome: &'static str) -> Labels<2, Cow<'static, str>> {
+fn lookup_labels(registry: &str, outcome: &'static str) -> MetricLabels<2, Cow<'static, str>> {
     let registry = Cow::Owned(registry.to_owned());
     [("registry", registry), ("outcome", Cow::Borrowed(outcome))]
 }

@@ -1,4 +1,4 @@
-//! What a scan shows while it reads.
+//! What a long command shows on a terminal while it runs.
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
@@ -25,6 +25,11 @@ impl Progress {
     pub fn show(&self, text: &str) {
         self.0.set_message(text.to_owned());
         self.0.tick();
+    }
+
+    /// Writes to standard output without the line.
+    pub fn suspend(&self, write: impl FnOnce()) {
+        self.0.suspend(write);
     }
 
     /// Shows which objects are read.

@@ -1,0 +1,302 @@
+//! `transom drain`: moves the pods of Windows nodes to other nodes without an outage.
+
+mod cluster;
+mod follow;
+mod preparation;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+
+use self::cluster::DrainCluster;
+use self::follow::{DrainEnd, DrainJournal, DrainRun};
+use self::preparation::Preparation;
+use super::options::{OutputArgs, OutputTarget, selector};
+use super::plan::source::{ClusterSourceArgs, Planning};
+use super::registry::LookupArgs;
+use super::{block_on, exit_status, write_errors};
+use crate::drain::{
+    DRAIN_SCHEMA, DrainAction, DrainEventKind, DrainPod, DrainReport, DrainResult, DrainRules, DrainState,
+    PodClass, StopCause, classify, next, outages,
+};
+use crate::model::build::Build;
+use crate::model::label_selector::LabelSelector;
+use crate::model::text::{list, shell_word};
+use crate::plan::{NewNodes, PlanOptions, Planner, TargetBuild};
+use crate::process::arg_parsers::{count, duration, positive};
+use crate::process::today;
+use crate::registry::{Detail, Registries};
+use crate::render::{drain_end, drain_text, write_json};
+
+/// Drain Windows nodes without an outage: evict a replica only while the others are Ready
+///
+/// Cordons all nodes, then evicts the pods of one node after the other, in the order of transom plan, through the Eviction API, so that
+/// PodDisruptionBudgets hold. Stops before it begins if a workload has an outage whatever it does: one replica, a budget of zero, a
+/// volume on the node, no controller, or an image that the other nodes do not run. Run it again to continue. Pods without a controller,
+/// with emptyDir volumes, static pods and those of DaemonSets are treated as by kubectl drain.
+///
+/// Exit status: 0 everything was moved and is Ready; 1 the drain stopped or was interrupted; 2 for bad usage, or a cluster that
+/// cannot be read.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom drain --pool win22 --to ltsc2025 --ignore-daemonsets --delete-emptydir-data --dry-run
+  transom drain --pool win22 --to ltsc2025 --ignore-daemonsets --delete-emptydir-data --wait-for-images
+  transom drain win-1 win-2 --ignore-daemonsets --max-unavailable 2
+  transom drain --pool win22 --uncordon")]
+#[allow(clippy::struct_excessive_bools)] // independent flags
+pub struct DrainArgs {
+    /// The nodes to drain
+    #[arg(value_name = "NODE", required_unless_present = "pool")]
+    nodes: Vec<String>,
+    /// The pools to drain, by name, release or build. Repeatable
+    #[arg(long, value_name = "POOL", value_delimiter = ',')]
+    pool: Vec<String>,
+    /// The build of the nodes that pods move to: a release as in ltsc2025, or a build as in 10.0.26100; unset: any other Windows
+    /// node
+    #[arg(long, value_name = "RELEASE", value_parser = TargetBuild::parse)]
+    to: Option<TargetBuild>,
+    /// Print what would happen, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Make the nodes schedulable again instead of draining them
+    #[arg(long, conflicts_with_all = ["dry_run", "to", "wait_for_images"])]
+    uncordon: bool,
+    /// Drain although workloads have an outage
+    #[arg(long)]
+    allow_outage: bool,
+    /// How many replicas of a workload without a PodDisruptionBudget may be unavailable
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
+    max_unavailable: usize,
+    /// Wait before the first eviction until the other nodes have the images of the pods
+    #[arg(long)]
+    wait_for_images: bool,
+    /// Stop after this time, as in 2h; unset, or 0s: as long as something improves
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    timeout: Option<Duration>,
+    /// Stop if the scheduler finds no node for a pod for this time
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = positive)]
+    pending_timeout: Duration,
+    /// Stop if nothing improves for this time: no pod leaves its node, and no replica becomes Ready
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = positive)]
+    progress_timeout: Duration,
+    /// Leave pods of DaemonSets on their nodes, as in kubectl drain
+    #[arg(long)]
+    ignore_daemonsets: bool,
+    /// Evict pods with emptyDir volumes, whose data is then deleted, as in kubectl drain
+    #[arg(long)]
+    delete_emptydir_data: bool,
+    /// Evict pods without a controller, as in kubectl drain; they have an outage, so this also needs --allow-outage
+    #[arg(long)]
+    force: bool,
+    /// The seconds that each pod has to end; unset: those of the pod
+    #[arg(long, value_name = "SECONDS")]
+    grace_period: Option<u32>,
+    /// Evict only pods with these labels, as in app=web,tier!=test
+    #[arg(long, value_name = "SELECTOR", value_parser = selector)]
+    pod_selector: Option<LabelSelector>,
+    /// Ask the registries for the sizes of images, and for those with unknown builds, with the credentials of docker; the
+    /// registries see which images the cluster runs
+    #[arg(long, help_heading = "Registries")]
+    registry: bool,
+    #[command(flatten)]
+    output: OutputArgs<DrainFormat>,
+    #[command(flatten)]
+    source: ClusterSourceArgs,
+    #[command(flatten)]
+    look_ups: LookupArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum DrainFormat {
+    /// One line per event, as it happens
+    Text,
+    /// Schema transom.dev/drain/v1, at the end
+    Json,
+}
+
+pub fn run(args: &DrainArgs) -> anyhow::Result<ExitCode> {
+    let targets = args.output.targets()?;
+    let is_live =
+        |target: &OutputTarget<DrainFormat>| target.format == DrainFormat::Text && target.file.is_none();
+    let mut journal = DrainJournal::new(targets.iter().any(is_live));
+    let report = block_on(drain(args, &mut journal))?;
+    for target in targets.iter().filter(|target| !is_live(target)) {
+        target.write(|out| match target.format {
+            DrainFormat::Text => {
+                drain_text(&report, out)?;
+                let mut events = report.events.iter();
+                events.try_for_each(|event| writeln!(out, "{}", DrainJournal::line(event)))?;
+                args.end(&report, out)
+            }
+            DrainFormat::Json => write_json(&report, out),
+        })?;
+    }
+    let is_complete = matches!(report.result, DrainResult::Done | DrainResult::Planned);
+    Ok(exit_status(false, !is_complete))
+}
+
+async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<DrainReport> {
+    let connected = args.source.connect().await?;
+    let cluster = DrainCluster::new(connected.0.client.clone(), args.grace_period);
+    journal.show("reading the cluster");
+    let mut planning = args.planning()?;
+    let finish =
+        |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, args.to, &args.nodes);
+    let (preparation, errors) = args
+        .source
+        .read(&connected, today(), &mut planning, finish)
+        .await?;
+    write_errors(&errors);
+    if args.uncordon {
+        return args.uncordoned(&cluster, &preparation, journal).await;
+    }
+    let rules = args.rules();
+    let mut run = DrainRun::new(&cluster, &preparation, &rules, journal);
+    let (state, inventory) = run.first_state().await?;
+    let mut report = args.report(&preparation, &state, &rules);
+    report.lacking_images = preparation.lacking(&inventory, &state, &rules);
+    let hindrance = args.hindrance(preparation.missing_target(&inventory, args.to), &state, &rules);
+    run.journal.text(|out| drain_text(&report, out));
+    let end = match hindrance {
+        Some(reason) => DrainEnd::stopped(reason),
+        None if args.dry_run => DrainEnd::of(DrainResult::Planned),
+        None if args.wait_for_images => match run.wait_for_images(&state).await? {
+            None => run.follow().await?,
+            Some(end) => end,
+        },
+        None => run.follow().await?,
+    };
+    (report.result, report.reason) = (end.result, end.reason);
+    report.events = run.journal.take();
+    run.journal.text(|out| args.end(&report, out));
+    Ok(report)
+}
+
+impl DrainArgs {
+    fn planning(&self) -> anyhow::Result<Planning> {
+        let registries = self
+            .look_ups
+            .registries_if(self.registry, Detail::Configurations)?;
+        // Without --to, no node has this build.
+        let to = self.to.map_or(Build::new(0), |to| to.0);
+        let new_nodes = match self.to {
+            Some(_) => NewNodes::OfTarget,
+            None => NewNodes::OfEachPool {
+                to: None,
+                pools: Vec::new(),
+            },
+        };
+        let options = PlanOptions {
+            from: self.pool.iter().chain(&self.nodes).cloned().collect(),
+            ..PlanOptions::to(to)
+        };
+        Ok(Planning {
+            options,
+            new_nodes,
+            registries,
+        })
+    }
+
+    fn rules(&self) -> DrainRules {
+        DrainRules {
+            ignore_daemonsets: self.ignore_daemonsets,
+            delete_emptydir_data: self.delete_emptydir_data,
+            force: self.force,
+            pod_selector: self.pod_selector.clone(),
+            allow_outage: self.allow_outage,
+            max_unavailable: self.max_unavailable as u64,
+            timeout: self.timeout.filter(|timeout| !timeout.is_zero()),
+            pending_timeout: self.pending_timeout,
+            progress_timeout: self.progress_timeout,
+        }
+    }
+
+    fn report(&self, preparation: &Preparation, state: &DrainState, rules: &DrainRules) -> DrainReport {
+        let pods = preparation.pods_to_move(state, rules);
+        let nodes = preparation.names();
+        let stays = |pod: &&DrainPod| {
+            let is_there = pod.node.as_ref().is_some_and(|node| nodes.contains(node));
+            is_there && classify(pod, rules) == PodClass::Ignore
+        };
+        DrainReport {
+            schema: DRAIN_SCHEMA,
+            to: self.to,
+            nodes: preparation.nodes.clone(),
+            ignored: state.pods.iter().filter(stays).count(),
+            pods,
+            outages: outages(state, rules),
+            lacking_images: Vec::new(),
+            nodes_to_add: preparation.nodes_to_add,
+            notes: Self::notes(state, rules),
+            events: Vec::new(),
+            result: DrainResult::Planned,
+            reason: None,
+        }
+    }
+
+    /// What to know before it begins.
+    fn notes(state: &DrainState, rules: &DrainRules) -> Vec<String> {
+        let mut notes = Vec::new();
+        let loses = |pod: &&DrainPod| pod.has_empty_dir && !pod.has_ended;
+        let losing = state.to_move(rules).filter(loses).map(|pod| pod.name.to_string());
+        let losing: Vec<String> = losing.collect();
+        if !losing.is_empty() {
+            notes.push(format!(
+                "the emptyDir volumes of {} are deleted",
+                list(&losing, 5)
+            ));
+        }
+        notes
+    }
+
+    /// Why the drain does not begin.
+    fn hindrance(
+        &self,
+        missing_target: Option<String>,
+        state: &DrainState,
+        rules: &DrainRules,
+    ) -> Option<String> {
+        match next(state, rules) {
+            DrainAction::Stop(why @ (StopCause::Refused(..) | StopCause::Outage(_))) => Some(why.to_string()),
+            _ if self.allow_outage || state.to_move(rules).next().is_none() => None,
+            _ => missing_target,
+        }
+    }
+
+    async fn uncordoned(
+        &self,
+        cluster: &DrainCluster,
+        preparation: &Preparation,
+        journal: &mut DrainJournal,
+    ) -> anyhow::Result<DrainReport> {
+        for node in &preparation.nodes {
+            let cannot = || format!("cannot uncordon {}", node.name);
+            cluster
+                .set_cordoned(&node.name, false)
+                .await
+                .with_context(cannot)?;
+            journal.note(DrainEventKind::Uncordoned, node.name.clone());
+        }
+        let mut report = self.report(preparation, &DrainState::default(), &self.rules());
+        report.result = DrainResult::Done;
+        report.events = journal.take();
+        Ok(report)
+    }
+
+    /// Writes the end, with the commands that continue and go back.
+    fn end(&self, report: &DrainReport, out: &mut dyn Write) -> io::Result<()> {
+        let words: Vec<String> = std::env::args().skip(1).map(|word| shell_word(&word)).collect();
+        let mut back = "transom drain --uncordon".to_owned();
+        for (option, name) in
+            (self.pool.iter().map(|pool| (" --pool", pool))).chain(self.nodes.iter().map(|node| ("", node)))
+        {
+            back.push_str(option);
+            back.push(' ');
+            back.push_str(&shell_word(name));
+        }
+        drain_end(report, [&format!("transom {}", words.join(" ")), &back], out)
+    }
+}

@@ -1,0 +1,323 @@
+//! Makes the steps of a drain, one after the other, and reads the cluster again between them.
+
+use std::io::{self, Write};
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures::FutureExt as _;
+use jiff::Timestamp;
+
+use super::cluster::{DrainCluster, EvictionAnswer};
+use super::preparation::Preparation;
+use crate::cli::progress::Progress;
+use crate::cluster::errors::ApiError;
+use crate::drain::{
+    DrainAction, DrainEvent, DrainEventKind, DrainHistory, DrainInventory, DrainResult, DrainRules,
+    DrainState, PodName, next,
+};
+use crate::model::text::{count, one_line};
+use crate::serve::shutdown;
+
+/// The pause between two rounds of lists. A round that takes longer is followed by a longer pause.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The end of a drain.
+pub struct DrainEnd {
+    /// How it ended.
+    pub result: DrainResult,
+    /// Why before everything was moved.
+    pub reason: Option<String>,
+}
+
+impl DrainEnd {
+    /// Without a reason.
+    pub fn of(result: DrainResult) -> Self {
+        DrainEnd { result, reason: None }
+    }
+
+    /// For this reason.
+    pub fn stopped(reason: String) -> Self {
+        DrainEnd {
+            result: DrainResult::Stopped,
+            reason: Some(reason),
+        }
+    }
+}
+
+/// What happened: kept for the report, and printed as it happens.
+pub struct DrainJournal {
+    events: Vec<DrainEvent>,
+    is_live: bool,
+    progress: Progress,
+}
+
+impl DrainJournal {
+    /// `is_live`: whether lines are printed to standard output.
+    pub fn new(is_live: bool) -> Self {
+        DrainJournal {
+            events: Vec::new(),
+            is_live,
+            progress: Progress::new(),
+        }
+    }
+
+    /// An event as a line.
+    pub fn line(event: &DrainEvent) -> String {
+        format!(
+            "{} {} {}",
+            event.time.strftime("%H:%M:%SZ"),
+            event.event,
+            one_line(&event.about)
+        )
+    }
+
+    /// Records an event. The same event in a row is recorded once.
+    pub fn note(&mut self, event: DrainEventKind, about: String) {
+        let is_same = |last: &DrainEvent| last.event == event && last.about == about;
+        if self.events.last().is_some_and(is_same) {
+            return;
+        }
+        let event = DrainEvent {
+            time: Timestamp::now(),
+            event,
+            about,
+        };
+        if self.is_live {
+            self.progress
+                .suspend(|| anstream::println!("{}", Self::line(&event)));
+        }
+        self.events.push(event);
+    }
+
+    /// Shows on a terminal what happens.
+    pub fn show(&self, text: &str) {
+        self.progress.show(text);
+    }
+
+    /// Prints a text, without the progress.
+    pub fn text(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+        if self.is_live {
+            // A closed standard output does not end a drain.
+            self.progress
+                .suspend(|| drop(write(&mut anstream::stdout().lock())));
+        }
+    }
+
+    /// All events, at the end.
+    pub fn take(&mut self) -> Vec<DrainEvent> {
+        self.progress.end();
+        std::mem::take(&mut self.events)
+    }
+}
+
+/// A drain.
+pub struct DrainRun<'d> {
+    cluster: &'d DrainCluster,
+    preparation: &'d Preparation,
+    nodes: Vec<String>,
+    rules: &'d DrainRules,
+    history: DrainHistory,
+    started: Instant,
+    /// What happened.
+    pub journal: &'d mut DrainJournal,
+    /// The last state of everything, for what is not listed in every round.
+    whole: DrainState,
+}
+
+type Signal<'s> = Pin<&'s mut (dyn Future<Output = ()> + 's)>;
+
+impl<'d> DrainRun<'d> {
+    /// Of the nodes of a preparation.
+    pub fn new(
+        cluster: &'d DrainCluster,
+        preparation: &'d Preparation,
+        rules: &'d DrainRules,
+        journal: &'d mut DrainJournal,
+    ) -> Self {
+        DrainRun {
+            cluster,
+            preparation,
+            nodes: preparation.names(),
+            rules,
+            history: DrainHistory::default(),
+            started: Instant::now(),
+            journal,
+            whole: DrainState::default(),
+        }
+    }
+
+    /// The state before the drain, from everything, and what was listed.
+    ///
+    /// # Errors
+    /// If the cluster cannot be read.
+    pub async fn first_state(&mut self) -> anyhow::Result<(DrainState, DrainInventory)> {
+        let inventory = self.cluster.read(None).await?;
+        let state = self.state_of(inventory.clone());
+        self.whole = state.clone();
+        Ok((state, inventory))
+    }
+
+    fn state_of(&mut self, inventory: DrainInventory) -> DrainState {
+        let now = self.started.elapsed();
+        let mut state = self.history.state(inventory, &self.nodes, self.rules, now);
+        state.cannot_move.clone_from(&self.preparation.cannot_move);
+        state.node_claims.extend(self.whole.node_claims.iter().cloned());
+        state
+    }
+
+    /// The state now. `is_whole`: from everything; otherwise only from the namespaces of the drain.
+    async fn state(&mut self, is_whole: bool) -> anyhow::Result<DrainState> {
+        if is_whole {
+            return Ok(self.first_state().await?.0);
+        }
+        let left = self
+            .whole
+            .to_move(self.rules)
+            .map(|pod| pod.name.namespace.clone());
+        let moved = self.history.namespaces().map(str::to_owned);
+        let namespaces = left.chain(moved).collect();
+        let inventory = self.cluster.read(Some(&namespaces)).await?;
+        Ok(self.state_of(inventory))
+    }
+
+    /// Makes steps until the drain ends.
+    ///
+    /// # Errors
+    /// If the cluster cannot be read, or a right is missing.
+    pub async fn follow(&mut self) -> anyhow::Result<DrainEnd> {
+        let signal = shutdown()?;
+        let mut signal = std::pin::pin!(signal);
+        let mut is_whole = true;
+        let mut read = Instant::now();
+        loop {
+            let round = Instant::now();
+            match self.state(is_whole).await {
+                Ok(mut state) => {
+                    read = Instant::now();
+                    match self.round(&mut state, signal.as_mut()).await? {
+                        // Pods may have come to the nodes in other namespaces.
+                        Some(end) if end.result == DrainResult::Done && !is_whole => {
+                            is_whole = true;
+                            continue;
+                        }
+                        Some(end) => return Ok(end),
+                        None => is_whole = false,
+                    }
+                }
+                // The evictions so far are not lost, and the next list may succeed.
+                Err(error) if is_transient(&error) && read.elapsed() < self.rules.progress_timeout => {
+                    self.journal.note(DrainEventKind::Waiting, format!("{error:#}"));
+                }
+                Err(error) => return Err(error),
+            }
+            let pause = PAUSE.max(round.elapsed());
+            if is_over_after(signal.as_mut(), pause).await {
+                return Ok(DrainEnd::of(DrainResult::Interrupted));
+            }
+        }
+    }
+
+    /// Makes the steps that a state allows; returns the end, if it is reached.
+    async fn round(
+        &mut self,
+        state: &mut DrainState,
+        mut signal: Signal<'_>,
+    ) -> anyhow::Result<Option<DrainEnd>> {
+        loop {
+            if signal.as_mut().now_or_never().is_some() {
+                return Ok(Some(DrainEnd::of(DrainResult::Interrupted)));
+            }
+            match next(state, self.rules) {
+                DrainAction::Cordon(node) => {
+                    let cannot = || format!("cannot cordon {node}");
+                    self.cluster
+                        .set_cordoned(&node, true)
+                        .await
+                        .with_context(cannot)?;
+                    state.cordoned(&node);
+                    self.journal.note(DrainEventKind::Cordoned, node);
+                }
+                DrainAction::Evict(name) => self.evict(state, &name).await?,
+                DrainAction::Wait(wait) => {
+                    let left = state.progress(self.rules).pods_left;
+                    let wait = wait.to_string();
+                    self.journal.show(&format!("{} left; {wait}", count(left, "pod")));
+                    self.journal.note(DrainEventKind::Waiting, wait);
+                    return Ok(None);
+                }
+                DrainAction::Stop(why) => return Ok(Some(DrainEnd::stopped(why.to_string()))),
+                DrainAction::Done => return Ok(Some(DrainEnd::of(DrainResult::Done))),
+            }
+        }
+    }
+
+    async fn evict(&mut self, state: &mut DrainState, name: &PodName) -> anyhow::Result<()> {
+        let Some(pod) = state.pods.iter().find(|pod| pod.name == *name) else {
+            return Ok(());
+        };
+        let from = pod.node.clone().unwrap_or_default();
+        match self.cluster.evict(pod).await? {
+            EvictionAnswer::Accepted => {
+                state.evicted(name);
+                self.history.keep(state);
+                self.journal
+                    .note(DrainEventKind::Evicted, format!("{name} from {from}"));
+            }
+            EvictionAnswer::NotNow => state.refused(name),
+            EvictionAnswer::Failed(why) => {
+                state.refused(name);
+                self.journal
+                    .note(DrainEventKind::Failed, format!("{name}: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until no image is missing; returns the end, if the drain ends before that.
+    ///
+    /// # Errors
+    /// If the nodes cannot be listed.
+    pub async fn wait_for_images(&mut self, state: &DrainState) -> anyhow::Result<Option<DrainEnd>> {
+        let signal = shutdown()?;
+        let mut signal = std::pin::pin!(signal);
+        loop {
+            let nodes = self.cluster.nodes().await?;
+            let lacking = self.preparation.lacking(&nodes, state, self.rules);
+            let Some(first) = lacking.first() else {
+                self.started = Instant::now();
+                self.history = DrainHistory::default();
+                return Ok(None);
+            };
+            if let Some(timeout) = self
+                .rules
+                .timeout
+                .filter(|timeout| self.started.elapsed() >= *timeout)
+            {
+                let after = timeout.as_secs();
+                let why = format!("{} still missing after {after} s", count(lacking.len(), "image"));
+                return Ok(Some(DrainEnd::stopped(why)));
+            }
+            let wait = format!("{} on {}", first.image, first.nodes.join(", "));
+            self.journal.show(&wait);
+            self.journal.note(DrainEventKind::Waiting, wait);
+            if is_over_after(signal.as_mut(), PAUSE).await {
+                return Ok(Some(DrainEnd::of(DrainResult::Interrupted)));
+            }
+        }
+    }
+}
+
+/// Pauses; returns whether a signal ends the drain.
+async fn is_over_after(signal: Signal<'_>, pause: Duration) -> bool {
+    tokio::select! {
+        () = signal => true,
+        () = tokio::time::sleep(pause) => false,
+    }
+}
+
+fn is_transient(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<ApiError>()
+        .is_some_and(ApiError::is_transient)
+}

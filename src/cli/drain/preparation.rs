@@ -1,0 +1,139 @@
+//! What a drain knows before it begins: the nodes in the order of the plan, where pods can go, and which images are missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::bail;
+
+use crate::drain::{
+    DrainInventory, DrainRules, DrainState, DrainedNode, InventoryNode, LackingImage, PodOwner, PodToMove,
+    lacking_images,
+};
+use crate::plan::{BlockedBy, PlanFinding, Planner, PoolPulls, TargetBuild, UpgradeClass, WorkloadPlan};
+
+/// What is known of a drain before it begins.
+pub struct Preparation {
+    /// The nodes, in order.
+    pub nodes: Vec<DrainedNode>,
+    /// What nodes of the pools that remain pull.
+    pools: Vec<PoolPulls>,
+    /// Why workloads cannot run on the build to move to.
+    pub cannot_move: BTreeMap<PodOwner, String>,
+    /// How many nodes must be added at least; `None` if that is not known.
+    pub nodes_to_add: Option<u64>,
+}
+
+impl Preparation {
+    /// From what was visited. `named`: the nodes that are named; empty for whole pools.
+    pub fn of(planner: &Planner<'_>, to: Option<TargetBuild>, named: &[String]) -> anyhow::Result<Self> {
+        let plan = to.map(|_| planner.plan()).transpose()?;
+        let order = plan.as_ref().map(|plan| plan.drain_order.as_slice());
+        let nodes = planner.leaving_nodes(order.unwrap_or_default(), named)?;
+        let is_there = |name: &&String| nodes.iter().any(|(node, _)| node == *name);
+        if let Some(unknown) = named.iter().find(|name| !is_there(name)) {
+            bail!("no Windows node has the name {unknown}");
+        }
+        let plans = plan.iter().flat_map(|plan| &plan.workloads);
+        let cannot_move = plans.filter_map(|plan| Some((owner_of(plan), obstacle(plan)?)));
+        Ok(Preparation {
+            nodes: (nodes.into_iter())
+                .map(|(name, pool)| DrainedNode { name, pool })
+                .collect(),
+            pools: planner.image_pulls()?,
+            cannot_move: cannot_move.collect(),
+            nodes_to_add: plan.as_ref().and_then(|plan| plan.nodes_needed.nodes),
+        })
+    }
+
+    /// The names of the nodes.
+    pub fn names(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.name.clone()).collect()
+    }
+
+    /// The nodes that pods can move to.
+    fn targets<'i>(&self, inventory: &'i DrainInventory, to: Option<TargetBuild>) -> Vec<&'i InventoryNode> {
+        let drained: BTreeSet<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let is_target = |node: &&InventoryNode| {
+            node.is_ready
+                && !node.is_cordoned
+                && !drained.contains(node.host.name.as_str())
+                && to.is_none_or(|to| node.host.build == Some(to.0))
+        };
+        inventory.nodes.values().filter(is_target).collect()
+    }
+
+    /// Why pods cannot move anywhere.
+    pub fn missing_target(&self, inventory: &DrainInventory, to: Option<TargetBuild>) -> Option<String> {
+        if !self.targets(inventory, to).is_empty() {
+            return None;
+        }
+        let which = to.map_or_else(
+            || "no other Windows node".to_owned(),
+            |to| format!("no node of {to}"),
+        );
+        let add = self
+            .nodes_to_add
+            .map_or_else(String::new, |nodes| format!(" (at least {nodes})"));
+        Some(format!(
+            "{which} is schedulable: add nodes{add}; --allow-outage begins without them"
+        ))
+    }
+
+    /// The images that the other nodes lack for the pods that move.
+    pub fn lacking(
+        &self,
+        inventory: &DrainInventory,
+        state: &DrainState,
+        rules: &DrainRules,
+    ) -> Vec<LackingImage> {
+        let mut images: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for pod in state.to_move(rules).filter(|pod| !pod.has_ended) {
+            let workload = pod.owner.as_ref();
+            let workload = workload.map_or_else(|| format!("Pod {}", pod.name), ToString::to_string);
+            images
+                .entry(workload)
+                .or_default()
+                .extend(pod.images.iter().cloned());
+        }
+        // The images of a pool were found for its build.
+        lacking_images(&self.pools, &images, &self.targets(inventory, None))
+    }
+
+    /// The pods that move, in the order of the nodes.
+    pub fn pods_to_move(&self, state: &DrainState, rules: &DrainRules) -> Vec<PodToMove> {
+        let of_node = |node: &DrainedNode| {
+            let pods = state
+                .to_move(rules)
+                .filter(|pod| pod.node.as_deref() == Some(&*node.name));
+            let pods = pods.map(|pod| PodToMove {
+                namespace: pod.name.namespace.clone(),
+                name: pod.name.name.clone(),
+                node: node.name.clone(),
+                workload: pod.owner.as_ref().map(ToString::to_string),
+            });
+            pods.collect::<Vec<_>>()
+        };
+        self.nodes.iter().flat_map(of_node).collect()
+    }
+}
+
+fn owner_of(plan: &WorkloadPlan) -> PodOwner {
+    PodOwner {
+        kind: plan.kind.clone(),
+        namespace: plan.namespace.clone(),
+        name: plan.name.clone(),
+    }
+}
+
+/// Why a workload cannot run on the new build; `None` if it can, or if that is not known.
+fn obstacle(plan: &WorkloadPlan) -> Option<String> {
+    let is_certain = |finding: &&PlanFinding| {
+        let is_other = matches!(finding.cause, Some(BlockedBy::Gmsa | BlockedBy::NoController));
+        finding.blocks && finding.class != UpgradeClass::Unknown && !is_other
+    };
+    let finding = plan
+        .findings
+        .iter()
+        .filter(is_certain)
+        .max_by_key(|it| it.class)?;
+    Some(finding.message.clone())
+}

@@ -1,0 +1,25 @@
+//! Draining Windows nodes without an outage: which pods are evicted, what cannot be moved without one, and the next step.
+//! Pure: reads JSON that the command lists, and decides; the command evicts.
+
+mod classify;
+mod images;
+mod inventory;
+mod next;
+mod report;
+mod state;
+
+pub use self::classify::{Outage, OutageCause, PodClass, RefusedPods, classify, outages, refused};
+pub use self::images::{LackingImage, lacking_images};
+pub use self::inventory::{DrainHistory, DrainInventory, InventoryNode};
+pub use self::next::{DrainAction, StopCause, WaitCause, next};
+pub use self::report::{
+    DRAIN_SCHEMA, DrainEvent, DrainEventKind, DrainReport, DrainResult, DrainedNode, PodToMove,
+};
+pub use self::state::{
+    DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, PodName, PodOwner,
+};
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

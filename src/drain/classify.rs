@@ -1,0 +1,224 @@
+//! Which pods a drain evicts, ignores or refuses, as `kubectl drain` does; and which workloads have an outage whatever it
+//! does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::state::{DrainPod, DrainProgress, DrainRules, DrainState, PodOwner};
+
+/// What a drain does with a pod.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PodClass {
+    /// Evicts it.
+    Evict,
+    /// Leaves it where it is: a static pod, one of a DaemonSet, or one that the selector does not select.
+    Ignore,
+    /// Does not begin because of it, unless an option allows it.
+    Refuse(RefusedPods),
+}
+
+/// Why a drain does not begin, as in `kubectl drain`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum RefusedPods {
+    /// The pod is of a DaemonSet.
+    DaemonSet,
+    /// The pod has `emptyDir` volumes.
+    LocalData,
+    /// The pod has no controller.
+    NoController,
+}
+
+impl RefusedPods {
+    /// The option that allows it.
+    pub fn option(self) -> &'static str {
+        match self {
+            RefusedPods::DaemonSet => "--ignore-daemonsets",
+            RefusedPods::LocalData => "--delete-emptydir-data",
+            RefusedPods::NoController => "--force",
+        }
+    }
+}
+
+impl fmt::Display for RefusedPods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RefusedPods::DaemonSet => "pods of DaemonSets, which stay on their node",
+            RefusedPods::LocalData => "pods with emptyDir volumes, whose data is deleted",
+            RefusedPods::NoController => "pods without a controller, which nothing creates again",
+        })
+    }
+}
+
+/// Classifies a pod on a drained node, by the filters of `kubectl drain` (k8s.io/kubectl/pkg/drain/filters.go).
+pub fn classify(pod: &DrainPod, rules: &DrainRules) -> PodClass {
+    let selector = rules.pod_selector.as_ref();
+    if pod.is_mirror || selector.is_some_and(|selector| !selector.selects(&pod.labels)) {
+        return PodClass::Ignore;
+    }
+    if pod.has_ended {
+        return PodClass::Evict;
+    }
+    if pod.is_daemon() {
+        return if rules.ignore_daemonsets {
+            PodClass::Ignore
+        } else {
+            PodClass::Refuse(RefusedPods::DaemonSet)
+        };
+    }
+    if pod.has_empty_dir && !rules.delete_emptydir_data {
+        return PodClass::Refuse(RefusedPods::LocalData);
+    }
+    if pod.owner.is_none() && !rules.force {
+        return PodClass::Refuse(RefusedPods::NoController);
+    }
+    PodClass::Evict
+}
+
+impl DrainState {
+    /// The pods on the drained nodes that are evicted, including those that are being deleted.
+    pub fn to_move<'s>(&'s self, rules: &'s DrainRules) -> impl Iterator<Item = &'s DrainPod> {
+        let moves = move |pod: &&DrainPod| self.is_on_drained(pod) && classify(pod, rules) == PodClass::Evict;
+        self.pods.iter().filter(moves)
+    }
+
+    /// The workloads whose pods the drain watches: those with pods to evict, and those of which pods were evicted.
+    pub(super) fn followed<'s>(&'s self, rules: &'s DrainRules) -> BTreeSet<&'s PodOwner> {
+        let with_pods = self.to_move(rules).filter_map(|pod| pod.owner.as_ref());
+        with_pods.chain(self.moved.keys()).collect()
+    }
+
+    /// What is left to do.
+    pub fn progress(&self, rules: &DrainRules) -> DrainProgress {
+        let followed = self
+            .followed(rules)
+            .into_iter()
+            .filter(|owner| owner.has_replicas());
+        let missing = followed.map(|owner| self.desired(owner).saturating_sub(self.available(owner)));
+        DrainProgress {
+            pods_left: self.to_move(rules).count() as u64,
+            missing: missing.sum(),
+        }
+    }
+}
+
+/// The pods on the drained nodes that no option allows to evict or to leave, by reason.
+pub fn refused(state: &DrainState, rules: &DrainRules) -> BTreeMap<RefusedPods, Vec<String>> {
+    let mut all: BTreeMap<RefusedPods, Vec<String>> = BTreeMap::new();
+    for pod in state.pods.iter().filter(|pod| state.is_on_drained(pod)) {
+        if let PodClass::Refuse(why) = classify(pod, rules) {
+            all.entry(why).or_default().push(pod.name.to_string());
+        }
+    }
+    all
+}
+
+/// A workload that has an outage whatever the drain does.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+pub struct Outage {
+    /// The workload, as in `Deployment shop/web`.
+    pub workload: String,
+    /// Why.
+    pub cause: OutageCause,
+    /// The same in words, with names.
+    pub message: String,
+}
+
+/// Why a workload has an outage.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OutageCause {
+    /// It has one replica.
+    OneReplica,
+    /// Its PodDisruptionBudget allows no eviction, even if all pods are healthy.
+    ZeroBudget,
+    /// Several PodDisruptionBudgets select the pod, and the API server then evicts it never.
+    SeveralBudgets,
+    /// Its volume is on the node.
+    NodeVolume,
+    /// Nothing creates the pod again.
+    NoController,
+    /// By the plan, it cannot run on the nodes that remain.
+    CannotMove,
+}
+
+impl OutageCause {
+    /// Whether the API server never evicts its pods.
+    fn is_final(self) -> bool {
+        matches!(self, OutageCause::ZeroBudget | OutageCause::SeveralBudgets)
+    }
+}
+
+/// The workloads with an outage, each with all its causes.
+pub fn outages(state: &DrainState, rules: &DrainRules) -> Vec<Outage> {
+    let serving = state
+        .to_move(rules)
+        .filter(|pod| !pod.has_ended && !pod.is_terminating);
+    let mut all: Vec<Outage> = serving.flat_map(|pod| of_pod(state, pod)).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Why the API server never evicts a pod, as long as budgets stay as they are.
+pub(super) fn never_evicted(state: &DrainState, pod: &DrainPod) -> Option<Outage> {
+    let mut outages = of_budgets(state, pod).into_iter();
+    outages.find(|outage| outage.cause.is_final() && pod.is_available())
+}
+
+fn of_pod(state: &DrainState, pod: &DrainPod) -> Vec<Outage> {
+    let mut all = of_budgets(state, pod);
+    let outage = |cause, message: String| outage(pod, cause, message);
+    match &pod.owner {
+        None => all.push(outage(
+            OutageCause::NoController,
+            "it has no controller, so nothing creates it again".to_owned(),
+        )),
+        Some(owner) if owner.has_replicas() && state.desired(owner) == 1 => {
+            all.push(outage(OutageCause::OneReplica, "it has one replica".to_owned()));
+        }
+        Some(_) => {}
+    }
+    let on_node = |claim: &&String| {
+        let key = (pod.name.namespace.clone(), (*claim).clone());
+        state.node_claims.contains(&key)
+    };
+    for claim in pod.claims.iter().filter(on_node) {
+        let message = format!("the volume of its PersistentVolumeClaim {claim} is on one node");
+        all.push(outage(OutageCause::NodeVolume, message));
+    }
+    let cannot = pod.owner.as_ref().and_then(|owner| state.cannot_move.get(owner));
+    all.extend(cannot.map(|why| outage(OutageCause::CannotMove, why.clone())));
+    all
+}
+
+fn of_budgets(state: &DrainState, pod: &DrainPod) -> Vec<Outage> {
+    let budgets: Vec<_> = state.budgets_of(pod).collect();
+    if let [first, second, ..] = budgets.as_slice() {
+        let message = format!(
+            "the PodDisruptionBudgets {} and {} select its pods, and the API server evicts no pod with several",
+            first.name, second.name
+        );
+        return vec![outage(pod, OutageCause::SeveralBudgets, message)];
+    }
+    let zero = budgets.into_iter().filter(|budget| budget.is_zero);
+    zero.map(|budget| {
+        let message = format!("its PodDisruptionBudget {} allows no eviction", budget.name);
+        outage(pod, OutageCause::ZeroBudget, message)
+    })
+    .collect()
+}
+
+fn outage(pod: &DrainPod, cause: OutageCause, message: String) -> Outage {
+    let workload = pod.owner.as_ref();
+    Outage {
+        workload: workload.map_or_else(|| format!("Pod {}", pod.name), ToString::to_string),
+        cause,
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests;

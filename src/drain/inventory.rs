@@ -1,0 +1,339 @@
+//! Reads the listed objects, and makes the state of a drain from them and from what the drain has done.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::state::{
+    DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, PodName, PodOwner,
+};
+use crate::model::image::ImageRef;
+use crate::model::label_selector::LabelSelector;
+use crate::model::mirror::{Witness, is_mirror};
+use crate::model::node::Host;
+use crate::model::object::{Body, Object, ObjectError, ReviewStage};
+use crate::model::object_status::ObjectStatus;
+use crate::model::resources::{Meta, Node, NodeCondition, PersistentVolume};
+use crate::model::workload::Kind;
+use crate::plan::WorkloadReplicas;
+
+/// How many images a kubelet reports, the largest first (`nodeStatusMaxImages`).
+const REPORTED_IMAGES: usize = 50;
+
+/// A Windows node as it was listed.
+#[derive(Clone, Debug)]
+pub struct InventoryNode {
+    /// What the scheduler and the plan know of it.
+    pub host: Host,
+    /// Whether it is cordoned (`spec.unschedulable`).
+    pub is_cordoned: bool,
+    /// Whether it is Ready.
+    pub is_ready: bool,
+    /// The images that it has, in one notation.
+    pub images: BTreeSet<String>,
+    /// Whether it may have images that it does not report: a kubelet reports at most 50.
+    pub has_more_images: bool,
+}
+
+/// What was listed.
+#[derive(Clone, Debug, Default)]
+pub struct DrainInventory {
+    /// The Windows nodes, by name.
+    pub nodes: BTreeMap<String, InventoryNode>,
+    /// The pods. Their owners are the direct ones until [`DrainHistory::state`].
+    pub(super) pods: Vec<DrainPod>,
+    /// The controllers of workloads.
+    owners: HashMap<PodOwner, PodOwner>,
+    pub(super) desired: BTreeMap<PodOwner, u64>,
+    pub(super) budgets: Vec<DisruptionBudget>,
+    node_claims: BTreeSet<(String, String)>,
+}
+
+impl DrainInventory {
+    /// Reads an object; ignores kinds that a drain does not use.
+    ///
+    /// # Errors
+    /// If the object does not match its kind.
+    pub fn visit(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
+        match kind {
+            Kind::Deployment
+            | Kind::ReplicaSet
+            | Kind::StatefulSet
+            | Kind::ReplicationController
+            | Kind::Job => self.visit_workload(kind, json),
+            Kind::Node | Kind::Pod | Kind::PersistentVolume => {
+                let object = Object::parse(kind, json, ReviewStage::Stored)?;
+                match &object.body {
+                    Body::Node(node) => self.add_node(node),
+                    Body::Volume(volume) => self.add_volume(volume),
+                    Body::Pod(_) => self.pods.push(pod(&object, json)),
+                    _ => {}
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a PodDisruptionBudget.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn visit_budget(&mut self, json: &str) -> Result<(), ObjectError> {
+        let budget: WrittenBudget<'_> = read(json)?;
+        let WrittenBudget {
+            metadata,
+            spec,
+            status,
+        } = budget;
+        let cannot_compute = status
+            .conditions
+            .iter()
+            .any(|condition| condition.r#type == "DisruptionAllowed" && condition.reason == "SyncFailed");
+        let is_full = status.expected_pods > 0 && status.desired_healthy >= status.expected_pods;
+        self.budgets.push(DisruptionBudget {
+            namespace: metadata.namespace.to_string(),
+            name: metadata.name.to_string(),
+            selector: spec.selector,
+            allowed: u64::try_from(status.disruptions_allowed).unwrap_or_default(),
+            is_zero: cannot_compute || is_full,
+        });
+        Ok(())
+    }
+
+    fn visit_workload(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
+        let object: OwnedObject<'_> = read(json)?;
+        let meta = &object.metadata;
+        let own = owner_of(kind.as_str(), &meta.namespace, &meta.name);
+        if let Some(owner) = meta.controller() {
+            let owner = owner_of(&owner.kind, &meta.namespace, &owner.name);
+            self.owners.insert(own, owner);
+        } else if let Some(replicas) = read::<WorkloadReplicas<'_>>(json)?.replicas(kind) {
+            self.desired.insert(own, replicas);
+        }
+        Ok(())
+    }
+
+    fn add_node(&mut self, node: &Node<'_>) {
+        let Some(host) = Host::of_node(node, None) else {
+            return;
+        };
+        let status = &node.status;
+        let is_ready = |it: &NodeCondition<'_>| it.r#type.as_str() == "Ready" && it.status.as_str() == "True";
+        let names = status.images.iter().flat_map(|image| &image.names);
+        let listed = InventoryNode {
+            is_cordoned: node.spec.unschedulable.0,
+            is_ready: status.conditions.iter().any(is_ready),
+            images: names.filter_map(|name| image_key(name)).collect(),
+            has_more_images: status.images.len() >= REPORTED_IMAGES,
+            host,
+        };
+        self.nodes.insert(listed.host.name.clone(), listed);
+    }
+
+    /// Notes the claim of a volume that is on one node.
+    fn add_volume(&mut self, volume: &PersistentVolume<'_>) {
+        let spec = &volume.spec;
+        if let Some(claim) = &spec.claim_ref
+            && (spec.local.is_some() || spec.host_path.is_some())
+        {
+            let claim = (claim.namespace.to_string(), claim.name.to_string());
+            self.node_claims.insert(claim);
+        }
+    }
+
+    /// The namespaces with pods on these nodes.
+    pub fn namespaces_on(&self, nodes: &[String]) -> BTreeSet<String> {
+        let is_there = |pod: &&DrainPod| pod.node.as_ref().is_some_and(|node| nodes.contains(node));
+        let pods = self.pods.iter().filter(is_there);
+        pods.map(|pod| pod.name.namespace.clone()).collect()
+    }
+
+    /// The topmost known owner.
+    fn top_owner(&self, mut owner: PodOwner) -> PodOwner {
+        // The controllers of Kubernetes create at most three levels of owners.
+        for _ in 0..4 {
+            match self.owners.get(&owner) {
+                Some(above) => owner = above.clone(),
+                None => break,
+            }
+        }
+        owner
+    }
+}
+
+/// What a drain has done, and when something improved. Times are since its start.
+#[derive(Clone, Debug, Default)]
+pub struct DrainHistory {
+    /// The workloads of which pods were evicted, with the replicas that were available before.
+    moved: BTreeMap<PodOwner, u64>,
+    /// Since when pods have no node, by uid.
+    pending: HashMap<String, Duration>,
+    best: Option<DrainProgress>,
+    improved: Duration,
+}
+
+impl DrainHistory {
+    /// The state of the drain of these nodes, in this order, `now` after its start.
+    pub fn state(
+        &mut self,
+        mut inventory: DrainInventory,
+        nodes: &[String],
+        rules: &DrainRules,
+        now: Duration,
+    ) -> DrainState {
+        let mut pods = std::mem::take(&mut inventory.pods);
+        let mut pending = HashMap::new();
+        for pod in &mut pods {
+            pod.owner = pod.owner.take().map(|owner| inventory.top_owner(owner));
+            if pod.unschedulable.is_some() {
+                let since = self.pending.get(&pod.uid).copied().unwrap_or(now);
+                pod.waits = now.saturating_sub(since);
+                pending.insert(pod.uid.clone(), since);
+            }
+        }
+        self.pending = pending;
+        let drained = nodes.iter().filter_map(|name| {
+            let node = inventory.nodes.get(name)?;
+            Some(DrainNode {
+                name: name.clone(),
+                is_cordoned: node.is_cordoned,
+            })
+        });
+        let mut state = DrainState {
+            nodes: drained.collect(),
+            pods,
+            desired: inventory.desired,
+            budgets: inventory.budgets,
+            moved: self.moved.clone(),
+            node_claims: inventory.node_claims,
+            elapsed: now,
+            ..DrainState::default()
+        };
+        let progress = state.progress(rules);
+        if self.best.is_none_or(|best| progress < best) {
+            (self.best, self.improved) = (Some(progress), now);
+        }
+        state.idle = now.saturating_sub(self.improved);
+        state
+    }
+
+    /// Keeps what was evicted since the state was made.
+    pub fn keep(&mut self, state: &DrainState) {
+        self.moved.clone_from(&state.moved);
+    }
+
+    /// The namespaces of the workloads of which pods were evicted.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.moved.keys().map(|owner| owner.namespace.as_str())
+    }
+}
+
+/// One notation of an image: a node lists it with its registry and `library/`, and a pod may not.
+pub(super) fn image_key(text: &str) -> Option<String> {
+    let image = ImageRef::parse(text).ok()?;
+    let name = image.familiar_name();
+    Some(match (image.digest, image.tag) {
+        (Some(digest), _) => format!("{name}@{digest}"),
+        (None, tag) => format!("{name}:{}", tag.unwrap_or("latest")),
+    })
+}
+
+fn owner_of(kind: &str, namespace: &str, name: &str) -> PodOwner {
+    PodOwner {
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn pod(object: &Object<'_>, json: &str) -> DrainPod {
+    let (meta, status) = (&object.meta, ObjectStatus::of(json));
+    let spec = object.pod();
+    let node = spec.and_then(|spec| spec.node_name.as_deref());
+    let node = node.filter(|node| !node.is_empty());
+    let volumes = || spec.into_iter().flat_map(|spec| &spec.volumes);
+    let claims = volumes().filter_map(|volume| {
+        let named = volume.persistent_volume_claim.as_ref();
+        let named = named.map(|claim| claim.claim_name.to_string());
+        let of_pod = volume.ephemeral.as_ref();
+        named.or_else(|| of_pod.map(|_| format!("{}-{}", meta.name, volume.name)))
+    });
+    let owner = meta.controller();
+    let is_mirror = is_mirror(Kind::Pod, meta, node, &Witness::Stored(&|_| None));
+    DrainPod {
+        name: PodName {
+            namespace: object.namespace.to_string(),
+            name: meta.name.to_string(),
+        },
+        uid: meta.uid.to_string(),
+        node: node.map(str::to_owned),
+        owner: owner.map(|owner| owner_of(&owner.kind, &object.namespace, &owner.name)),
+        is_mirror,
+        has_ended: status.has_ended(Kind::Pod),
+        has_empty_dir: volumes().any(|volume| volume.empty_dir.is_some()),
+        claims: claims.collect(),
+        labels: meta.labels.to_owned_map(),
+        images: spec
+            .into_iter()
+            .flat_map(|spec| spec.images().map(str::to_owned))
+            .collect(),
+        is_ready: status.is_true("Ready"),
+        is_terminating: meta.deletion_timestamp.0,
+        unschedulable: status
+            .unschedulable()
+            .filter(|_| node.is_none())
+            .map(str::to_owned),
+        waits: Duration::ZERO,
+        is_refused: false,
+    }
+}
+
+fn read<'j, T: Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> {
+    serde_json::from_str(json).map_err(|error| ObjectError {
+        path: ".".to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// A workload, as far as its owner is concerned.
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct OwnedObject<'a> {
+    metadata: Meta<'a>,
+}
+
+/// `policy/v1.PodDisruptionBudget`.
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct WrittenBudget<'a> {
+    metadata: Meta<'a>,
+    spec: BudgetSpec,
+    status: BudgetStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct BudgetSpec {
+    selector: Option<LabelSelector>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct BudgetStatus {
+    disruptions_allowed: i64,
+    desired_healthy: i64,
+    expected_pods: i64,
+    conditions: Vec<BudgetCondition>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct BudgetCondition {
+    r#type: String,
+    reason: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! What tests of drains share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::*;
+
+/// The options of a drain that evicts everything that it may.
+pub fn rules() -> DrainRules {
+    DrainRules {
+        ignore_daemonsets: true,
+        delete_emptydir_data: true,
+        force: true,
+        pod_selector: None,
+        allow_outage: false,
+        max_unavailable: 1,
+        timeout: None,
+        pending_timeout: Duration::from_secs(300),
+        progress_timeout: Duration::from_secs(1800),
+    }
+}
+
+/// A Deployment in the namespace `shop`.
+pub fn owner(name: &str) -> PodOwner {
+    PodOwner {
+        kind: "Deployment".to_owned(),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+/// A pod of a Deployment, without a node.
+pub fn pod(name: &str, workload: &str) -> DrainPod {
+    DrainPod {
+        name: PodName {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        },
+        uid: name.to_owned(),
+        node: None,
+        owner: Some(owner(workload)),
+        is_mirror: false,
+        has_ended: false,
+        has_empty_dir: false,
+        claims: Vec::new(),
+        labels: BTreeMap::from([("app".to_owned(), workload.to_owned())]),
+        images: BTreeSet::new(),
+        is_ready: false,
+        is_terminating: false,
+        unschedulable: None,
+        waits: Duration::ZERO,
+        is_refused: false,
+    }
+}
+
+/// A Ready pod of a Deployment on a node.
+pub fn ready(name: &str, workload: &str, node: &str) -> DrainPod {
+    DrainPod {
+        node: Some(node.to_owned()),
+        is_ready: true,
+        ..pod(name, workload)
+    }
+}
+
+/// The drain of the cordoned nodes `old-1` and `old-2`, with workloads that should have so many replicas.
+pub fn state(pods: Vec<DrainPod>, desired: &[(&str, u64)]) -> DrainState {
+    let node = |name: &str| DrainNode {
+        name: name.to_owned(),
+        is_cordoned: true,
+    };
+    DrainState {
+        nodes: vec![node("old-1"), node("old-2")],
+        pods,
+        desired: desired
+            .iter()
+            .map(|(name, replicas)| (owner(name), *replicas))
+            .collect(),
+        ..DrainState::default()
+    }
+}

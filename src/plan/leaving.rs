@@ -1,0 +1,72 @@
+//! The pools and nodes that an upgrade removes.
+
+use std::collections::BTreeSet;
+
+use super::Planner;
+use super::drain_order::DrainStep;
+use super::nodes::{NoPool, NodePool};
+use super::target::TargetBuild;
+
+impl Planner<'_> {
+    /// The pools to remove: the named ones, otherwise every pool of an older build.
+    pub(super) fn pools_that_go(&self) -> Result<BTreeSet<usize>, NoPool> {
+        if self.plan_options.from.is_empty() {
+            let pools = self.nodes.pools.iter().enumerate();
+            let older =
+                pools.filter(|(_, pool)| pool.build.is_some_and(|build| build < self.plan_options.to));
+            return Ok(older.map(|(index, _)| index).collect());
+        }
+        let mut found = BTreeSet::new();
+        for wanted in &self.plan_options.from {
+            let mut these = self.pools_called(wanted);
+            if these.is_empty() {
+                these.extend(self.nodes.get(wanted).map(|node| node.pool));
+            }
+            if these.is_empty() {
+                return Err(NoPool::new(wanted, &self.pool_names()));
+            }
+            found.extend(these);
+        }
+        Ok(found)
+    }
+
+    /// The pools with this name; if there are none, those of this release or build.
+    fn pools_called(&self, wanted: &str) -> Vec<usize> {
+        let build = TargetBuild::parse(wanted).ok().map(|target| target.0);
+        let by_name = |pool: &NodePool| !pool.label.is_empty() && pool.name == wanted;
+        let by_build = |pool: &NodePool| build.is_some() && pool.build == build;
+        let those = |is_meant: &dyn Fn(&NodePool) -> bool| -> Vec<usize> {
+            let pools = self.nodes.pools.iter().enumerate();
+            let those = pools.filter(|(_, pool)| is_meant(pool));
+            those.map(|(index, _)| index).collect()
+        };
+        let named = those(&by_name);
+        if named.is_empty() { those(&by_build) } else { named }
+    }
+
+    /// The nodes to remove, each with its pool: pools in the order of the plan, then nodes by name. `named`: those of
+    /// [`PlanOptions::from`](super::PlanOptions::from) that are names of nodes; of other pools, all nodes are removed.
+    ///
+    /// # Errors
+    /// If a pool to remove does not exist.
+    pub fn leaving_nodes(
+        &self,
+        order: &[DrainStep],
+        named: &[String],
+    ) -> Result<Vec<(String, String)>, NoPool> {
+        let names = self.pool_names();
+        let mut pools: Vec<usize> = self.pools_that_go()?.into_iter().collect();
+        pools.sort_by_key(|pool| order.iter().position(|step| names.get(*pool) == Some(&step.pool)));
+        let from = self.plan_options.from.iter().filter(|from| !named.contains(from));
+        let whole: BTreeSet<usize> = from.flat_map(|from| self.pools_called(from)).collect();
+        let mut leaving = Vec::new();
+        for pool in pools {
+            let nodes = self.nodes.all().filter(|node| node.pool == pool);
+            let nodes = nodes.map(|node| &node.host.name);
+            let name = names.get(pool).cloned().unwrap_or_default();
+            let is_meant = |node: &&String| whole.contains(&pool) || named.contains(node);
+            leaving.extend(nodes.filter(is_meant).map(|node| (node.clone(), name.clone())));
+        }
+        Ok(leaving)
+    }
+}
