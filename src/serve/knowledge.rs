@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
@@ -15,41 +14,30 @@ use tokio::sync::watch;
 use crate::check::read_knowledge;
 use crate::model::knowledge::Knowledge;
 use crate::process::files::{self, Accept};
-use crate::process::metrics::Metrics;
+use crate::process::metrics::{MetricLabels, Metrics};
 use crate::process::today;
 
 /// How often the file is checked for changes. The kubelet updates the files of a ConfigMap about once a minute.
 const POLL: Duration = Duration::from_secs(30);
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct SourceLabels {
-    source: &'static str,
-}
-
 /// Where a server reads rows from, and what it reports of them.
 #[derive(Clone, Debug, Default)]
 pub struct ServedKnowledge {
     file: Option<PathBuf>,
-    dates: Family<SourceLabels, Gauge>,
+    dates: Family<MetricLabels, Gauge>,
 }
 
 impl ServedKnowledge {
     /// The rows of this version and of a file, with a metric.
     pub fn new(file: Option<PathBuf>, metrics: &Metrics) -> Self {
-        let knowledge = ServedKnowledge {
+        ServedKnowledge {
             file,
-            dates: Family::default(),
-        };
-        let dates = knowledge.dates.clone();
-        metrics.register(|registry| {
-            registry.register(
+            dates: metrics.add(
                 "knowledge_timestamp_seconds",
                 "The day of the newest known fault or date of support, in seconds since 1970, by source; 0 for a file that cannot be \
                  used",
-                dates,
-            );
-        });
-        knowledge
+            ),
+        }
     }
 
     /// The file.
@@ -99,7 +87,7 @@ impl ServedKnowledge {
     fn set_date(&self, source: &'static str, date: Option<Date>) {
         let start = date.and_then(|date| date.to_zoned(TimeZone::UTC).ok());
         let seconds = start.map_or(0, |start| start.timestamp().as_second());
-        self.dates.get_or_create(&SourceLabels { source }).set(seconds);
+        self.dates.get_or_create(&[("source", source)]).set(seconds);
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,7 +14,7 @@ use crate::cluster::node::NodeView;
 use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name, of_node};
 use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
 use crate::controller::writer::{Writer, log_unwritten};
-use crate::process::metrics::Metrics;
+use crate::process::metrics::{MetricLabels, Metrics};
 
 /// An Event of a node.
 pub struct NodeEvent {
@@ -52,18 +51,13 @@ impl NodeEvent {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct StartupLabels {
-    state: &'static str,
-}
-
 /// From a node with baked images to the longest timeout that a policy may reasonably set.
 const BUCKETS: [f64; 10] = [10.0, 30.0, 60.0, 120.0, 240.0, 360.0, 480.0, 600.0, 780.0, 1800.0];
 
 /// The metrics of new nodes; clones share them.
 #[derive(Clone, Debug)]
 pub struct StartupMetrics {
-    nodes: Family<StartupLabels, Gauge>,
+    nodes: Family<MetricLabels, Gauge>,
     seconds: Histogram,
     pulled_bytes: Counter,
     failures: Counter,
@@ -73,33 +67,21 @@ impl StartupMetrics {
     /// All of them at zero.
     pub fn new(metrics: &Metrics) -> Self {
         let new = StartupMetrics {
-            nodes: Family::default(),
-            seconds: Histogram::new(BUCKETS),
-            pulled_bytes: Counter::default(),
-            failures: Counter::default(),
-        };
-        metrics.register(|registry| {
-            registry.register(
-                "startup_nodes",
-                "New nodes of policies with startup, by state",
-                new.nodes.clone(),
-            );
-            registry.register(
+            nodes: metrics.add("startup_nodes", "New nodes of policies with startup, by state"),
+            seconds: metrics.add_metric(
                 "startup_seconds",
                 "Time from the creation of a node until Transom removed its startup taint",
-                new.seconds.clone(),
-            );
-            registry.register(
+                Histogram::new(BUCKETS),
+            ),
+            pulled_bytes: metrics.add(
                 "startup_pulled_bytes",
                 "Compressed bytes of images that nodes with the startup taint pulled, as far as registries report them",
-                new.pulled_bytes.clone(),
-            );
-            registry.register(
+            ),
+            failures: metrics.add(
                 "startup_failures",
                 "Images that a node with the startup taint could not pull",
-                new.failures.clone(),
-            );
-        });
+            ),
+        };
         new.show(&StartupStates::default());
         new
     }
@@ -117,7 +99,7 @@ impl StartupMetrics {
             ("late", sum(|state| state.late)),
             ("failed", sum(failed)),
         ] {
-            let gauge = self.nodes.get_or_create_owned(&StartupLabels { state });
+            let gauge = self.nodes.get_or_create_owned(&[("state", state)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }

@@ -349,10 +349,10 @@ pub fn plan() -> UpgradePlan {
         is_too_new: false,
         known_faults: vec![PoolFault {
             message: HOSTILE.to_owned(),
-            remedy: "update it",
+            remedy: "update it".to_owned(),
             is_certain: true,
             nodes: vec![HOSTILE.to_owned()],
-            source: "https://example.com",
+            source: "https://example.com".to_owned(),
         }],
         revisions: None,
     };
@@ -373,6 +373,7 @@ pub fn plan() -> UpgradePlan {
     };
     UpgradePlan {
         schema: "transom.dev/plan/v1",
+        knowledge: Knowledge::built_in().report(jiff::civil::date(2026, 1, 1)),
         to,
         from: pools[..1].iter().map(|pool| pool.pool.clone()).collect(),
         placement: AssumedPlacement {
