@@ -110,9 +110,8 @@ pub async fn run(
     let mut election = Tasks::default();
     let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
-    let image_registries = images.as_ref().map(|images| images.registries.clone());
-    let snapshots =
-        SnapshotBuilder::new(base, excluded).with_image_registries(image_registries.unwrap_or_default());
+    let asked = images.as_ref().map(|images| images.registries.clone());
+    let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(asked.unwrap_or_default());
     let (publish_contested, contested) = watch::channel(None);
     let mut tasks = Tasks::on(background);
     let gauges = ClusterMetrics::new(&config.metrics);
@@ -125,11 +124,9 @@ pub async fn run(
     let (name, metrics) = (&kept.configuration, &config.metrics);
     let installation: Arc<str> = format!("{namespace}/{}", args.names.installation.name).into();
     let configurations = WebhookConfigurations::start(&mut tasks, &client, &staleness, name, metrics);
-    let (publish_knowledge, known) = watch::channel(knowledge.load());
-    tasks.spawn("knowledge", knowledge.follow(publish_knowledge));
     let snapshot_task = SnapshotTask {
         snapshots,
-        knowledge: known,
+        knowledge: knowledge.start(&mut tasks),
         registered: configurations.registered,
         readiness: config.readiness.clone(),
         staleness: staleness.clone(),

@@ -15,6 +15,7 @@ use crate::check::read_knowledge;
 use crate::model::knowledge::Knowledge;
 use crate::process::files::{self, Accept};
 use crate::process::metrics::{MetricLabels, Metrics};
+use crate::process::tasks::Tasks;
 use crate::process::today;
 
 /// How often the file is checked for changes. The kubelet updates the files of a ConfigMap about once a minute.
@@ -67,8 +68,15 @@ impl ServedKnowledge {
         known
     }
 
+    /// Starts to follow the file.
+    pub fn start(self, tasks: &mut Tasks) -> watch::Receiver<Arc<Knowledge>> {
+        let (publish, known) = watch::channel(self.load());
+        tasks.spawn("knowledge", self.follow(publish));
+        known
+    }
+
     /// Publishes the rows again whenever the file changes. Never ends.
-    pub async fn follow(self, publish: watch::Sender<Arc<Knowledge>>) {
+    async fn follow(self, publish: watch::Sender<Arc<Knowledge>>) {
         let Some(file) = self.file.clone() else {
             return std::future::pending().await;
         };

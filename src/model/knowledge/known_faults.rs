@@ -277,7 +277,7 @@ impl Row for KnownFault {
         problems.extend(of_ranges.map(str::to_owned));
         match &self.examples {
             Some(_) if !self.is_visible() => {
-                problems.push("no node shows it, so it has no examples".to_owned())
+                problems.push("no node shows it, so it has no examples".to_owned());
             }
             None if self.is_visible() => problems.push("it has no examples".to_owned()),
             Some(examples) if self.of(&examples.affected).is_none() => {
