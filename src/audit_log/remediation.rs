@@ -1,11 +1,13 @@
 //! The current state of a workload that was denied, or would have been.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use serde_json::Value;
 
 /// The current state of a workload.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
+#[schemars(transform = describe_state)]
 pub enum CurrentState {
     /// It exists, and would be denied if it were created again, or with `validation.action: Deny`.
     Open {
@@ -21,6 +23,16 @@ pub enum CurrentState {
     Fixed,
     /// It does not exist any more, or has finished.
     Gone,
+}
+
+/// Describes the tag, for which the type has no field.
+fn describe_state(schema: &mut Schema) {
+    let states = schema.get_mut("oneOf").and_then(Value::as_array_mut);
+    for state in states.into_iter().flatten() {
+        if let Some(tag) = state.pointer_mut("/properties/state") {
+            tag["description"] = "The current state of the workload.".into();
+        }
+    }
 }
 
 impl CurrentState {

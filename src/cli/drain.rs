@@ -139,10 +139,10 @@ pub fn run(args: &DrainArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<DrainReport> {
+    let mut planning = args.planning()?;
     let connected = args.source.connect().await?;
     let cluster = DrainCluster::new(connected.0.client.clone(), args.grace_period);
     journal.show("reading the cluster");
-    let mut planning = args.planning()?;
     let finish =
         |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, args.to, &args.nodes);
     let (preparation, errors) = args

@@ -205,8 +205,7 @@ pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, po
     } else {
         Mutation::plan(&as_written, &findings, is_complete)
     };
-    let exempted_as_written = exempted.iter().flat_map(|(_, findings)| findings);
-    let mut caused = mutation.resolve(&as_written, &mut findings, exempted_as_written);
+    let mut caused = mutation.resolve(&as_written, &mut findings, &exempted);
     add_exempted(&mut exempted, decide(&mut caused, &as_written, &exemptions));
     findings.append(&mut caused);
     for finding in &mut findings {

@@ -76,11 +76,11 @@ impl<'p> Mutation<'p> {
 
     /// Runs the rules on the pod as it will be stored, and marks the findings that no longer appear. Returns the findings
     /// that only the pod with the edits has. `exempted`: the exempt findings of the pod as written.
-    pub fn resolve<'e>(
+    pub fn resolve(
         &self,
         as_written: &Cx<'_>,
         findings: &mut [Finding],
-        exempted: impl Iterator<Item = &'e Finding> + Clone,
+        exempted: &[(String, Vec<Finding>)],
     ) -> Vec<Finding> {
         /// Up to this many findings are compared pairwise; more would take too long.
         const FEW: usize = 16;
@@ -128,7 +128,9 @@ impl<'p> Mutation<'p> {
         }
         let is_caused = |new: &mut Finding| {
             let is_known = |known: &Finding| known.rule == new.rule && known.path == new.path;
-            new.rule.caused_by_placement && !(findings.iter().any(is_known) || exempted.clone().any(is_known))
+            new.rule.caused_by_placement
+                && !findings.iter().any(is_known)
+                && !exempted.iter().flat_map(|(_, exempted)| exempted).any(is_known)
         };
         after.extract_if(.., is_caused).collect()
     }

@@ -33,11 +33,11 @@ use crate::controller::startup::{
     PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings,
 };
 use crate::controller::startup_states::StartupStates;
-use crate::controller::webhook_probe::ProbeController;
+use crate::controller::webhook_probe::{ProbeController, ProbeResult};
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
 use crate::controller::{keep_revisions, reports};
 use crate::model::facts::Facts;
-use crate::process::metrics::{Metrics, Reconcile, Reconciles};
+use crate::process::metrics::{Metrics, Reconciles};
 use crate::process::tasks::Tasks;
 use crate::registration;
 use crate::tls::source::CertificateSource;
@@ -146,55 +146,33 @@ pub async fn run(
     let images = images.map(start).transpose()?;
     let reconciles = Reconciles::new(&config.metrics);
     let (publish_startup, startup) = watch::channel(Arc::default());
-    start_controllers(
-        &mut tasks,
-        (&client, &namespace),
-        &leadership,
-        &latest,
-        startup,
-        StatusSources {
-            reporting,
-            probe: arrival,
-            registries: images.as_ref().map(ImageLookups::unreachable),
-            contested,
-        },
-        &reconciles,
-    );
-    let startup = StartupController::new(StartupParts {
-        settings: StartupSettings::default(),
-        account: PullerAccount {
-            namespace: namespace.clone(),
-            name: args.image_puller_service_account.filter(|name| !name.is_empty()),
-        },
-        // Nodes must not wait for the writes of other controllers.
-        writer: Writer::new(client.clone(), Some(leadership.clone()), WRITES_PER_SECOND),
-        clock: staleness.server_clock().clone(),
-        images: images.as_ref().map(|images| images.service().clone()),
-        metrics: StartupMetrics::new(&config.metrics),
-        publish: publish_startup,
-    });
-    let startup_loop = leader_loop(&latest, &leadership, reconciles.of("startup"));
-    tasks.spawn("startup", startup_loop.run(startup));
+    let mut background = BackgroundTasks {
+        tasks: &mut tasks,
+        client: &client,
+        leadership: &leadership,
+        latest: &latest,
+        images: images.as_ref(),
+        staleness: &staleness,
+        metrics: &config.metrics,
+        reconciles: &reconciles,
+    };
+    let sources = StatusSources {
+        reporting,
+        probe: arrival,
+        registries: images.as_ref().map(ImageLookups::unreachable),
+        contested,
+    };
+    background.start_controllers(&namespace, startup, sources);
+    let account = PullerAccount {
+        namespace: namespace.clone(),
+        name: args.image_puller_service_account.filter(|name| !name.is_empty()),
+    };
+    background.start_gate(account, publish_startup);
     if args.reports {
-        let stored_findings = reports::StoredFindingMetrics::default();
-        config.metrics.add_collector(stored_findings.clone());
-        let context = reports::ReportContext {
-            client: client.clone(),
-            leadership: leadership.clone(),
-            latest: latest.clone(),
-            images: images.as_ref().map(|images| images.service().clone()),
-            gauges: stored_findings,
-            reporting: publish_reporting,
-            settings: reports::ReportSettings::default(),
-            reconcile: reconciles.of("reports"),
-        };
-        tasks.spawn("reports", reports::run(context));
+        background.start_reports(publish_reporting);
     }
     if !args.probe_namespace.is_empty() {
-        let (client, namespace) = (client.clone(), &args.probe_namespace);
-        let probe = ProbeController::new(client, namespace, Arc::clone(&installation), publish_probe);
-        let leader_loop = leader_loop(&latest, &leadership, reconciles.of("webhook_probe"));
-        tasks.spawn("probe", leader_loop.run(probe));
+        background.start_probe(&args.probe_namespace, &installation, publish_probe);
     }
 
     let serving = certs::first(&client, &mode, &kept, &config.readiness).await?;
@@ -275,37 +253,98 @@ fn run_for_election(
     Leadership::new(until)
 }
 
-fn leader_loop(latest: &SnapshotReceiver, leadership: &Leadership, reconcile: Reconcile) -> LeaderLoop {
-    LeaderLoop {
-        latest: latest.clone(),
-        leadership: leadership.clone(),
-        reconcile,
-    }
+/// What the tasks that the leader runs share.
+struct BackgroundTasks<'a> {
+    tasks: &'a mut Tasks,
+    client: &'a Client,
+    leadership: &'a Leadership,
+    latest: &'a SnapshotReceiver,
+    images: Option<&'a ImageLookups>,
+    staleness: &'a WatchStaleness,
+    metrics: &'a Metrics,
+    reconciles: &'a Reconciles,
 }
 
-/// Starts the controllers that the leader runs.
-fn start_controllers(
-    tasks: &mut Tasks,
-    (client, namespace): (&Client, &str),
-    leadership: &Leadership,
-    latest: &SnapshotReceiver,
-    startup: watch::Receiver<Arc<StartupStates>>,
-    sources: StatusSources,
-    reconciles: &Reconciles,
-) {
-    let writer = Writer::new(client.clone(), Some(leadership.clone()), WRITES_PER_SECOND);
-    let leader_loop = |name| leader_loop(latest, leadership, reconciles.of(name));
-    let revisions = keep_revisions::controller(writer.clone(), namespace);
-    let pools = NodePoolController::new(writer.clone());
-    let statuses = PolicyStatusController::new(writer.clone(), sources);
-    let nodes = NodeController::new(writer, NodeControllerSettings::default()).with_startup(startup);
-    tasks.spawn(
-        "revisions of policies",
-        leader_loop("policy_revisions").run(revisions),
-    );
-    tasks.spawn("node pools", leader_loop("node_pools").run(pools));
-    tasks.spawn("pod policies", leader_loop("pod_policies").run(statuses));
-    tasks.spawn("node policies", leader_loop("node_policies").run(nodes));
+impl BackgroundTasks<'_> {
+    fn leader_loop(&self, name: &'static str) -> LeaderLoop {
+        LeaderLoop {
+            latest: self.latest.clone(),
+            leadership: self.leadership.clone(),
+            reconcile: self.reconciles.of(name),
+        }
+    }
+
+    fn writer(&self) -> Writer {
+        Writer::new(
+            self.client.clone(),
+            Some(self.leadership.clone()),
+            WRITES_PER_SECOND,
+        )
+    }
+
+    fn start_controllers(
+        &mut self,
+        namespace: &str,
+        startup: watch::Receiver<Arc<StartupStates>>,
+        sources: StatusSources,
+    ) {
+        let writer = self.writer();
+        let revisions = keep_revisions::controller(writer.clone(), namespace);
+        let revisions = self.leader_loop("policy_revisions").run(revisions);
+        self.tasks.spawn("revisions of policies", revisions);
+        let pools = NodePoolController::new(writer.clone());
+        let pools = self.leader_loop("node_pools").run(pools);
+        self.tasks.spawn("node pools", pools);
+        let statuses = PolicyStatusController::new(writer.clone(), sources);
+        let statuses = self.leader_loop("pod_policies").run(statuses);
+        self.tasks.spawn("pod policies", statuses);
+        let nodes = NodeController::new(writer, NodeControllerSettings::default()).with_startup(startup);
+        let nodes = self.leader_loop("node_policies").run(nodes);
+        self.tasks.spawn("node policies", nodes);
+    }
+
+    /// Starts the controller of new nodes.
+    fn start_gate(&mut self, account: PullerAccount, publish: watch::Sender<Arc<StartupStates>>) {
+        let startup = StartupController::new(StartupParts {
+            settings: StartupSettings::default(),
+            account,
+            // Nodes must not wait for the writes of other controllers.
+            writer: self.writer(),
+            clock: self.staleness.server_clock().clone(),
+            images: self.images.map(|images| images.service().clone()),
+            metrics: StartupMetrics::new(self.metrics),
+            publish,
+        });
+        let startup = self.leader_loop("startup").run(startup);
+        self.tasks.spawn("startup", startup);
+    }
+
+    fn start_reports(&mut self, reporting: watch::Sender<ReportingState>) {
+        let stored_findings = reports::StoredFindingMetrics::default();
+        self.metrics.add_collector(stored_findings.clone());
+        let context = reports::ReportContext {
+            client: self.client.clone(),
+            leadership: self.leadership.clone(),
+            latest: self.latest.clone(),
+            images: self.images.map(|images| images.service().clone()),
+            gauges: stored_findings,
+            reporting,
+            settings: reports::ReportSettings::default(),
+            reconcile: self.reconciles.of("reports"),
+        };
+        self.tasks.spawn("reports", reports::run(context));
+    }
+
+    fn start_probe(
+        &mut self,
+        namespace: &str,
+        installation: &Arc<str>,
+        publish: watch::Sender<Option<Arc<ProbeResult>>>,
+    ) {
+        let probe = ProbeController::new(self.client.clone(), namespace, Arc::clone(installation), publish);
+        let probe = self.leader_loop("webhook_probe").run(probe);
+        self.tasks.spawn("probe", probe);
+    }
 }
 
 /// Serves until the server has drained. If a background task ends earlier, the process ends: otherwise its

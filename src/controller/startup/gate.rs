@@ -132,12 +132,11 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
     let mut plan = GatePlan::default();
     let mut waiting: BTreeMap<&str, &GatedNode> = BTreeMap::new();
     for gated in nodes {
-        match gated.release(now) {
-            Some(why) => plan.released.push((&gated.node, why)),
-            None => {
-                plan.next = plan.next.into_iter().chain([gated.deadline()]).min();
-                waiting.insert(&gated.node.uid, gated);
-            }
+        if let Some(why) = gated.release(now) {
+            plan.released.push((&gated.node, why));
+        } else {
+            plan.next = plan.next.into_iter().chain([gated.deadline()]).min();
+            waiting.insert(&gated.node.uid, gated);
         }
     }
     if let Some(pullers) = pullers {

@@ -355,12 +355,10 @@ fn snapshot(startup: &Value) -> Snapshot {
     SnapshotBuilder::new(Facts::new(36, today), []).take(&Arc::new(cache), None, START)
 }
 
+type SentBodies = Arc<Mutex<Vec<String>>>;
+
 /// A controller without the right to create pods, what it publishes, and the bodies that it sends to nodes and Events.
-fn controller() -> (
-    StartupController,
-    watch::Receiver<Arc<StartupStates>>,
-    Arc<Mutex<Vec<String>>>,
-) {
+fn controller() -> (StartupController, watch::Receiver<Arc<StartupStates>>, SentBodies) {
     let sent: Arc<Mutex<Vec<String>>> = Arc::default();
     let bodies = Arc::clone(&sent);
     let client = answering(move |method, uri, body| {

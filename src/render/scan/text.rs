@@ -340,16 +340,16 @@ impl ScanText<'_> {
                 labelled(self.out, 4, word, &list(fields, FIELDS))?;
             }
         }
-        let names = others.iter().map(|other| self::title(other));
-        self.others("like it", names.collect())
+        let names: Vec<String> = others.iter().map(|other| self::title(other)).collect();
+        self.others("like it", &names)
     }
 
     /// What is the same for others.
-    fn others(&mut self, how: &str, names: Vec<String>) -> io::Result<()> {
+    fn others(&mut self, how: &str, names: &[String]) -> io::Result<()> {
         if names.is_empty() {
             return Ok(());
         }
-        let (number, names) = (names.len(), list(&names, LIKE_IT));
+        let (number, names) = (names.len(), list(names, LIKE_IT));
         writeln!(self.out, "    and {number} more {how}: {}", one_line(&names))
     }
 
@@ -407,7 +407,8 @@ impl ScanText<'_> {
                 one_line(&pod.message)
             )?;
             help(self.out, 4, &pod.remedy)?;
-            self.others("of it", others.into_iter().map(str::to_owned).collect())?;
+            let others: Vec<String> = others.into_iter().map(str::to_owned).collect();
+            self.others("of it", &others)?;
         }
         writeln!(self.out)
     }

@@ -281,7 +281,7 @@ fn every_option_of_look_ups_is_refused_without_look_ups() {
     }
     refused.dedup();
     refused.sort();
-    assert_eq!(refused, ["check", "plan", "scan"]);
+    assert_eq!(refused, ["check", "drain", "plan", "scan"]);
 }
 
 #[test]
