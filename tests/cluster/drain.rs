@@ -38,7 +38,7 @@ fn cluster() -> Option<(ControlPlane, Kubelets)> {
     Some((cluster, kubelets))
 }
 
-fn create(cluster: &ControlPlane, items: Vec<Value>) {
+fn create(cluster: &ControlPlane, items: &[Value]) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     let created = cluster.kubectl_with(&["create", "-f", "-"], &list.to_string());
     created.succeeded();
@@ -111,7 +111,7 @@ fn replicas_stay_ready_while_new_nodes_pull_and_kubectl_drain_takes_them_all() {
     cordon(&cluster, "cordon", "new");
     create(
         &cluster,
-        vec![
+        &[
             replicas("Deployment", "web", 4),
             replicas("Deployment", "api", 3),
             budget("api", &json!({"maxUnavailable": 1})),
@@ -212,7 +212,7 @@ fn what_has_an_outage_stops_the_drain_and_the_role_of_the_page_is_enough() {
     cordon(&cluster, "cordon", "new");
     create(
         &cluster,
-        vec![
+        &[
             replicas("Deployment", "one", 1),
             replicas("Deployment", "zero", 2),
             budget("zero", &json!({"maxUnavailable": 0})),
@@ -303,12 +303,12 @@ fn a_replacement_without_a_node_stops_the_drain_and_it_continues_after_a_signal(
     let mut large = replicas("Deployment", "large", 2);
     // One on each node, so that a third finds none.
     large["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "40".into();
-    create(&cluster, vec![large, replicas("Deployment", "web", 3)]);
+    create(&cluster, &[large, replicas("Deployment", "web", 3)]);
     settle_on_old(&cluster, 5);
     cluster.kubectl(&["cordon", "new-2"]).succeeded();
     let blocker = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker", "namespace": "default"},
         "spec": {"nodeName": "new-1", "containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "30"}}}]}});
-    create(&cluster, vec![blocker]);
+    create(&cluster, &[blocker]);
     let run = drain(&cluster, &["--pending-timeout", "4s"]);
     assert!(
         run.status == 1

@@ -17,7 +17,7 @@ const MISSING: &str = "registry.example/missing:1";
 const TIMEOUT: u64 = 90;
 const SLOTS: usize = 2;
 
-fn workload(kind: &str, name: &str, images: &[&str], pod: Value) -> Value {
+fn workload(kind: &str, name: &str, images: &[&str], pod: &Value) -> Value {
     let containers: Vec<Value> = (images.iter().enumerate())
         .map(|(index, image)| json!({"name": format!("c{index}"), "image": image}))
         .collect();
@@ -48,18 +48,18 @@ fn start(cluster: &ControlPlane) -> [Replica; 2] {
         .unwrap();
     cluster.start_scheduler().unwrap();
     for object in [
-        workload("Deployment", "web", &[WEB, SMALL], json!({})),
+        workload("Deployment", "web", &[WEB, SMALL], &json!({})),
         workload(
             "Deployment",
             "bad",
             &[MISSING],
-            json!({"nodeSelector": {"agentpool": "b", "kubernetes.io/os": "windows"}}),
+            &json!({"nodeSelector": {"agentpool": "b", "kubernetes.io/os": "windows"}}),
         ),
         workload(
             "DaemonSet",
             "agent",
             &[AGENT],
-            json!({"tolerations": [{"operator": "Exists"}]}),
+            &json!({"tolerations": [{"operator": "Exists"}]}),
         ),
     ] {
         cluster
@@ -72,7 +72,7 @@ fn start(cluster: &ControlPlane) -> [Replica; 2] {
     let flags = ["--image-puller-service-account", "transom-image-puller"];
     let replicas = ["one", "two"].map(|name| Replica::start(cluster, name, &flags));
     install::register(cluster, replicas[0].port, &[]);
-    let leads = || replicas.iter().any(|replica| leads(replica));
+    let leads = || replicas.iter().any(leads);
     assert!(
         wait(Duration::from_secs(60), leads),
         "{}",

@@ -303,6 +303,27 @@ fn pods() -> Vec<PodFinding> {
         .collect()
 }
 
+/// What is known of the nodes of a pool.
+fn outlook((build, name, nodes): &(u32, &str, usize)) -> PoolOutlook {
+    PoolOutlook {
+        pool: format!("{name} {HOSTILE}"),
+        build: Some(TargetBuild(Build::new(*build))),
+        nodes: u64::try_from(*nodes).unwrap(),
+        platform: None,
+        dates: Vec::new(),
+        last_kubernetes: None,
+        is_too_new: false,
+        known_faults: vec![PoolFault {
+            message: HOSTILE.to_owned(),
+            remedy: "update it".to_owned(),
+            is_certain: true,
+            nodes: vec![HOSTILE.to_owned()],
+            source: "https://example.com".to_owned(),
+        }],
+        revisions: None,
+    }
+}
+
 /// A plan of an upgrade.
 pub fn plan() -> UpgradePlan {
     let to = TargetBuild(Build::new(26100));
@@ -338,23 +359,6 @@ pub fn plan() -> UpgradePlan {
             },
             proposed: None,
         }],
-    };
-    let outlook = |(build, name, nodes): &(u32, &str, usize)| PoolOutlook {
-        pool: format!("{name} {HOSTILE}"),
-        build: Some(TargetBuild(Build::new(*build))),
-        nodes: u64::try_from(*nodes).unwrap(),
-        platform: None,
-        dates: Vec::new(),
-        last_kubernetes: None,
-        is_too_new: false,
-        known_faults: vec![PoolFault {
-            message: HOSTILE.to_owned(),
-            remedy: "update it".to_owned(),
-            is_certain: true,
-            nodes: vec![HOSTILE.to_owned()],
-            source: "https://example.com".to_owned(),
-        }],
-        revisions: None,
     };
     let pools: Vec<PoolOutlook> = POOLS.iter().map(outlook).collect();
     let step = |pool: &PoolOutlook| DrainStep {
