@@ -369,13 +369,6 @@ fn it_changes_no_pod_and_deletes_only_these(attack: &Attack) {
         ("a status", patch(&failed, &["--subresource=status"])),
         ("another pod", delete("transom-0")),
         ("a dry run without a probe", attack.as_transom(&dry_run, &others)),
-        (
-            "exec",
-            attack.as_transom(
-                &["exec", "-n", NAMESPACE, "transom-pull-right", "--", "cmd.exe"],
-                &Value::Null,
-            ),
-        ),
     ] {
         let is_of_policy = printed.err.contains("ValidatingAdmissionPolicy 'transom-pods'");
         assert!(!printed.ok && is_of_policy, "{what}: {printed:?}");
