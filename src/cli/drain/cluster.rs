@@ -57,9 +57,7 @@ impl DrainCluster {
     /// # Errors
     /// If something cannot be listed or read.
     pub async fn read(&self, namespaces: Option<&BTreeSet<String>>) -> anyhow::Result<DrainInventory> {
-        let mut inventory = DrainInventory::default();
-        let nodes = Listing::new(NODES_PATH).with_labels(WINDOWS);
-        self.list(&mut inventory, Some(Kind::Node), nodes).await?;
+        let mut inventory = self.nodes().await?;
         if namespaces.is_none() {
             let volumes = Listing::new(VOLUMES);
             self.list(&mut inventory, Some(Kind::PersistentVolume), volumes)

@@ -56,13 +56,7 @@ struct LastSurvey {
 
 /// Releases new nodes, with its state between passes.
 pub struct StartupController {
-    settings: StartupSettings,
-    account: PullerAccount,
-    writer: Writer,
-    clock: ServerClock,
-    images: Option<ImageService>,
-    metrics: StartupMetrics,
-    publish: watch::Sender<Arc<StartupStates>>,
+    parts: StartupParts,
     memory: StartupMemory,
     written: WriteOverlay<NodeView>,
     survey: LastSurvey,
@@ -104,7 +98,7 @@ impl Controller for StartupController {
     }
 
     async fn pass(&mut self, snapshot: &Snapshot) -> PassResult {
-        let mut result = PassResult::with_pause(self.settings.settle);
+        let mut result = PassResult::with_pause(self.parts.settings.settle);
         if snapshot.is_known() {
             Box::pin(self.run(snapshot, &mut result)).await;
         }
@@ -127,23 +121,8 @@ impl Controller for StartupController {
 impl StartupController {
     /// A controller that has seen nothing yet.
     pub fn new(parts: StartupParts) -> Self {
-        let StartupParts {
-            settings,
-            account,
-            writer,
-            clock,
-            images,
-            metrics,
-            publish,
-        } = parts;
         StartupController {
-            settings,
-            account,
-            writer,
-            clock,
-            images,
-            metrics,
-            publish,
+            parts,
             memory: StartupMemory::default(),
             written: WriteOverlay::default(),
             survey: LastSurvey::default(),
@@ -181,7 +160,7 @@ impl StartupController {
         self.write_pods(&plan, now, result).await;
         self.show(&policies);
         if !gated.is_empty() {
-            result.wake_at(Instant::now() + self.settings.poll);
+            result.wake_at(Instant::now() + self.parts.settings.poll);
         }
         let next = plan.next.map(|at| at.duration_since(now));
         let next = next.and_then(|left| Duration::try_from(left).ok());
@@ -190,7 +169,7 @@ impl StartupController {
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::try_from(self.clock.now()).unwrap_or_else(|_| Timestamp::now())
+        Timestamp::try_from(self.parts.clock.now()).unwrap_or_else(|_| Timestamp::now())
     }
 
     /// Reads the workloads in a task of its own if nodes wait for their images: the timeouts of nodes must not wait for it.
@@ -203,15 +182,15 @@ impl StartupController {
         }
         if let Some((ended, before)) = &self.survey.ended {
             let pause = if nodes.is_subset(before) && self.survey.failed.is_none() {
-                self.settings.survey_every
+                self.parts.settings.survey_every
             } else {
-                self.settings.survey_again
+                self.parts.settings.survey_again
             };
             if ended.elapsed() < pause {
                 return;
             }
         }
-        let (client, images) = (self.writer.client.clone(), self.images.clone());
+        let (client, images) = (self.parts.writer.client.clone(), self.parts.images.clone());
         let running = survey(client, Arc::new(snapshot.clone()), images, nodes.clone());
         self.surveying = Some((nodes, tokio::spawn(running)));
     }
@@ -234,12 +213,12 @@ impl StartupController {
         gated: &[(Arc<NodeView>, GateRule)],
         result: &mut PassResult,
     ) -> Option<Vec<PullerPod>> {
-        self.account.name.as_ref()?;
+        self.parts.account.name.as_ref()?;
         let pulls = |rule: &GateRule| matches!(rule, GateRule::Policy { startup, .. } if startup.puller == ImagePuller::Pods);
         if !self.has_pods && !gated.iter().any(|(_, rule)| pulls(rule)) {
             return None;
         }
-        let listing = Listing::new(Pod::url_path(&(), Some(&self.account.namespace)));
+        let listing = Listing::new(Pod::url_path(&(), Some(&self.parts.account.namespace)));
         let listing = listing.with_labels(PULLER_SELECTOR);
         match self.list_pods(listing).await {
             Ok(pods) => {
@@ -255,7 +234,7 @@ impl StartupController {
 
     /// A short list of pods, which must not delay the release of nodes.
     async fn list_pods(&self, listing: Listing) -> Result<Vec<Pod>, ApiError> {
-        let pods = timeout(PATIENCE, collect::<Pod>(&self.writer.client, listing)).await;
+        let pods = timeout(PATIENCE, collect::<Pod>(&self.parts.writer.client, listing)).await;
         pods.unwrap_or_else(|_| Err(ApiError::Other("the API server does not answer".to_owned())))
     }
 
@@ -273,7 +252,7 @@ impl StartupController {
                 let wanted = wanted(startup, pulls, node.storage);
                 let of_node: Vec<&PullerPod> = (pods.iter()).filter(|pod| pod.node_uid == node.uid).collect();
                 let news = self.memory.observe((&node, name), wanted.as_deref(), &of_node);
-                self.metrics.pulled(news.pulled_bytes, news.failures.len());
+                self.parts.metrics.pulled(news.pulled_bytes, news.failures.len());
                 failures.extend(
                     news.failures
                         .into_iter()
@@ -294,13 +273,13 @@ impl StartupController {
                 is_warning: true,
                 note: format!("the image {image} cannot be pulled: {message}"),
             };
-            event.write(&node, &self.writer).await;
+            event.write(&node, &self.parts.writer).await;
         }
     }
 
     /// Removes the startup taint, and reports it.
     async fn release(&mut self, plan: &GatePlan<'_>, gated: &[GatedNode], result: &mut PassResult) {
-        let writer = &self.writer;
+        let writer = &self.parts.writer;
         let released = plan.released.iter();
         let released: Vec<_> = released.map(|(node, why)| (Arc::clone(node), *why)).collect();
         let writes = released.into_iter().map(|(node, why)| async move {
@@ -308,7 +287,7 @@ impl StartupController {
             (node, why, outcome)
         });
         let written: Vec<_> = futures::stream::iter(writes)
-            .buffer_unordered(self.settings.in_flight.max(1))
+            .buffer_unordered(self.parts.settings.in_flight.max(1))
             .collect()
             .await;
         for (before, why, outcome) in written {
@@ -327,7 +306,7 @@ impl StartupController {
                         format!("remove the startup taint of node {}", before.name),
                         &error,
                     );
-                    result.wake_at(Instant::now() + self.settings.poll);
+                    result.wake_at(Instant::now() + self.parts.settings.poll);
                 }
             }
         }
@@ -346,7 +325,7 @@ impl StartupController {
             ReleaseReason::Late => StartupOutcome::Late,
         };
         let failed = self.memory.finish(&node.uid, outcome);
-        self.metrics.started(after);
+        self.parts.metrics.started(after);
         let event = match outcome {
             StartupOutcome::Warm => NodeEvent {
                 reason: "ImagesReady",
@@ -367,16 +346,16 @@ impl StartupController {
             "startup taint removed: {}",
             event.note
         );
-        event.write(node, &self.writer).await;
+        event.write(node, &self.parts.writer).await;
     }
 
     /// Deletes and creates pods that pull.
     async fn write_pods(&mut self, plan: &GatePlan<'_>, now: Timestamp, result: &mut PassResult) {
-        let Some(account) = self.account.name.clone() else {
+        let Some(account) = self.parts.account.name.clone() else {
             return;
         };
-        let namespace = self.account.namespace.clone();
-        let api: Api<Pod> = Api::namespaced(self.writer.client.clone(), &namespace);
+        let namespace = self.parts.account.namespace.clone();
+        let api: Api<Pod> = Api::namespaced(self.parts.writer.client.clone(), &namespace);
         for pod in &plan.deleted {
             let write = Write::Delete {
                 name: pod.name.clone(),
@@ -384,12 +363,12 @@ impl StartupController {
                 version: None,
             };
             let task = || format!("delete the Pod {namespace}/{}", pod.name);
-            result.record(task, self.writer.write(&api, &write).await);
+            result.record(task, self.parts.writer.write(&api, &write).await);
         }
         for new in self.undisturbed(&plan.created, now).await {
             let pod = puller_pod(new, &namespace, &account, now);
             self.has_pods = true;
-            let written = self.writer.write(&api, &Write::Create(pod)).await;
+            let written = self.parts.writer.write(&api, &Write::Create(pod)).await;
             self.refused = written
                 .as_ref()
                 .err()
@@ -403,7 +382,7 @@ impl StartupController {
     /// Those of these pods on whose nodes no other pod still pulls.
     async fn undisturbed<'p>(&self, created: &'p [NewPuller<'p>], now: Timestamp) -> Vec<&'p NewPuller<'p>> {
         let mut idle = Vec::new();
-        for some in created.chunks(self.settings.in_flight.max(1)) {
+        for some in created.chunks(self.parts.settings.in_flight.max(1)) {
             let busy = join_all(some.iter().map(|new| self.is_busy(new, now))).await;
             let some = some.iter().zip(busy);
             idle.extend(some.filter_map(|(new, is_busy)| (!is_busy).then_some(new)));
@@ -432,7 +411,7 @@ impl StartupController {
             };
             let state = states.entry(policy.name.clone()).or_default();
             let uses_pods = startup.puller == ImagePuller::Pods;
-            state.problem = if uses_pods && self.account.name.is_none() {
+            state.problem = if uses_pods && self.parts.account.name.is_none() {
                 let text = "puller: Pods is refused, and nothing is pulled: this installation may not create pods; set \
                             startup.imagePuller.enabled=true in the values of the chart, or puller: None";
                 Some(("PullerNotAllowed", text.to_owned()))
@@ -448,8 +427,8 @@ impl StartupController {
                 })
             };
         }
-        self.metrics.show(&states);
-        self.publish.send_if_modified(|shown| {
+        self.parts.metrics.show(&states);
+        self.parts.publish.send_if_modified(|shown| {
             let is_news = **shown != states;
             if is_news {
                 *shown = Arc::new(states);

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::platform_support::NodePlatform;
-use super::{Knowledge, NOT_A_LINE, Row, is_line};
+use super::{Knowledge, NOT_A_LINE, is_line};
 use crate::model::build::Build;
 use crate::model::network_plugin::NetworkPlugin;
 use crate::model::node::{INSTANCE_TYPE_LABEL, NodeSigns};
@@ -253,16 +253,8 @@ pub struct KnownFault {
     pub examples: Option<FaultExamples>,
 }
 
-impl Row for KnownFault {
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn date(&self) -> Date {
-        self.date
-    }
-
-    fn problems(&self) -> Vec<String> {
+impl KnownFault {
+    pub(super) fn form_problems(&self) -> Vec<String> {
         let mut problems: Vec<String> = Vec::new();
         let texts = [&self.symptom, &self.remedy].into_iter().chain(&self.unconfirmed);
         if texts.into_iter().any(|text| !is_line(text)) {

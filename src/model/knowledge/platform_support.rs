@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Knowledge, NOT_A_LINE, Row, is_line};
+use super::{Knowledge, NOT_A_LINE, is_line};
 use crate::model::build::{Build, Release};
 use crate::model::string_enum::string_enum;
 
@@ -86,16 +86,8 @@ pub struct PlatformSupport {
     pub source: String,
 }
 
-impl Row for PlatformSupport {
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn date(&self) -> Date {
-        self.date
-    }
-
-    fn problems(&self) -> Vec<String> {
+impl PlatformSupport {
+    pub(super) fn form_problems(&self) -> Vec<String> {
         of_source(&self.source)
     }
 }
@@ -118,26 +110,17 @@ pub struct ContainerdEnd {
     pub source: String,
 }
 
-impl Row for ContainerdEnd {
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn date(&self) -> Date {
-        self.date
-    }
-
-    fn problems(&self) -> Vec<String> {
+impl ContainerdEnd {
+    pub(super) fn form_problems(&self) -> Vec<String> {
         of_source(&self.source)
     }
 }
 
 fn of_source(source: &str) -> Vec<String> {
-    let is_missing = !source.starts_with("https://");
-    is_missing
-        .then(|| "its source does not begin with https://".to_owned())
-        .into_iter()
-        .collect()
+    if source.starts_with("https://") {
+        return Vec::new();
+    }
+    vec!["its source does not begin with https://".to_owned()]
 }
 
 /// Where Microsoft publishes the ends of its support.
@@ -285,16 +268,8 @@ pub struct MinorChange {
     pub source: String,
 }
 
-impl Row for MinorChange {
-    fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn date(&self) -> Date {
-        self.date
-    }
-
-    fn problems(&self) -> Vec<String> {
+impl MinorChange {
+    pub(super) fn form_problems(&self) -> Vec<String> {
         let mut problems = of_source(&self.source);
         if !is_line(&self.change) || !is_line(&self.remedy) {
             problems.push(NOT_A_LINE.to_owned());
