@@ -97,15 +97,15 @@ fn expect_writes(policy: &NodePolicy, node: &NodeView, host: &mut Host) {
     let sets_taints = policy.stored.spec.taints.mode == TaintMode::Reconcile;
     // The guard withholds blocked taints.
     if sets_taints && !policy.stored.has_blocked_taints() {
-        host.expected_taints = expected_taints(policy, node);
+        host.planned_taints = planned_taints(policy, node);
     }
 }
 
-/// The taints that the leader is about to set on a node: not those that another client removed too often, and none instead
-/// of a taint of another writer.
-fn expected_taints(policy: &NodePolicy, node: &NodeView) -> Vec<Taint> {
-    if policy.taints.is_empty() || node.reported_os() != ReportedOs::Windows || node.deleting {
-        return Vec::new();
+/// The taints of a node once the leader has written them, if that changes them. It sets none that another client removed
+/// too often, and none instead of a taint of another writer; it removes its own that the policy no longer names.
+fn planned_taints(policy: &NodePolicy, node: &NodeView) -> Option<Vec<Taint>> {
+    if node.reported_os() != ReportedOs::Windows || node.deleting {
+        return None;
     }
     let (present, owned) = (node.taints(), node.claimed());
     let is_missing = |taint: &&Taint| {
@@ -116,7 +116,13 @@ fn expected_taints(policy: &NodePolicy, node: &NodeView) -> Vec<Taint> {
             && in_its_place.all(|other| other != *taint && owned.taints.contains(other))
             && !owned.is_contested(taint, &policy.name, policy.generation)
     };
-    policy.taints.iter().filter(is_missing).cloned().collect()
+    let stays = |taint: &&Taint| policy.taints.contains(taint) || !owned.taints.contains(taint);
+    let kept = present.iter().filter(stays);
+    let planned: Vec<Taint> = kept
+        .chain(policy.taints.iter().filter(is_missing))
+        .cloned()
+        .collect();
+    (planned != present).then_some(planned)
 }
 
 /// The namespaces of a cache, built separately so that they can be shared: there are thousands, and they seldom
@@ -341,6 +347,11 @@ mod tests {
                 json!({"policy": "p", "reversals": {"os=windows:NoSchedule": count}, "generation": 2});
             Some(owned.to_string().into())
         };
+        let owns = |value: &str| {
+            let owned =
+                json!({"policy": "p", "taints": [{"key": "os", "value": value, "effect": "NoSchedule"}]});
+            Some(owned.to_string().into())
+        };
         let taint = |value: &str| {
             let taint = json!([{"key": "os", "value": value, "effect": "NoSchedule"}]);
             serde_json::from_value(taint).unwrap()
@@ -353,6 +364,7 @@ mod tests {
             ("Reconcile", "False", owned(3), Vec::new(), false),
             ("Reconcile", "False", None, taint("windows"), false),
             ("Reconcile", "False", None, taint("other"), false),
+            ("Reconcile", "False", owns("other"), taint("other"), true),
         ] {
             let (name, mut w) = node("w", "windows", "10.0.20348.1");
             let changed = Arc::get_mut(&mut w).unwrap();
@@ -368,9 +380,8 @@ mod tests {
                 &Facts::new(36, date(2026, 1, 1)),
                 NOW,
             );
-            let taints: Vec<String> = (facts.hosts()[0].expected_taints.iter())
-                .map(ToString::to_string)
-                .collect();
+            let planned = facts.hosts()[0].planned_taints.iter().flatten();
+            let taints: Vec<String> = planned.map(ToString::to_string).collect();
             let expected = if expected {
                 vec!["os=windows:NoSchedule"]
             } else {

@@ -29,7 +29,7 @@ fn with_taints(facts: &Facts, taints: impl Fn(&Host) -> Vec<Taint>) -> Facts {
         } else {
             taints(host)
         },
-        expected_taints: Vec::new(),
+        planned_taints: None,
         ..host.clone()
     };
     let hosts: Vec<Host> = facts.hosts().iter().map(with_taints).collect();

@@ -741,7 +741,7 @@ pub fn hash_of(host: &Host) -> u64 {
     (
         host.build,
         &host.taints,
-        &host.expected_taints,
+        &host.planned_taints,
         host.may_be_at_zero,
     )
         .hash(&mut hasher);

@@ -513,9 +513,9 @@ pub struct Host {
     pub revision: Option<u32>,
     /// Its taints.
     pub taints: Vec<Taint>,
-    /// The taints that a node policy is about to set on it: placement treats them as present, so that pods that are
-    /// created meanwhile tolerate them.
-    pub expected_taints: Vec<Taint>,
+    /// Its taints once the leader has applied a node policy, if that changes them. Pods that are created before must fit
+    /// the node as it is and as it will be.
+    pub planned_taints: Option<Vec<Taint>>,
     /// The containerd version that it reports, major and minor.
     pub containerd: Option<(u32, u32)>,
     /// The labels of a node; for a pool that may be at zero, the labels that an autoscaler knows for its nodes.
@@ -572,7 +572,7 @@ impl Host {
             build,
             revision: Build::parse_kernel_version(node.kernel_version()).and_then(|(_, revision)| revision),
             taints: node.taints(),
-            expected_taints: Vec::new(),
+            planned_taints: None,
             containerd: (node.container_runtime().strip_prefix("containerd://")).and_then(major_minor),
             labels,
             audited_labels: Vec::new(),
@@ -615,8 +615,8 @@ impl Host {
     }
 
     /// Its taints, and those that a node policy is about to set on it.
-    pub fn present_and_expected_taints(&self) -> impl Iterator<Item = &Taint> {
-        self.taints.iter().chain(&self.expected_taints)
+    pub fn present_and_planned_taints(&self) -> impl Iterator<Item = &Taint> {
+        self.taints.iter().chain(self.planned_taints.iter().flatten())
     }
 
     /// Whether both are equivalent: equal except for what belongs to a single node, its name and [`OWN_LABELS`].
@@ -626,7 +626,7 @@ impl Host {
             build,
             revision,
             taints,
-            expected_taints,
+            planned_taints,
             containerd,
             labels,
             audited_labels,
@@ -637,7 +637,7 @@ impl Host {
         *build == other.build
             && *revision == other.revision
             && *taints == other.taints
-            && *expected_taints == other.expected_taints
+            && *planned_taints == other.planned_taints
             && *containerd == other.containerd
             && *audited_labels == other.audited_labels
             && *offered == other.offered

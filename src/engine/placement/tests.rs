@@ -836,7 +836,7 @@ fn host_process_pods_get_the_toleration_of_every_build() {
 fn pods_that_are_created_while_a_taint_is_rolled_out_tolerate_it() {
     let taint = [Taint::no_schedule("os", "windows")];
     let expected = |mut host: Host| {
-        host.expected_taints = taint.to_vec();
+        host.planned_taints = Some(taint.to_vec());
         host
     };
     let (w19, w22) = (windows("w19", 17763, &[], &[]), windows("w22", 20348, &[], &[]));
@@ -854,4 +854,28 @@ fn pods_that_are_created_while_a_taint_is_rolled_out_tolerate_it() {
             assert_eq!(edits.contains("tolerations"), tolerates, "{hosts:?}: {edits}");
         }
     }
+}
+
+#[test]
+fn pods_that_are_created_before_a_wrong_node_opens_keep_the_right_one() {
+    let new = Taint::no_schedule("os", "win");
+    let old = Taint {
+        effect: "NoExecute".to_owned(),
+        ..Taint::no_schedule("os", "windows")
+    };
+    let planned = |mut host: Host| {
+        host.planned_taints = Some(vec![new.clone()]);
+        host
+    };
+    // The old taint keeps the pod off the wrong node until the new one replaces it.
+    let hosts = [
+        planned(windows("w22", 20348, &[], &[])),
+        windows("w22-b", 20348, &[], &[]),
+        planned(windows("w16", 14393, &[], &[old])),
+    ];
+    let edits = edits(&hosts, &Policy::standalone(), None, &image(LTSC2022));
+    assert!(
+        edits.contains("windows-build") && edits.contains(r#""value":"win""#),
+        "{edits}"
+    );
 }

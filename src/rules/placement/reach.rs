@@ -134,17 +134,24 @@ pub fn matched<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
     hosts
 }
 
-/// The matched hosts whose lasting taints the pod tolerates, or would tolerate if placement added every toleration that
-/// it may add.
+/// The matched hosts whose lasting taints, present or planned, the pod tolerates, or would tolerate if placement added
+/// every toleration that it may add.
 fn reachable<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
     let addable = AddableTolerations::of(&cx.subject.namespace, cx.facts, cx.policy);
     let constraints = constraints(cx);
-    let may_enter = |reached: &Reached<'_>| {
-        let mut lacking = constraints.untolerated_lasting(&reached.host.taints);
+    let may_pass = |taints: &Vec<Taint>| {
+        let mut lacking = constraints.untolerated_lasting(taints);
         lacking.all(|taint| addable.tolerates(taint))
     };
     let mut hosts = matched(cx);
-    hosts.retain(may_enter);
+    hosts.retain(|reached| {
+        let Host {
+            taints,
+            planned_taints,
+            ..
+        } = reached.host;
+        may_pass(taints) || planned_taints.as_ref().is_some_and(may_pass)
+    });
     hosts
 }
 
@@ -352,7 +359,7 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
     // The pod may still wait for a node when a taint that is about to be set is there.
     let enters = |reached: &&Reached<'_>| {
-        let mut taints = reached.host.present_and_expected_taints();
+        let mut taints = reached.host.present_and_planned_taints();
         taints.all(|taint| !taint.keeps_off() || constraints.tolerates(taint))
     };
     // The nodes on which the pod could run now without any of them.
@@ -377,7 +384,7 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
             .filter(|reached| {
                 reached
                     .host
-                    .present_and_expected_taints()
+                    .present_and_planned_taints()
                     .any(|other| other == taint)
             })
             .peekable();
@@ -390,7 +397,7 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
             carriers.any(is_wrong)
         }
     };
-    let of_nodes = nodes().flat_map(|reached| reached.host.present_and_expected_taints());
+    let of_nodes = nodes().flat_map(|reached| reached.host.present_and_planned_taints());
     let of_pools = reach
         .iter()
         .filter(|reached| reached.is_declared)

@@ -266,8 +266,7 @@ fn check_taints(
     let mut during = facts.clone();
     during.replace_hosts(facts.hosts().iter().cloned().map(|mut host| {
         if !host.may_be_at_zero {
-            host.expected_taints = taints_of(&host, &after);
-            host.expected_taints.retain(|taint| !host.taints.contains(taint));
+            host.planned_taints = Some(taints_of(&host, &after)).filter(|planned| *planned != host.taints);
         }
         host
     }));
