@@ -22,8 +22,8 @@ use crate::render::audit_log as render;
 /// Read audit logs of API servers: who was denied or changed, or would be
 ///
 /// Reads what the API server writes (JSON lines), plain or gzip, rotated sets and folders in any order, and what log
-/// stores wrap it in: Azure Monitor, CloudWatch, Cloud Logging, lists and objects over several lines. An event that
-/// is in two files counts once. Lines that cannot be read are counted, reported and skipped.
+/// stores wrap it in: Azure Monitor, CloudWatch, Cloud Logging, Elasticsearch, Loki, Splunk, lists and objects over several
+/// lines. An event that is in two files counts once. Lines that cannot be read are counted, reported and skipped.
 ///
 /// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, or an input that cannot be read to its end or
 /// holds no audit event (the rest is still reported).

@@ -10,58 +10,17 @@ use serde_json::{Value, json};
 use super::engine::{Engine, engine};
 use super::generated;
 use super::read;
-use crate::support::command::program;
+use crate::support::command::{markdown_in, program};
 
-/// The pages about the chart, with those that `tests/offline/docs.rs` has no eye on.
-const PAGES: [&str; 47] = [
-    "README.md",
-    "charts/transom/README.md",
-    "docs/how-to/install.md",
-    "docs/reference/metrics.md",
-    "docs/how-to/operations.md",
-    "docs/contributing/release.md",
-    "docs/runbooks/README.md",
-    "docs/runbooks/TransomAbsent.md",
-    "docs/runbooks/TransomWebhookProbeFailing.md",
-    "docs/runbooks/TransomCertificateExpiringSoon.md",
-    "docs/runbooks/TransomExemptionExpiringSoon.md",
-    "docs/runbooks/TransomNoLeader.md",
-    "docs/runbooks/TransomWebhookConfigurationMissing.md",
-    "docs/runbooks/TransomWatchStale.md",
-    "docs/runbooks/TransomWebhookUnreachable.md",
-    "docs/runbooks/TransomReviewPanic.md",
-    "docs/runbooks/TransomPolicyNotReady.md",
-    "docs/runbooks/TransomWebhookConfigurationDrifted.md",
-    "docs/runbooks/TransomImageRegistryUnreachable.md",
-    "docs/runbooks/TransomReportsLagging.md",
-    "docs/runbooks/TransomOverloaded.md",
-    "docs/runbooks/TransomStoredWorkloadsDenied.md",
-    "docs/runbooks/TransomUnparseableObjects.md",
-    "docs/runbooks/TransomNewNodesBlocked.md",
-    "docs/runbooks/TransomStartupImagePullFailing.md",
-    "docs/how-to/warm-nodes.md",
-    "docs/explanation/security.md",
-    "docs/explanation/admission.md",
-    "docs/explanation/placement.md",
-    "docs/contributing/measurements.md",
-    "docs/reference/rights.md",
-    "docs/reference/log.md",
-    "docs/how-to/restrict-access.md",
-    "docs/how-to/tracing.md",
-    "docs/how-to/upgrade-nodes.md",
-    "docs/how-to/certificates.md",
-    "docs/explanation/comparison.md",
-    "docs/contributing/architecture.md",
-    "docs/how-to/check-in-ci.md",
-    "docs/how-to/get-the-program.md",
-    "docs/how-to/emergency.md",
-    "docs/how-to/you-were-denied.md",
-    "docs/reference/versions.md",
-    "docs/reference/glossary.md",
-    "docs/reference/treated-differently.md",
-    "docs/tutorials/local-cluster.md",
-    "docs/how-to/upgrade.md",
-];
+/// Every page that people write. Those of commands and schemas are generated, and have a test of their own.
+fn pages() -> Vec<String> {
+    let is_generated = |page: &String| page.starts_with("docs/reference/cli/");
+    let mut pages: Vec<String> = ["README.md", "CONTRIBUTING.md", "charts/transom/README.md"]
+        .map(str::to_owned)
+        .into();
+    pages.extend(markdown_in("docs").into_iter().filter(|page| !is_generated(page)));
+    pages
+}
 
 fn text(page: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap()
@@ -138,8 +97,8 @@ fn help(words: &[String]) -> (bool, String) {
 #[test]
 fn every_command_of_the_program_in_the_pages_has_flags_that_it_knows() {
     let mut seen = 0;
-    for page in PAGES {
-        for command in typed(page).iter().filter_map(|it| it.strip_prefix("transom ")) {
+    for page in pages() {
+        for command in typed(&page).iter().filter_map(|it| it.strip_prefix("transom ")) {
             // A placeholder, as in `-n NAMESPACE`, stands for a name.
             let is_placeholder =
                 |word: &String| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -212,8 +171,8 @@ pub fn set(engine: &Engine, command: &str) -> Option<Value> {
 fn every_set_in_the_pages_is_a_value_that_the_chart_takes() {
     let Some(engine) = engine() else { return };
     let mut seen = 0;
-    for page in PAGES {
-        for command in typed(page) {
+    for page in pages() {
+        for command in typed(&page) {
             let Some(values) = set(engine, &command) else {
                 continue;
             };
@@ -239,7 +198,7 @@ fn every_upgrade_of_operations_and_emergency_works_with_the_values_of_each_platf
         "docs/how-to/emergency.md",
         "docs/how-to/upgrade.md",
     ] {
-        for command in typed(page) {
+        for command in typed(&page) {
             if !command.starts_with("helm upgrade transom charts/transom") {
                 continue;
             }
@@ -375,9 +334,8 @@ fn the_page_of_rights_lists_what_the_chart_grants() {
 #[test]
 fn every_installation_in_the_pages_names_the_registry_of_the_image() {
     let mut seen = 0;
-    let pages = PAGES.into_iter().chain(["docs/how-to/preflight.md"]);
-    for page in pages {
-        for command in typed(page) {
+    for page in pages() {
+        for command in typed(&page) {
             let makes = [
                 "helm install transom charts/transom",
                 "helm template transom charts/transom",
@@ -418,8 +376,8 @@ fn every_value_that_the_pages_name_is_there() {
     assert!(schema_of(&schema, "policy.spec.validation.rules").is_some());
     assert!(schema_of(&schema, "policy.spec.rulez").is_none());
     let mut seen = 0;
-    for page in PAGES {
-        let (_, prose) = blocks(page, &[]);
+    for page in pages() {
+        let (_, prose) = blocks(&page, &[]);
         for span in prose.split('`').skip(1).step_by(2) {
             let path = span.split(['=', ':', ' ']).next().unwrap();
             // Attributes of spans and names of files are no values.
@@ -438,8 +396,8 @@ fn every_value_that_the_pages_name_is_there() {
 #[test]
 fn the_yaml_of_the_pages_can_be_read_and_names_what_the_chart_makes() {
     let mut seen = 0;
-    for page in PAGES {
-        for block in blocks(page, &["yaml"]).0 {
+    for page in pages() {
+        for block in blocks(&page, &["yaml"]).0 {
             // Kyverno's variables, which Transom takes for a chart that was not rendered.
             let value = generated::values(&block.replace("{{", "\u{27e6}"));
             assert!(value.is_object(), "{page}: {value}");
