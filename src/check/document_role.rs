@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::api::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::manifest::Document;
 use crate::model::json_types::Str;
+use crate::model::suggest::nearest;
 use crate::model::workload::Kind;
 use crate::model::workload::configured::ConfiguredKind;
 
@@ -62,8 +63,14 @@ impl ObjectType {
             let missing = if kind.is_none() { "kind" } else { "apiVersion" };
             return Err(format!("{NOT_KUBERNETES}: it has no {missing}"));
         };
+        let role = DocumentRole::of(&api_version, kind);
+        if matches!(role, DocumentRole::Other(_))
+            && let Some(problem) = misspelt(&api_version, kind).filter(|_| carries_pod(document.json()))
+        {
+            return Err(problem);
+        }
         Ok(ObjectType {
-            role: DocumentRole::of(&api_version, kind),
+            role,
             api_version: api_version.into_owned(),
         })
     }
@@ -98,6 +105,19 @@ impl DocumentRole {
             None => DocumentRole::Other(kind.to_owned()),
         }
     }
+}
+
+/// That a kind with pods is in a group of Kubernetes that has no such kind: the API server refuses the object.
+fn misspelt(api_version: &str, kind: &str) -> Option<String> {
+    let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    let known = || Kind::ALL.iter().map(|kind| kind.as_str());
+    // A ControllerRevision contains a template.
+    if !["", "apps", "batch"].contains(&group) || known().chain(["ControllerRevision"]).any(|it| it == kind) {
+        return None;
+    }
+    let of_group = known().filter(|known| Kind::of_api_version(api_version, known).is_some());
+    let near = nearest(kind, of_group).map_or_else(String::new, |near| format!("; did you mean {near}?"));
+    Some(format!("{api_version} has no kind {kind}{near}"))
 }
 
 /// Whether an object of any kind contains containers with images.
@@ -162,6 +182,38 @@ mod tests {
             let expected = Err(format!("this is not a Kubernetes object: {reason}"));
             assert_eq!(types(text), [expected], "{text}");
         }
+    }
+
+    #[test]
+    fn a_misspelt_kind_with_containers_is_no_other_kind() {
+        let spec = "spec: {template: {spec: {containers: [{name: a, image: a}]}}}";
+        for (header, expected) in [
+            (
+                "{apiVersion: apps/v1, kind: Deploymnt",
+                Err("apps/v1 has no kind Deploymnt; did you mean Deployment?"),
+            ),
+            ("{apiVersion: v1, kind: Foo", Err("v1 has no kind Foo")),
+            (
+                "{apiVersion: apps/v1, kind: ControllerRevision",
+                Ok("other ControllerRevision"),
+            ),
+            (
+                "{apiVersion: example.com/v1, kind: Deploymnt",
+                Ok("other Deploymnt"),
+            ),
+        ] {
+            let types = types(&format!("{header}, {spec}}}"));
+            let [found] = types.as_slice() else {
+                panic!("{types:?}")
+            };
+            let found = found
+                .as_ref()
+                .map(|(_, role)| role.as_str())
+                .map_err(String::as_str);
+            assert_eq!(found, expected, "{header}");
+        }
+        let without = types("{apiVersion: v1, kind: ComponentStatus}");
+        assert!(without[0].is_ok(), "{without:?}");
     }
 
     #[test]

@@ -102,8 +102,9 @@ fn lost(mutating: bool, validating: bool, why: &str) -> String {
         _ => "/validate",
     };
     format!(
-        "calls of the API server to {which} do not arrive, so failurePolicy decides about Windows pods ({why}); check the \
-         firewall between the API server and the nodes, the endpoints of the Service, and the messages \"failed calling \
+        "calls of the API server to {which} do not arrive, so failurePolicy decides about Windows pods ({why}); check that \
+         the webhooks are registered (transom scan), the firewall between the API server and the nodes, the endpoints of the \
+         Service, and the messages \"failed calling \
          webhook\" in the API server's log"
     )
 }

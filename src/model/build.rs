@@ -123,6 +123,24 @@ impl Release {
         }
     }
 
+    /// The newest release whose base images run on a host.
+    pub fn newest_for(host: Build, isolation: ContainerIsolation) -> Option<&'static Release> {
+        let runs = |build| compatibility(build, host, isolation) == Compatibility::Runs;
+        let mut releases = RELEASES.iter().rev();
+        releases.find(|release| !release.tags.is_empty() && runs(release.build))
+    }
+
+    /// Microsoft's tag of its base images. Nano Server of 2016 and 2019 has other tags than Server Core. `None` without
+    /// base images.
+    pub fn base_tag(&self, nano_server: bool) -> Option<&'static str> {
+        match self.name {
+            "ltsc2016" if nano_server => Some("sac2016"),
+            "ltsc2019" if nano_server => Some("1809"),
+            name if self.tags.iter().any(|tag| tag.eq_ignore_ascii_case(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     /// The release that a tag token such as `ltsc2022`, `1809` or `20H2` means, in any letter case. The module `image`
     /// decides whether a token in that position means a build at all.
     pub fn from_tag(token: &str) -> Option<&'static Release> {

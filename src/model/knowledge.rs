@@ -100,7 +100,9 @@ pub struct KnowledgeFile {
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum KnowledgeError {
     /// It has another schema: that of a newer Transom, or none of Transom.
-    #[error("its schema is {0:?}, and this Transom reads {SCHEMA:?}; upgrade Transom, or use an older file")]
+    #[error(
+        "its schema is {0:?}, and this Transom reads {SCHEMA:?}; write that, or upgrade Transom if the file is for a newer one"
+    )]
     Schema(String),
     /// It does not have the form of the schema.
     #[error("{0}")]

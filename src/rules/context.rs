@@ -7,13 +7,15 @@ use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::field_set::FieldSet;
 use crate::model::json_types::Str;
-use crate::model::node::{BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABELS, build_of_sku};
+use crate::model::node::{BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, build_of_sku};
 use crate::model::node_affinity::holds;
 use crate::model::object::{Object, Template};
 use crate::model::os::Inference;
 use crate::model::os_selectors::is_build_label;
 use crate::model::path::Path;
-use crate::model::pod::{Container, ContainerList, Expression, PodSpec, REQUIRED_TERMS, Volume};
+use crate::model::pod::{
+    Container, ContainerList, Expression, NodeSelectorTerm, PodSpec, REQUIRED_TERMS, Volume,
+};
 use crate::model::policy::Policy;
 use crate::model::resources::Meta;
 
@@ -269,7 +271,8 @@ impl<'c> PodCx<'c> {
         (BUILD_LABELS
             .into_iter()
             .chain(OS_SKU_LABELS)
-            .chain([HOSTNAME_LABEL]))
+            .chain([HOSTNAME_LABEL])
+            .chain(POOL_LABELS))
         .any(|label| self.selected(label).is_some())
             || !self.spec.required_terms().is_empty()
     }
@@ -278,7 +281,9 @@ impl<'c> PodCx<'c> {
     pub(super) fn build_of_pool(&self) -> Option<Build> {
         let named = |label| self.build_of(label, self.selected(label)?);
         let by_sku = OS_SKU_LABELS.into_iter().find_map(named);
-        by_sku.or_else(|| named(HOSTNAME_LABEL))
+        by_sku
+            .or_else(|| named(HOSTNAME_LABEL))
+            .or_else(|| POOL_LABELS.into_iter().find_map(named))
     }
 
     /// The builds of the pools or nodes that an expression allows; empty if one of them is unknown.
@@ -305,8 +310,34 @@ impl<'c> PodCx<'c> {
                     })?
                     .build
             }
+            // Of a pool, only the nodes that are known say it, if they agree.
+            _ if POOL_LABELS.contains(&label) => {
+                let known = self.cx.facts.sorts().chain(&self.cx.facts.pools);
+                let of_pool = known.filter(|host| host.labels.get(label).is_some_and(|pool| pool == value));
+                let mut builds = of_pool.map(|host| host.build);
+                let first = builds.next()?;
+                first.filter(|_| builds.all(|build| build == first))
+            }
             _ => None,
         }
+    }
+
+    /// Whether the pod selects builds only because all known nodes of its pool have one: the pool may get others.
+    pub(super) fn selects_builds_by_pool(&self) -> bool {
+        let states = |label| {
+            self.selected(label)
+                .is_some_and(|value| self.build_of(label, value).is_some())
+        };
+        let is_stated = self.selects_build() || OS_SKU_LABELS.into_iter().chain([HOSTNAME_LABEL]).any(states);
+        let names_pool = |term: &NodeSelectorTerm<'_>| {
+            let has = |is: &dyn Fn(&str) -> bool| term.match_expressions.iter().any(|of| is(&of.key));
+            has(&|key| POOL_LABELS.contains(&key)) && !has(&is_build_label)
+        };
+        !is_stated
+            && (POOL_LABELS
+                .into_iter()
+                .any(|label| self.selected(label).is_some())
+                || self.spec.required_terms().iter().any(names_pool))
     }
 
     /// The builds that the pod's nodeSelector, RuntimeClass or required affinity allows; empty if they require none.

@@ -8,7 +8,7 @@ mod revisions;
 
 use super::context::{ContainerAt, Image, KnownVersions, PodCx};
 use super::rule::{Check, Rule};
-use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, Release, compatibility};
 use crate::model::field_set::FieldSet;
 use crate::model::image::{OsHint, end_of_support, os_hint};
 use crate::model::severity::{Class, Severity};
@@ -115,26 +115,22 @@ fn any_of(builds: impl Iterator<Item = Build>) -> String {
     text
 }
 
-/// The tag of Microsoft's newest base image that runs on a host. Nano Server of 2016 and 2019 uses different tags from
-/// Server Core.
+/// The tag of Microsoft's newest base image that runs on a host.
 fn tag_for(host: Build, isolation: ContainerIsolation, nano_server: bool) -> Option<&'static str> {
-    let runs = |build| compatibility(build, host, isolation) == Compatibility::Runs;
-    let release = RELEASES
-        .iter()
-        .rev()
-        .find(|release| !release.tags.is_empty() && runs(release.build))?;
-    Some(match release.name {
-        "ltsc2016" if nano_server => "sac2016",
-        "ltsc2019" if nano_server => "1809",
-        name => name,
-    })
+    Release::newest_for(host, isolation)?.base_tag(nano_server)
 }
 
-/// The tag to propose for a pod: that of the oldest node it may land on, because newer nodes may run older images.
+/// The tag to propose for a pod. Of the newest releases of the builds that it may land on: the one that runs on most of these
+/// builds; of several, the newest.
 fn proposed_tag(cx: &PodCx<'_>, nano_server: bool) -> &'static str {
-    let oldest = cx.targets().first().copied();
-    oldest
-        .and_then(|host| tag_for(host, ContainerIsolation::Process, nano_server))
+    let (targets, process) = (cx.targets(), ContainerIsolation::Process);
+    let runs = |image: Build, host: Build| compatibility(image, host, process) == Compatibility::Runs;
+    let releases = targets
+        .iter()
+        .filter_map(|host| Release::newest_for(*host, process));
+    let hosts = |release: &&Release| targets.iter().filter(|host| runs(release.build, **host)).count();
+    let best = releases.max_by_key(|release| (hosts(release), release.build));
+    best.and_then(|release| release.base_tag(nano_server))
         .unwrap_or("ltsc2022")
 }
 

@@ -78,11 +78,11 @@ fn nodes(groups: impl Into<SizeRange>, most: usize) -> impl Strategy<Value = Vec
     );
     (vec(windows, groups), taints(), weighted(0.9, select(vec!["a", "b", "c"]))).prop_map(move |(pools, of_linux, zone)| {
         let mut nodes = Vec::new();
-        for (build, label, taints, zone, disk, (offers, gpus, since), count) in pools {
+        for (pool, (build, label, taints, zone, disk, (offers, gpus, since), count)) in pools.into_iter().enumerate() {
             for _ in 0..count {
                 let name = format!("node-{}", nodes.len());
                 let mut labels = json!({"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64",
-                    "kubernetes.io/hostname": name});
+                    "kubernetes.io/hostname": name, "agentpool": format!("pool-{pool}")});
                 match label {
                     0 => labels[BUILD_LABEL] = Build::new(build).to_string().into(),
                     1 => {}
@@ -330,6 +330,7 @@ pub fn any_pod() -> impl Strategy<Value = Value> {
         1 => Just(json!({"kubernetes.io/os": "windows", "disk": "nvme"})),
         1 => Just(json!({"kubernetes.io/os": "windows", "topology.kubernetes.io/zone": "a"})),
         1 => Just(json!({"kubernetes.io/os": "windows", "kubernetes.io/hostname": "node-0"})),
+        1 => Just(json!({"kubernetes.io/os": "windows", "agentpool": "pool-0"})),
         1 => Just(json!({"kubernetes.io/os": "windows", BUILD_LABEL: "10.0.20348"})),
     ];
     let tolerations = prop_oneof![

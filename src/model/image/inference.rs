@@ -207,12 +207,7 @@ pub fn retagged(image: &ImageRef<'_>, release: &Release) -> Option<String> {
 
 /// A word of a tag for another release, in the spelling of the word that it replaces.
 fn respelled(before: &str, token: &str, release: &Release, nano_server: bool) -> Option<String> {
-    let own = match release.name {
-        "ltsc2016" if nano_server => "sac2016",
-        "ltsc2019" if nano_server => "1809",
-        name if release.tags.iter().any(|tag| tag.eq_ignore_ascii_case(name)) => name,
-        _ => return None,
-    };
+    let own = release.base_tag(nano_server)?;
     // Vendors use years and half-years for long-term releases; for others, use Microsoft's own name.
     let vendors = |likeness: fn(&str) -> bool| {
         let mut names = VENDORS_NAMES.iter();

@@ -21,7 +21,7 @@ pub(super) static GMSA_NAME_SYNTAX: Rule = Rule {
     docs: "The field is the name of a GMSACredentialSpec object, so it must be a lower-case RFC 1123 subdomain: \
            letters, digits, hyphens and dots, 253 bytes at most. The API server rejects anything else, including the \
            `gmsa-WebApp1` of the Kubernetes documentation.",
-    remedy: "write the name of a GMSACredentialSpec object, in lower case",
+    remedy: "write the name of a GMSACredentialSpec object: lower-case letters, digits, hyphens and dots",
     see: &[GMSA, OPTIONS_SOURCE],
     bad: &[
         "securityContext: {windowsOptions: {gmsaCredentialSpecName: gmsa-WebApp1}}",

@@ -22,7 +22,8 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
            0xc0370101). With Hyper-V isolation, the container has its own kernel, and the node runs every build up to \
            its own. HostProcess containers run on any build. Transom compares the build of an image with the builds \
            that the pod's nodeSelector, RuntimeClass or required node affinity allows. If the pod is bound to a node, \
-           it uses the build of that node too. It also compares the builds of a pod's containers with each other. \
+           it uses the build of that node too; if the pod selects a pool, the build of all its known nodes, as a \
+           warning, because the pool may get other nodes. It also compares the builds of a pod's containers with each other. \
            Transom reads the builds of an image from its registry if it asked the registry, else from its tag. A build \
            from the tag of the author's own repository only gives a warning, and so do builds on which containerd and \
            hcsshim disagree. An unknown build gives no finding, and nor does an image with a Windows variant without \
@@ -68,6 +69,13 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 {apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [win-1]}]}]}}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}",
+        // The known nodes of its pool: a warning.
+        r"
+{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, agentpool: win}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: win-2, labels: {kubernetes.io/os: windows, agentpool: other}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows, agentpool: win}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}",
         // As the registry lists it, regardless of its name; and an own image, whose tag alone would be a warning.
         "# image mcr.microsoft.com/windows/servercore:ltsc2022: windows/amd64 10.0.17763.6532\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
         "# image registry.example.com/app:1.0: linux/amd64, windows/amd64 10.0.17763.6532, windows/amd64 10.0.26100.1\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
@@ -88,6 +96,13 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}
         // One of the variants runs; a variant without a version may.
         "# image registry.example.com/app:1.0-ltsc2019: windows/amd64 10.0.17763.6532, windows/amd64 10.0.20348.2700\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0-ltsc2019'}]}",
         "# image registry.example.com/app:1.0: windows/amd64 10.0.17763.6532, windows/amd64\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
+        // A pool with nodes of two builds.
+        r"
+{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows, agentpool: win}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: win-2, labels: {kubernetes.io/os: windows, agentpool: win}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows, agentpool: win}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}",
         // The build of the image, or the required build, is unknown.
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1809'}]}",
         "{nodeSelector: {node.kubernetes.io/windows-build: '2022'}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}",
@@ -126,6 +141,7 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
     if required.len() > MOST_BUILDS {
         return;
     }
+    let is_of_pool = cx.selects_builds_by_pool();
     let bound = bound_build(cx);
     let mut certain = Vec::new();
     for imaged in images(cx) {
@@ -136,8 +152,13 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
             (*name, std::slice::from_ref(build))
         });
         if let Some(disputed) = kernel.runs_on_none(versions, &required) {
-            let nodes = format!("the pod requires {}", any_of(required.iter().copied()));
-            kernel.report(out, &imaged, versions, disputed, &required, &nodes);
+            let subject = if is_of_pool {
+                "the known nodes of its pool are"
+            } else {
+                "the pod requires"
+            };
+            let nodes = format!("{subject} {}", any_of(required.iter().copied()));
+            kernel.report(out, &imaged, versions, disputed || is_of_pool, &required, &nodes);
         } else if let Some(disputed) = kernel.runs_on_none(versions, on_node) {
             let nodes = format!("its node {node} is {}", any_of(on_node.iter().copied()));
             kernel.report(out, &imaged, versions, disputed, on_node, &nodes);
@@ -146,7 +167,7 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
         }
     }
     if certain.len() > 1 {
-        let mut together = Together::new(&required);
+        let mut together = Together::new(if is_of_pool { &[] } else { &required });
         for imaged in certain {
             together.add(&kernel, imaged, out);
         }
@@ -251,7 +272,7 @@ impl HostKernel {
         out: &mut Reporter<'_>,
         imaged: &Imaged<'_>,
         versions: &KnownVersions,
-        disputed: bool,
+        warns: bool,
         hosts: &[Build],
         nodes: &str,
     ) {
@@ -283,7 +304,7 @@ impl HostKernel {
                 imaged.source()
             ))
             .remedy(remedy);
-        if disputed || !versions.is_certain() {
+        if warns || !versions.is_certain() {
             finding.severity(Severity::Warning);
         }
     }

@@ -41,7 +41,7 @@ fn without_new_nodes(cluster: &Cluster, after: &Value, runnable: &BTreeSet<Strin
         .collect()
 }
 
-/// Whether the author chose the build in the nodeSelector or by a RuntimeClass; or by the affinity or the name of a node, and
+/// Whether the author chose the build in the nodeSelector or by a RuntimeClass; or by the affinity, a node or a pool, and
 /// that leaves no right node: then it is the author's choice, and another rule's finding.
 fn chose(cluster: &Cluster, pod: &Value, right_before: bool) -> bool {
     let spec = &pod["spec"];
@@ -53,7 +53,9 @@ fn chose(cluster: &Cluster, pod: &Value, right_before: bool) -> bool {
         || by_class
         || (!right_before
             && (spec["affinity"].to_string().contains(BUILD_LABEL)
-                || spec["nodeSelector"].get("kubernetes.io/hostname").is_some()))
+                || ["kubernetes.io/hostname", "agentpool"]
+                    .iter()
+                    .any(|of| spec["nodeSelector"].get(of).is_some())))
 }
 
 fn check(cluster: &Cluster, pod: &Value) -> Result<(), TestCaseError> {
