@@ -377,8 +377,12 @@ fn every_value_that_the_pages_name_is_there() {
     assert!(schema_of(&schema, "policy.spec.validation.rules").is_some());
     assert!(schema_of(&schema, "policy.spec.rulez").is_none());
     let mut seen = 0;
-    for page in pages() {
-        let (_, prose) = blocks(&page, &[]);
+    // The page of the node policy names its fields, of which the chart has values of the same name.
+    for page in pages()
+        .iter()
+        .filter(|page| *page != "docs/reference/node-policy.md")
+    {
+        let (_, prose) = blocks(page, &[]);
         for span in prose.split('`').skip(1).step_by(2) {
             let path = span.split(['=', ':', ' ']).next().unwrap();
             // Attributes of spans and names of files are no values.
@@ -387,12 +391,7 @@ fn every_value_that_the_pages_name_is_there() {
             let is_path = path.contains('.') && !path.contains(['/', '*', '(']) && !is_other;
             let first = path.split('.').next().unwrap();
             if is_path && schema["properties"].get(first).is_some() {
-                // A page about a custom resource names its fields.
-                let field = format!("nodePolicy.spec.{path}");
-                let is_known = schema_of(&schema, path)
-                    .or_else(|| schema_of(&schema, &field))
-                    .is_some();
-                assert!(is_known, "{page}: {span}");
+                assert!(schema_of(&schema, path).is_some(), "{page}: {span}");
                 seen += 1;
             }
         }

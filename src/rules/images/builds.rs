@@ -11,7 +11,7 @@ use crate::rules::rule::{Check, Reporter, Rule};
 pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
     id: "TSM601",
     name: "image-build-mismatch",
-    severities: "error; warning when the build is read from the tag of another repository than Microsoft's",
+    severities: "error; warning when the build is read from the tag of another repository than Microsoft's, or is that of a pool",
     severity: Severity::Error,
     class: Class::Run,
     summary: "the image's Windows build does not run on the nodes that the pod requires",
