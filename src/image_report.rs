@@ -4,12 +4,13 @@
 mod platform;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::platform::PlatformFilter;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
-use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant, best_variant};
+use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant, WindowsBase, best_variant};
 use crate::model::node::{ARCH_LABEL, Host};
 use crate::model::revisions::{OsVersion, barrier};
 
@@ -93,6 +94,34 @@ pub struct VariantReport {
     pub volumes: Option<Vec<String>>,
     /// The entrypoint, followed by the arguments; null if the configuration was not read.
     pub command: Option<Vec<String>>,
+    /// The last layer of Windows in its history; null if its configuration was not read or shows none.
+    pub base: Option<BaseReport>,
+}
+
+/// The Windows base of an image.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BaseReport {
+    /// The version of the base or of its last update, as in `10.0.20348.5622`.
+    pub os_version: String,
+    /// The day on which it was built.
+    #[schemars(with = "String", extend("format" = "date"))]
+    pub date: Date,
+    /// The tag of Microsoft's base images with the newest update of this release, as in `ltsc2022`; null if Microsoft has none.
+    pub current_tag: Option<&'static str>,
+}
+
+impl BaseReport {
+    fn of(base: &WindowsBase) -> Self {
+        let release = base.version.build.release();
+        BaseReport {
+            os_version: version_text(base.version),
+            date: base.date,
+            current_tag: release
+                .map(|release| release.name)
+                .filter(|name| name.starts_with("ltsc")),
+        }
+    }
 }
 
 /// Whether something runs.
@@ -250,6 +279,7 @@ impl VariantReport {
             user: config.map(|config| config.user.clone()),
             volumes: config.map(|config| config.volumes.clone()),
             command: config.map(|config| config.command.clone()),
+            base: config.and_then(|config| config.base.as_ref()).map(BaseReport::of),
         }
     }
 

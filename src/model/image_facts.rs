@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 
 use super::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use super::os::Os;
@@ -67,6 +69,37 @@ pub struct ImageConfig {
     pub volumes: Vec<String>,
     /// What runs: the entrypoint, followed by the arguments.
     pub command: Vec<String>,
+    /// The last layer of Windows in its history; `None` if the history has none.
+    pub base: Option<WindowsBase>,
+}
+
+/// A layer of Windows in the history of an image: the base, or an update of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowsBase {
+    /// The version that it brings.
+    pub version: OsVersion,
+    /// The day on which it was built, in UTC.
+    pub date: Date,
+}
+
+impl WindowsBase {
+    /// Reads an entry of a history: Microsoft writes `Apply image 10.0.20348.1` and `Install update 10.0.20348.5622`.
+    pub fn of_history(created_by: &str, created: &str) -> Option<Self> {
+        let created_by = created_by.trim();
+        let version = ["Install update ", "Apply image "]
+            .iter()
+            .find_map(|what| created_by.strip_prefix(what))?;
+        let (build, revision) = Build::parse_kernel_version(version.trim())?;
+        Some(WindowsBase {
+            version: OsVersion { build, revision },
+            date: created.parse::<Timestamp>().ok()?.to_zoned(TimeZone::UTC).date(),
+        })
+    }
+
+    /// How many days it is old; negative for a day to come.
+    pub fn age(&self, today: Date) -> i32 {
+        (today - self.date).get_days()
+    }
 }
 
 impl ImageVariant {
@@ -116,6 +149,14 @@ impl ImageContents {
     /// The variants for Windows.
     pub fn windows(&self) -> impl Iterator<Item = &ImageVariant> {
         self.variants.iter().filter(|variant| variant.is_windows())
+    }
+
+    /// The newest layer of Windows in its variants; `None` if no configuration shows one.
+    pub fn windows_base(&self) -> Option<&WindowsBase> {
+        let configs = self.windows().filter_map(|variant| variant.config.as_ref());
+        configs
+            .filter_map(|config| config.base.as_ref())
+            .max_by_key(|base| base.date)
     }
 
     /// The only operating system that the image exists for; `None` if there are several, none, or another one than

@@ -1,11 +1,12 @@
 //! The files of the cache, as JSON. What was not written by this module does not parse, and is ignored.
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::EntryKey;
 use crate::model::build::Build;
-use crate::model::image_facts::{ImageConfig, ImageContents, ImageLayer, ImageVariant};
+use crate::model::image_facts::{ImageConfig, ImageContents, ImageLayer, ImageVariant, WindowsBase};
 use crate::model::revisions::OsVersion;
 use crate::model::text::is_one_line;
 use crate::registry::Detail;
@@ -54,6 +55,9 @@ struct Keyed<T> {
 #[serde(rename_all = "camelCase")]
 struct StoredContents {
     has_configurations: bool,
+    /// Whether configurations were read for their Windows base; older files lack it.
+    #[serde(default)]
+    has_bases: bool,
     looked_up: Timestamp,
     digest: String,
     variants: Vec<StoredVariant>,
@@ -88,6 +92,9 @@ struct StoredConfig {
     user: String,
     volumes: Vec<String>,
     command: Vec<String>,
+    /// The version and the day of the Windows base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<(String, Date)>,
 }
 
 fn read<T: for<'t> Deserialize<'t>>(bytes: &[u8], key: &EntryKey) -> Option<T> {
@@ -130,7 +137,7 @@ impl ContentsEntry {
         let variants: Option<Vec<ImageVariant>> =
             stored.variants.into_iter().map(StoredVariant::variant).collect();
         Some(ContentsEntry {
-            detail: if stored.has_configurations {
+            detail: if stored.has_configurations && stored.has_bases {
                 Detail::Configurations
             } else {
                 Detail::Platforms
@@ -146,6 +153,7 @@ impl ContentsEntry {
     pub fn text(key: &EntryKey, contents: &ImageContents, detail: Detail, looked_up: Timestamp) -> String {
         let stored = StoredContents {
             has_configurations: detail == Detail::Configurations,
+            has_bases: true,
             looked_up,
             digest: contents.digest.clone(),
             variants: contents.variants.iter().map(StoredVariant::of).collect(),
@@ -170,10 +178,7 @@ impl StoredVariant {
             os,
             architecture,
             variant,
-            os_version: os_version.map(|version| match version.revision {
-                Some(revision) => format!("{}.{revision}", version.build),
-                None => version.build.to_string(),
-            }),
+            os_version: os_version.map(stored_version),
             digest,
             size,
             layers: (layers.into_iter())
@@ -183,6 +188,7 @@ impl StoredVariant {
                 user: config.user,
                 volumes: config.volumes,
                 command: config.command,
+                base: config.base.map(|base| (stored_version(base.version), base.date)),
             }),
         }
     }
@@ -201,10 +207,7 @@ impl StoredVariant {
             return None;
         }
         let os_version = match &self.os_version {
-            Some(version) => {
-                let (build, revision) = Build::parse_kernel_version(version)?;
-                Some(OsVersion { build, revision })
-            }
+            Some(version) => Some(read_version(version)?),
             None => None,
         };
         Some(ImageVariant {
@@ -221,6 +224,10 @@ impl StoredVariant {
                 user: config.user,
                 volumes: config.volumes,
                 command: config.command,
+                base: config.base.and_then(|(version, date)| {
+                    let version = read_version(&version)?;
+                    Some(WindowsBase { version, date })
+                }),
             }),
         })
     }
@@ -234,6 +241,18 @@ impl StoredConfig {
                 .iter()
                 .all(|list| list.len() <= MOST_TEXTS && list.iter().all(|text| text.len() <= LONGEST))
     }
+}
+
+fn stored_version(version: OsVersion) -> String {
+    match version.revision {
+        Some(revision) => format!("{}.{revision}", version.build),
+        None => version.build.to_string(),
+    }
+}
+
+fn read_version(text: &str) -> Option<OsVersion> {
+    let (build, revision) = Build::parse_kernel_version(text)?;
+    Some(OsVersion { build, revision })
 }
 
 /// Whether this is a digest as registries write them.
