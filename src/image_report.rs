@@ -115,7 +115,7 @@ impl BaseReport {
     fn of(base: &WindowsBase) -> Self {
         let release = base.version.build.release();
         BaseReport {
-            os_version: version_text(base.version),
+            os_version: base.version.to_string(),
             date: base.date,
             current_tag: release
                 .map(|release| release.name)
@@ -273,7 +273,7 @@ impl VariantReport {
             os: variant.os.clone(),
             architecture: variant.architecture.clone(),
             variant: variant.variant.clone(),
-            os_version: variant.os_version.map(version_text),
+            os_version: variant.os_version.map(|version| version.to_string()),
             digest: variant.digest.clone(),
             size: variant.size,
             user: config.map(|config| config.user.clone()),
@@ -295,7 +295,7 @@ impl VariantReport {
 }
 
 fn platform_of(variant: &ImageVariant) -> String {
-    let version = variant.os_version.map(version_text);
+    let version = variant.os_version.map(|version| version.to_string());
     platform_text(
         &variant.os,
         version.as_deref(),
@@ -315,17 +315,6 @@ fn platform_text(os: &str, version: Option<&str>, architecture: &str, variant: O
         }
     }
     text
-}
-
-fn version_text(version: OsVersion) -> String {
-    build_text(version.build, version.revision)
-}
-
-fn build_text(build: Build, revision: Option<u32>) -> String {
-    match revision {
-        Some(revision) => format!("{build}.{revision}"),
-        None => build.to_string(),
-    }
 }
 
 fn releases(windows: &[&ImageVariant]) -> Vec<ReleaseReport> {
@@ -350,7 +339,10 @@ impl BestVariant {
     fn report(self) -> IsolationReport {
         IsolationReport {
             runs: self.runs,
-            os_version: self.version.filter(|_| self.runs != Runs::No).map(version_text),
+            os_version: self
+                .version
+                .filter(|_| self.runs != Runs::No)
+                .map(|version| version.to_string()),
         }
     }
 }
@@ -403,7 +395,10 @@ impl NodeReport {
         NodeReport {
             name: host.name.clone(),
             is_pool: host.may_be_at_zero,
-            build: host.build.map(|build| build_text(build, host.revision)),
+            build: host.build.map(|build| {
+                let revision = host.revision;
+                OsVersion { build, revision }.to_string()
+            }),
             process: process.report(),
             hyper_v: best(ContainerIsolation::HyperV).report(),
             reason,
@@ -429,14 +424,10 @@ fn reason(best: &BestVariant, host: &Host, architecture: &str, windows: &[&Image
     };
     Some(match (best.runs, best.version) {
         (Runs::No, _) => format!("no variant of the image runs on {build} with process isolation"),
-        (Runs::Disputed, Some(version)) => format!(
-            "containerd runs {} on {build}, and hcsshim may not",
-            version_text(version)
-        ),
-        (_, Some(version)) => format!(
-            "no table documents whether {} runs on {build}",
-            version_text(version)
-        ),
+        (Runs::Disputed, Some(version)) => {
+            format!("containerd runs {version} on {build}, and hcsshim may not")
+        }
+        (_, Some(version)) => format!("no table documents whether {version} runs on {build}"),
         (_, None) => {
             "containerd pulls a variant without a readable os.version, whose build is not known".to_owned()
         }

@@ -89,9 +89,8 @@ impl WindowsBase {
         let version = ["Install update ", "Apply image "]
             .iter()
             .find_map(|what| created_by.strip_prefix(what))?;
-        let (build, revision) = Build::parse_kernel_version(version.trim())?;
         Some(WindowsBase {
-            version: OsVersion { build, revision },
+            version: OsVersion::parse(version.trim())?,
             date: created.parse::<Timestamp>().ok()?.to_zoned(TimeZone::UTC).date(),
         })
     }
@@ -105,11 +104,10 @@ impl WindowsBase {
 impl ImageVariant {
     /// A variant for an operating system, with its `os.version` if that is one of Windows.
     pub fn new(os: &str, architecture: &str, os_version: &str) -> Self {
-        let version = Build::parse_kernel_version(os_version).filter(|_| os == "windows");
         ImageVariant {
             os: os.to_owned(),
             architecture: architecture.to_owned(),
-            os_version: version.map(|(build, revision)| OsVersion { build, revision }),
+            os_version: OsVersion::parse(os_version).filter(|_| os == "windows"),
             ..ImageVariant::default()
         }
     }

@@ -1,7 +1,6 @@
 //! Parses registry responses: an index of images for several platforms, the manifest of one image, and its
 //! configuration. All of it is data of others: sizes, counts and texts are bounded.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -118,14 +117,12 @@ struct Settings {
 struct History(Option<WindowsBase>);
 
 #[derive(Deserialize)]
-struct HistoryEntry<'h> {
-    #[serde(borrow)]
-    created: Option<Cow<'h, str>>,
-    #[serde(borrow)]
-    created_by: Option<Cow<'h, str>>,
+struct HistoryEntry {
+    created: Option<String>,
+    created_by: Option<String>,
 }
 
-impl HistoryEntry<'_> {
+impl HistoryEntry {
     fn base(&self) -> Option<WindowsBase> {
         WindowsBase::of_history(self.created_by.as_deref()?, self.created.as_deref()?)
     }
@@ -356,7 +353,7 @@ impl<'de> Deserialize<'de> for History {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<History, A::Error> {
                 let mut last = None;
-                while let Some(entry) = list.next_element::<HistoryEntry<'de>>()? {
+                while let Some(entry) = list.next_element::<HistoryEntry>()? {
                     last = entry.base().or(last);
                 }
                 Ok(History(last))

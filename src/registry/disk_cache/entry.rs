@@ -5,7 +5,6 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::EntryKey;
-use crate::model::build::Build;
 use crate::model::image_facts::{ImageConfig, ImageContents, ImageLayer, ImageVariant, WindowsBase};
 use crate::model::revisions::OsVersion;
 use crate::model::text::is_one_line;
@@ -178,7 +177,7 @@ impl StoredVariant {
             os,
             architecture,
             variant,
-            os_version: os_version.map(stored_version),
+            os_version: os_version.map(|version| version.to_string()),
             digest,
             size,
             layers: (layers.into_iter())
@@ -188,7 +187,7 @@ impl StoredVariant {
                 user: config.user,
                 volumes: config.volumes,
                 command: config.command,
-                base: config.base.map(|base| (stored_version(base.version), base.date)),
+                base: config.base.map(|base| (base.version.to_string(), base.date)),
             }),
         }
     }
@@ -207,7 +206,7 @@ impl StoredVariant {
             return None;
         }
         let os_version = match &self.os_version {
-            Some(version) => Some(read_version(version)?),
+            Some(version) => Some(OsVersion::parse(version)?),
             None => None,
         };
         Some(ImageVariant {
@@ -225,7 +224,7 @@ impl StoredVariant {
                 volumes: config.volumes,
                 command: config.command,
                 base: config.base.and_then(|(version, date)| {
-                    let version = read_version(&version)?;
+                    let version = OsVersion::parse(&version)?;
                     Some(WindowsBase { version, date })
                 }),
             }),
@@ -241,18 +240,6 @@ impl StoredConfig {
                 .iter()
                 .all(|list| list.len() <= MOST_TEXTS && list.iter().all(|text| text.len() <= LONGEST))
     }
-}
-
-fn stored_version(version: OsVersion) -> String {
-    match version.revision {
-        Some(revision) => format!("{}.{revision}", version.build),
-        None => version.build.to_string(),
-    }
-}
-
-fn read_version(text: &str) -> Option<OsVersion> {
-    let (build, revision) = Build::parse_kernel_version(text)?;
-    Some(OsVersion { build, revision })
 }
 
 /// Whether this is a digest as registries write them.

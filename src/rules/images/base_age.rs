@@ -49,14 +49,9 @@ pub(super) static IMAGE_BASE_OLD: Rule = Rule {
             else {
                 continue;
             };
-            let (build, days) = (base.version.build, base.age(cx.facts.today));
-            let revision = base
-                .version
-                .revision
-                .map(|revision| format!(".{revision}"))
-                .unwrap_or_default();
+            let (version, days) = (base.version, base.age(cx.facts.today));
             out.report(imaged.container.at(&["image"])).message(format!(
-                "{} has the Windows base {build}{revision} of {}, which is {days} days old ({facts})",
+                "{} has the Windows base {version} of {}, which is {days} days old ({facts})",
                 imaged.shown(),
                 base.date
             ));
