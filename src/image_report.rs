@@ -4,12 +4,13 @@
 mod platform;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::platform::PlatformFilter;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
-use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant, best_variant};
+use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant, WindowsBase, best_variant};
 use crate::model::node::{ARCH_LABEL, Host};
 use crate::model::revisions::{OsVersion, barrier};
 
@@ -93,6 +94,34 @@ pub struct VariantReport {
     pub volumes: Option<Vec<String>>,
     /// The entrypoint, followed by the arguments; null if the configuration was not read.
     pub command: Option<Vec<String>>,
+    /// The last layer of Windows in its history; null if its configuration was not read or shows none.
+    pub base: Option<BaseReport>,
+}
+
+/// The Windows base of an image.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BaseReport {
+    /// The version of the base or of its last update, as in `10.0.20348.5622`.
+    pub os_version: String,
+    /// The day on which it was built.
+    #[schemars(with = "String", extend("format" = "date"))]
+    pub date: Date,
+    /// The tag of Microsoft's base images with the newest update of this release, as in `ltsc2022`; null if Microsoft has none.
+    pub current_tag: Option<&'static str>,
+}
+
+impl BaseReport {
+    fn of(base: &WindowsBase) -> Self {
+        let release = base.version.build.release();
+        BaseReport {
+            os_version: base.version.to_string(),
+            date: base.date,
+            current_tag: release
+                .map(|release| release.name)
+                .filter(|name| name.starts_with("ltsc")),
+        }
+    }
 }
 
 /// Whether something runs.
@@ -244,12 +273,13 @@ impl VariantReport {
             os: variant.os.clone(),
             architecture: variant.architecture.clone(),
             variant: variant.variant.clone(),
-            os_version: variant.os_version.map(version_text),
+            os_version: variant.os_version.map(|version| version.to_string()),
             digest: variant.digest.clone(),
             size: variant.size,
             user: config.map(|config| config.user.clone()),
             volumes: config.map(|config| config.volumes.clone()),
             command: config.map(|config| config.command.clone()),
+            base: config.and_then(|config| config.base.as_ref()).map(BaseReport::of),
         }
     }
 
@@ -265,7 +295,7 @@ impl VariantReport {
 }
 
 fn platform_of(variant: &ImageVariant) -> String {
-    let version = variant.os_version.map(version_text);
+    let version = variant.os_version.map(|version| version.to_string());
     platform_text(
         &variant.os,
         version.as_deref(),
@@ -285,17 +315,6 @@ fn platform_text(os: &str, version: Option<&str>, architecture: &str, variant: O
         }
     }
     text
-}
-
-fn version_text(version: OsVersion) -> String {
-    build_text(version.build, version.revision)
-}
-
-fn build_text(build: Build, revision: Option<u32>) -> String {
-    match revision {
-        Some(revision) => format!("{build}.{revision}"),
-        None => build.to_string(),
-    }
 }
 
 fn releases(windows: &[&ImageVariant]) -> Vec<ReleaseReport> {
@@ -320,7 +339,10 @@ impl BestVariant {
     fn report(self) -> IsolationReport {
         IsolationReport {
             runs: self.runs,
-            os_version: self.version.filter(|_| self.runs != Runs::No).map(version_text),
+            os_version: self
+                .version
+                .filter(|_| self.runs != Runs::No)
+                .map(|version| version.to_string()),
         }
     }
 }
@@ -373,7 +395,10 @@ impl NodeReport {
         NodeReport {
             name: host.name.clone(),
             is_pool: host.may_be_at_zero,
-            build: host.build.map(|build| build_text(build, host.revision)),
+            build: host.build.map(|build| {
+                let revision = host.revision;
+                OsVersion { build, revision }.to_string()
+            }),
             process: process.report(),
             hyper_v: best(ContainerIsolation::HyperV).report(),
             reason,
@@ -399,14 +424,10 @@ fn reason(best: &BestVariant, host: &Host, architecture: &str, windows: &[&Image
     };
     Some(match (best.runs, best.version) {
         (Runs::No, _) => format!("no variant of the image runs on {build} with process isolation"),
-        (Runs::Disputed, Some(version)) => format!(
-            "containerd runs {} on {build}, and hcsshim may not",
-            version_text(version)
-        ),
-        (_, Some(version)) => format!(
-            "no table documents whether {} runs on {build}",
-            version_text(version)
-        ),
+        (Runs::Disputed, Some(version)) => {
+            format!("containerd runs {version} on {build}, and hcsshim may not")
+        }
+        (_, Some(version)) => format!("no table documents whether {version} runs on {build}"),
         (_, None) => {
             "containerd pulls a variant without a readable os.version, whose build is not known".to_owned()
         }

@@ -16,7 +16,7 @@ pub use self::dedup::{DedupKey, dedup_key, dedup_key_of_owned};
 pub use self::evaluate::{
     Evaluated, SkipReason, evaluate_object, evaluate_owned_pod, evaluate_stored, images_of_stored,
 };
-pub use self::nodes::nodes;
+pub use self::nodes::{nodes, possible_faults};
 pub use self::owner_templates::OwnerTemplates;
 pub use self::report_builder::{MOST_OWNERS, ReportHeader, Scan};
 pub use self::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult, Uid};

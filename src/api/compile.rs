@@ -21,7 +21,7 @@ use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
 use crate::model::node::{MOST_NODE_LABELS, NodeLabel, Taint};
 use crate::model::policy::{
-    Action, Exemption, Explicit, LONGEST_IMAGE_WAIT, PlacementParts, Policy, RulesVersion,
+    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, PlacementParts, Policy, RulesVersion,
 };
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
 use crate::rules;
@@ -64,6 +64,14 @@ pub fn compile(
     }
 }
 
+/// How many days old the Windows base of an image may be.
+fn base_max_age_days(rules: &[RuleSpec]) -> u16 {
+    let mut valid = rules.iter().filter(|rule| rule.problem().is_none());
+    valid
+        .find_map(|rule| rule.max_age_days)
+        .unwrap_or(BASE_MAX_AGE_DAYS)
+}
+
 /// Takes what can be used, and notes what cannot.
 struct Compiler<'u> {
     unknown: UnknownNameHandling<'u>,
@@ -93,6 +101,7 @@ impl Compiler<'_> {
             },
             parts: PlacementParts::of(&placement.fields),
             linux_pods: placement.linux_pods,
+            base_max_age_days: base_max_age_days(&rules),
             actions: self.actions(rules),
             rules_version: rules_version.and_then(|version| self.rules_version(&version)),
             image_evidence: spec.evidence.images,
@@ -160,17 +169,21 @@ impl Compiler<'_> {
     }
 
     fn actions(&mut self, written: Vec<RuleSpec>) -> BTreeMap<&'static str, Action> {
-        let mut actions = BTreeMap::new();
-        for (i, RuleSpec { name, action }) in written.into_iter().enumerate() {
-            let path = place(&["spec", "validation", "rules", &i.to_string(), "name"]);
-            let Some(id) = self.rule(&name, path.clone()) else {
+        let (mut actions, mut seen) = (BTreeMap::new(), BTreeSet::new());
+        for (i, spec) in written.into_iter().enumerate() {
+            let path = |field| place(&["spec", "validation", "rules", &i.to_string(), field]);
+            let Some(id) = self.rule(&spec.name, path("name")) else {
                 continue;
             };
-            // The API server refuses it; a file is read without it.
-            if actions.insert(id, action).is_some() {
-                let message = format!("the rule {name} is named twice");
-                self.problems.push(FieldError::at(path, &message));
+            // The API server refuses these; a file is read without it.
+            if !seen.insert(id) {
+                let message = format!("the rule {} is named twice", spec.name);
+                self.problems.push(FieldError::at(path("name"), &message));
             }
+            if let Some((field, message)) = spec.problem() {
+                self.problems.push(FieldError::at(path(field), message));
+            }
+            actions.extend(spec.action.map(|action| (id, action)));
         }
         actions
     }
@@ -414,6 +427,53 @@ mod tests {
                 "spec.controllerUsernames[2]: write the complete user name, without *".to_owned(),
             ])
         );
+    }
+
+    #[test]
+    fn only_one_rule_has_an_age_and_an_entry_has_an_action_or_an_age() {
+        let compiled = |rules: serde_json::Value| {
+            let spec = WindowsPodPolicySpec {
+                validation: serde_json::from_value(serde_json::json!({"rules": rules})).unwrap(),
+                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+            };
+            let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
+            compiled
+                .map(|stored| (stored.policy.base_max_age_days, stored.policy.actions.len()))
+                .map_err(|problems| {
+                    let messages = problems.into_iter().map(|problem| problem.message);
+                    messages.collect::<Vec<_>>()
+                })
+        };
+        let of = |fields: serde_json::Value| compiled(serde_json::json!([fields]));
+        let json = |text: &str| serde_json::from_str(text).unwrap();
+        assert_eq!(compiled(json("[]")), Ok((180, 0)));
+        assert_eq!(
+            of(json(r#"{"name": "image-base-old", "maxAgeDays": 90}"#)),
+            Ok((90, 0))
+        );
+        let both = r#"{"name": "image-base-old", "maxAgeDays": 3650, "action": "Warn"}"#;
+        assert_eq!(of(json(both)), Ok((3650, 1)));
+        for (entry, problem) in [
+            (
+                r#"{"name": "run-as-user"}"#,
+                "action: set action, or maxAgeDays for image-base-old",
+            ),
+            (
+                r#"{"name": "run-as-user", "maxAgeDays": 90, "action": "Warn"}"#,
+                "maxAgeDays: only the rule image-base-old has maxAgeDays",
+            ),
+            (
+                r#"{"name": "image-base-old", "maxAgeDays": 0}"#,
+                "maxAgeDays: write a number from 1 to 3650",
+            ),
+            (
+                r#"{"name": "image-base-old", "maxAgeDays": 3651}"#,
+                "maxAgeDays: write a number from 1 to 3650",
+            ),
+        ] {
+            let problem = format!("spec.validation.rules[0].{problem}");
+            assert_eq!(of(json(entry)), Err(vec![problem]), "{entry}");
+        }
     }
 
     #[test]

@@ -160,16 +160,37 @@ pub struct ValidationSpec {
     pub rules_version: Option<String>,
 }
 
-/// What the findings of one rule do.
+/// What the findings of one rule do, and when it has some.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "has(self.action) || has(self.maxAgeDays)", "message": schema::ACTION_OR_AGE},
+    {"rule": "!has(self.maxAgeDays) || self.name == 'image-base-old'", "message": schema::AGE_OF_OTHER_RULE},
+]))]
 pub struct RuleSpec {
     /// The name of the rule, such as run-as-user.
     #[schemars(length(min = 1, max = 64))]
     pub name: String,
-    /// Deny, Warn, Audit or Disabled; the weaker of this and validation.action applies.
+    /// Deny, Warn, Audit or Disabled; the weaker of this and validation.action applies. Unset: by the severity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::action")]
-    pub action: Action,
+    pub action: Option<Action>,
+    /// For image-base-old: how many days old the Windows base of an image may be. Unset: 180.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::max_age_days")]
+    pub max_age_days: Option<u16>,
+}
+
+impl RuleSpec {
+    /// A field that the API server refuses, and why: lower case, no full stop. Files are checked for the same.
+    pub fn problem(&self) -> Option<(&'static str, &'static str)> {
+        match (self.action, self.max_age_days) {
+            (None, None) => Some(("action", schema::ACTION_OR_AGE)),
+            (_, Some(_)) if self.name != "image-base-old" => Some(("maxAgeDays", schema::AGE_OF_OTHER_RULE)),
+            (_, Some(0 | 3651..)) => Some(("maxAgeDays", "write a number from 1 to 3650")),
+            _ => None,
+        }
+    }
 }
 
 /// What is changed in Windows pods at their creation.

@@ -135,6 +135,16 @@ pub fn mode(_: &mut SchemaGenerator) -> Schema {
     one_of(&Mode::ALL.map(Mode::as_str))
 }
 
+/// The message for a rule without a setting.
+pub const ACTION_OR_AGE: &str = "set action, or maxAgeDays for image-base-old";
+/// The message for an age of another rule.
+pub const AGE_OF_OTHER_RULE: &str = "only the rule image-base-old has maxAgeDays";
+
+/// The age of a base image in days.
+pub fn max_age_days(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": 3650})
+}
+
 /// What findings do.
 pub fn action(_: &mut SchemaGenerator) -> Schema {
     one_of(&Action::ALL.map(Action::as_str))

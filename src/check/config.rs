@@ -128,7 +128,7 @@ impl JsonSchema for KubernetesVersion {
     }
 }
 
-/// The name of a rule, each with its summary, and its action.
+/// The name of a rule, each with its summary, its action, and for one rule an age.
 fn rule_actions(_: &mut SchemaGenerator) -> Schema {
     let rule = |rule: &rules::Rule| {
         let description = format!("{}: {} ({})", rule.id, rule.summary, rule.severity);
@@ -140,8 +140,15 @@ fn rule_actions(_: &mut SchemaGenerator) -> Schema {
         "items": {
             "type": "object",
             "additionalProperties": false,
-            "required": ["name", "action"],
-            "properties": {"name": {"oneOf": names}, "action": {"enum": Action::ALL.map(Action::as_str)}},
+            "required": ["name"],
+            "properties": {
+                "name": {"oneOf": names},
+                "action": {"enum": Action::ALL.map(Action::as_str)},
+                "maxAgeDays": {
+                    "description": "For image-base-old: how many days old the Windows base of an image may be.",
+                    "type": "integer", "minimum": 1, "maximum": 3650,
+                },
+            },
         },
     })
 }
@@ -198,15 +205,17 @@ impl CheckConfig {
     pub(super) fn problems(&self) -> Vec<(Vec<FieldStep>, String)> {
         let mut problems = Vec::new();
         for (index, rule) in self.rules.iter().enumerate() {
-            let message = if rule_id(&rule.name).is_none() {
-                unknown_rule(&rule.name)
+            let (field, message) = if rule_id(&rule.name).is_none() {
+                ("name", unknown_rule(&rule.name))
             } else if self.rules.iter().take(index).any(|other| other.name == rule.name) {
-                format!("the rule {} is named twice", rule.name)
+                ("name", format!("the rule {} is named twice", rule.name))
+            } else if let Some((field, problem)) = rule.problem() {
+                (field, problem.to_owned())
             } else {
                 continue;
             };
             let path = vec![FieldStep::Key("rules".to_owned()), FieldStep::Index(index)];
-            problems.push((path, format!("rules[{index}].name: {message}")));
+            problems.push((path, format!("rules[{index}].{field}: {message}")));
         }
         for (index, _) in (self.exclude.iter().enumerate()).filter(|(_, pattern)| pattern.is_empty()) {
             let path = vec![FieldStep::Key("exclude".to_owned()), FieldStep::Index(index)];
@@ -243,8 +252,9 @@ impl CheckConfig {
     pub fn change(&self, policy: &mut Policy) {
         for rule in &self.rules {
             if let Some(id) = rule_id(&rule.name) {
-                policy.actions.insert(id, rule.action);
+                policy.actions.extend(rule.action.map(|action| (id, action)));
             }
+            policy.base_max_age_days = rule.max_age_days.unwrap_or(policy.base_max_age_days);
         }
     }
 
@@ -310,6 +320,11 @@ mod tests {
                 "rules:\n- {name: TSM204, action: Warn}\n- {name: run-as-usr, action: Warn}\n",
                 "2: rules[0].name: there is no rule \"TSM204\"; did you mean run-as-user?\n3: rules[1].name: there is no rule \
                  \"run-as-usr\"; did you mean run-as-user?",
+            ),
+            (
+                "rules:\n- {name: host-pid, maxAgeDays: 3}\n- {name: run-as-user}\n- {name: image-base-old, maxAgeDays: 0}\n",
+                "2: rules[0].maxAgeDays: only the rule image-base-old has maxAgeDays\n3: rules[1].action: set action, or maxAgeDays for \
+                 image-base-old\n4: rules[2].maxAgeDays: write a number from 1 to 3650",
             ),
             (
                 "rules:\n- {name: host-pid, action: Warn}\n- {name: host-pid, action: Deny}\n",

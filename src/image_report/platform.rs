@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::build_text;
 use crate::model::build::{Build, RELEASES, Release};
 use crate::model::image_facts::ImageVariant;
+use crate::model::revisions::OsVersion;
 use crate::model::text::shown;
 
 /// A platform, `os[/architecture[/variant]][:version]`: what is not named matches everything.
@@ -110,7 +110,7 @@ impl fmt::Display for PlatformFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.version {
             Some((build, revision)) => {
-                write!(f, "{}({})", self.os, build_text(build, revision))?;
+                write!(f, "{}({})", self.os, OsVersion { build, revision })?;
                 let rest = [&self.architecture, &self.variant];
                 rest.into_iter()
                     .flatten()

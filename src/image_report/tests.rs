@@ -206,3 +206,17 @@ fn a_configuration_that_was_not_read_differs_from_an_empty_one() {
     assert_eq!(report.variants[0].user.as_deref(), Some(""));
     assert_eq!(report.variants[1].user, None);
 }
+
+#[test]
+fn the_windows_base_is_shown_with_its_day_and_the_tag_that_has_the_newest_update() {
+    let of = |created_by: &str| {
+        let base = WindowsBase::of_history(created_by, "2026-03-07T20:11:41Z").unwrap();
+        let report = BaseReport::of(&base);
+        format!("{} {} {:?}", report.os_version, report.date, report.current_tag)
+    };
+    assert_eq!(
+        of("Install update 10.0.20348.5622"),
+        "10.0.20348.5622 2026-03-07 Some(\"ltsc2022\")"
+    );
+    assert_eq!(of("Apply image 10.0.29500.1"), "10.0.29500.1 2026-03-07 None");
+}

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 
 use super::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use super::os::Os;
@@ -67,16 +69,45 @@ pub struct ImageConfig {
     pub volumes: Vec<String>,
     /// What runs: the entrypoint, followed by the arguments.
     pub command: Vec<String>,
+    /// The last layer of Windows in its history; `None` if the history has none.
+    pub base: Option<WindowsBase>,
+}
+
+/// A layer of Windows in the history of an image: the base, or an update of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowsBase {
+    /// The version that it brings.
+    pub version: OsVersion,
+    /// The day on which it was built, in UTC.
+    pub date: Date,
+}
+
+impl WindowsBase {
+    /// Reads an entry of a history: Microsoft writes `Apply image 10.0.20348.1` and `Install update 10.0.20348.5622`.
+    pub fn of_history(created_by: &str, created: &str) -> Option<Self> {
+        let created_by = created_by.trim();
+        let version = ["Install update ", "Apply image "]
+            .iter()
+            .find_map(|what| created_by.strip_prefix(what))?;
+        Some(WindowsBase {
+            version: OsVersion::parse(version.trim())?,
+            date: created.parse::<Timestamp>().ok()?.to_zoned(TimeZone::UTC).date(),
+        })
+    }
+
+    /// How many days it is old; negative for a day to come.
+    pub fn age(&self, today: Date) -> i32 {
+        (today - self.date).get_days()
+    }
 }
 
 impl ImageVariant {
     /// A variant for an operating system, with its `os.version` if that is one of Windows.
     pub fn new(os: &str, architecture: &str, os_version: &str) -> Self {
-        let version = Build::parse_kernel_version(os_version).filter(|_| os == "windows");
         ImageVariant {
             os: os.to_owned(),
             architecture: architecture.to_owned(),
-            os_version: version.map(|(build, revision)| OsVersion { build, revision }),
+            os_version: OsVersion::parse(os_version).filter(|_| os == "windows"),
             ..ImageVariant::default()
         }
     }
@@ -116,6 +147,14 @@ impl ImageContents {
     /// The variants for Windows.
     pub fn windows(&self) -> impl Iterator<Item = &ImageVariant> {
         self.variants.iter().filter(|variant| variant.is_windows())
+    }
+
+    /// The newest layer of Windows in its variants; `None` if no configuration shows one.
+    pub fn windows_base(&self) -> Option<&WindowsBase> {
+        let configs = self.windows().filter_map(|variant| variant.config.as_ref());
+        configs
+            .filter_map(|config| config.base.as_ref())
+            .max_by_key(|base| base.date)
     }
 
     /// The only operating system that the image exists for; `None` if there are several, none, or another one than

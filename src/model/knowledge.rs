@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::known_faults::{
-    Affected, AffectedBuild, FaultExamples, FaultField, FaultyComponent, KnownFault, MachineTypes, NodeFault,
-    NodeVersions, Version,
+    Affected, AffectedBuild, FaultExamples, FaultField, FaultOfNodes, FaultyComponent, KnownFault,
+    MachineTypes, NodeFault, NodeVersions, Version,
 };
 pub use self::platform_support::{
     AffectedNodes, ContainerdEnd, MinorChange, NodePlatform, PlatformSupport, SupportDate, SupportEvent,

@@ -341,6 +341,8 @@ pub struct Policy {
     pub linux_pods: LinuxPods,
     /// Actions by rule ID that differ from those of the severity.
     pub actions: BTreeMap<&'static str, Action>,
+    /// How many days old the Windows base of an image may be.
+    pub base_max_age_days: u16,
     /// Rules newer than this only warn; without it, those that appeared in this version only warn.
     pub rules_version: Option<RulesVersion>,
     /// Whether images are evidence.
@@ -371,6 +373,9 @@ pub struct Policy {
     pub exemptions: Vec<Exemption>,
 }
 
+/// How many days old the Windows base of an image may be if no policy says otherwise.
+pub const BASE_MAX_AGE_DAYS: u16 = 180;
+
 impl Policy {
     /// The policy of a cluster without a stored policy: nothing is denied or changed, everything is reported.
     pub fn cluster_default() -> Self {
@@ -390,6 +395,7 @@ impl Policy {
             ignored_fields: IgnoredFields::Deny,
             linux_pods: LinuxPods::Disabled,
             actions: BTreeMap::new(),
+            base_max_age_days: BASE_MAX_AGE_DAYS,
             rules_version: None,
             image_evidence: ImageEvidence::Names,
             image_wait: Duration::ZERO,

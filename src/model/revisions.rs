@@ -1,6 +1,8 @@
 //! When the update revision (UBR) of an image or a node matters, as data. Microsoft documents that it never does since
 //! Server 2019; these are the cases in which it did.
 
+use std::fmt;
+
 use super::build::Build;
 
 /// A Windows version, as an image's `os.version` states it.
@@ -10,6 +12,25 @@ pub struct OsVersion {
     pub build: Build,
     /// The update revision (UBR), if stated.
     pub revision: Option<u32>,
+}
+
+impl OsVersion {
+    /// Reads `10.0.20348.2700` or `10.0.20348`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (build, revision) = Build::parse_kernel_version(text)?;
+        Some(OsVersion { build, revision })
+    }
+}
+
+/// As an image states it.
+impl fmt::Display for OsVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.build)?;
+        match self.revision {
+            Some(revision) => write!(f, ".{revision}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The Windows versions that an image exists for.

@@ -1,7 +1,5 @@
 //! The outlook of each pool: until when its nodes are supported, and the known faults of their versions.
 
-use std::collections::BTreeMap;
-
 use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,8 +8,9 @@ use super::Planner;
 use super::nodes::{NodeInventory, NodePool, PlannedNode};
 use super::target::TargetBuild;
 use crate::model::facts::Facts;
-use crate::model::knowledge::{Knowledge, NodePlatform, SupportDate, SupportEvent, product};
+use crate::model::knowledge::{FaultOfNodes, Knowledge, NodePlatform, SupportDate, SupportEvent, product};
 use crate::model::node::major_minor;
+use crate::model::text::list;
 
 /// What is known of the future of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -66,6 +65,8 @@ pub struct PoolDate {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolFault {
+    /// Its id, as in `kubelet-1.31-socket`.
+    pub id: String,
     /// What the first of the nodes reports, the symptom, the affected range and the source.
     pub message: String,
     /// What to do.
@@ -108,9 +109,15 @@ impl PoolOutlook {
                 "{platform} supports {product} up to Kubernetes {last}{is_newer}"
             ));
         }
-        for fault in &self.known_faults {
-            let nodes = crate::model::text::list(&fault.nodes, 4);
+        let (certain, possible): (Vec<&PoolFault>, Vec<&PoolFault>) =
+            self.known_faults.iter().partition(|fault| fault.is_certain);
+        for fault in certain {
+            let nodes = list(&fault.nodes, 4);
             lines.push(format!("{}; {} ({nodes})", fault.message, fault.remedy));
+        }
+        if !possible.is_empty() {
+            let ids = list(possible.iter().map(|fault| &fault.id), possible.len());
+            lines.push(format!("possible faults (transom knowledge list): {ids}"));
         }
         lines
     }
@@ -171,20 +178,16 @@ impl PoolDate {
 }
 
 fn faults(nodes: &[&PlannedNode], knowledge: &Knowledge) -> Vec<PoolFault> {
-    let mut by_id: BTreeMap<String, PoolFault> = BTreeMap::new();
-    for node in nodes {
-        for fault in knowledge.faults_of(&node.versions) {
-            let known = by_id.entry(fault.id).or_insert_with(|| PoolFault {
-                message: fault.message,
-                remedy: fault.remedy,
-                is_certain: fault.is_certain,
-                nodes: Vec::new(),
-                source: fault.source,
-            });
-            known.nodes.push(node.host.name.clone());
-        }
-    }
-    let mut faults: Vec<PoolFault> = by_id.into_values().collect();
-    faults.sort_by_key(|fault| !fault.is_certain);
-    faults
+    let each = nodes.iter().map(|node| (node.host.name.as_str(), &node.versions));
+    let found = knowledge.faults_by_id(each).into_iter();
+    found
+        .map(|FaultOfNodes { fault, nodes }| PoolFault {
+            id: fault.id,
+            message: fault.message,
+            remedy: fault.remedy,
+            is_certain: fault.is_certain,
+            nodes,
+            source: fault.source,
+        })
+        .collect()
 }

@@ -7,8 +7,9 @@ use super::nodes::windows;
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::node::NodeView;
 use crate::model::build::{Build, supported_on};
-use crate::model::knowledge::{AffectedNodes, NodePlatform, product};
+use crate::model::knowledge::{AffectedNodes, NodeFault, NodePlatform, NodeVersions, product};
 use crate::model::node::NodeSigns as _;
+use crate::model::text::count;
 
 /// The findings.
 pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
@@ -31,7 +32,11 @@ pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
 fn age(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let facts = &input.snapshot.facts;
     let lines = facts.knowledge.report(facts.today).lines().into_iter();
-    lines.map(PreflightFinding::fine).collect()
+    let mut all: Vec<PreflightFinding> = lines.map(PreflightFinding::fine).collect();
+    if let Some(first) = all.first_mut() {
+        first.remedy = Some("transom knowledge list shows remedies and sources".to_owned());
+    }
+    all
 }
 
 /// Webhooks that refuse pods, Windows pods among them.
@@ -144,21 +149,20 @@ fn minor_changes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     all
 }
 
+/// The known faults: those that the nodes certainly have need an action, and the others are one line each.
 fn faults(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    let mut by_id: BTreeMap<(bool, String), (String, String, Vec<&str>)> = BTreeMap::new();
-    for node in windows(input.snapshot) {
-        for fault in input.snapshot.facts.knowledge.faults_of_node(node) {
-            let known = by_id
-                .entry((!fault.is_certain, fault.id))
-                .or_insert_with(|| (fault.message, fault.remedy, Vec::new()));
-            known.2.push(&node.name);
+    let all = count(windows(input.snapshot).count(), "node");
+    let knowledge = &input.snapshot.facts.knowledge;
+    let nodes = windows(input.snapshot).filter_map(|node| Some((&*node.name, NodeVersions::of(node)?)));
+    let findings = knowledge.faults_by_id(nodes).into_iter().map(|found| {
+        if !found.fault.is_certain {
+            let (NodeFault { id, summary, .. }, some) = (found.fault, found.nodes.len());
+            return PreflightFinding::fine(format!("to know: {id} ({some} of {all}): {summary}"));
         }
-    }
-    let findings = by_id
-        .into_iter()
-        .map(|((in_doubt, _), (message, remedy, nodes))| {
-            let kind = if in_doubt { "possible fault" } else { "known fault" };
-            PreflightFinding::act(format!("{kind}: {message}"), &remedy).on_nodes(nodes)
-        });
+        let NodeFault {
+            id, message, remedy, ..
+        } = found.fault;
+        PreflightFinding::act(format!("known fault {id}: {message}"), remedy).on_nodes(found.nodes)
+    });
     findings.collect()
 }

@@ -805,8 +805,11 @@ fn the_outlook_names_ends_what_the_next_release_takes_away_and_faults() {
     );
     has(
         &at_34,
-        "action-required node b-1 known fault: 10.0.20348.2582: pods reach nothing",
+        "action-required node b-1 known fault windows-2022-pod-network: 10.0.20348.2582: pods reach nothing",
     );
+    // A possible fault is one line for all nodes, and needs no action.
+    has(&at_34, "ok  to know: kubelet-logs-on-mounted-disk (");
+    lacks(&at_34, "possible fault");
     lacks(&at_34, "node d-1");
     lacks(&at_34, "1.36");
     let at_35 = outlook_of(35, "2026-11-23");

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::LookupError;
 use super::digest::Digest;
-use crate::model::image_facts::{ImageConfig, ImageLayer, ImageVariant};
+use crate::model::image_facts::{ImageConfig, ImageLayer, ImageVariant, WindowsBase};
 
 /// The maximum size of an index or a manifest in bytes, as in the registries that state one.
 pub(super) const MANIFEST: usize = 4 << 20;
@@ -110,6 +110,22 @@ struct ManifestPlatform {
 #[derive(Deserialize)]
 struct Settings {
     config: Option<ContainerConfig>,
+    history: Option<History>,
+}
+
+/// The last layer of Windows in a history; no entry is kept.
+struct History(Option<WindowsBase>);
+
+#[derive(Deserialize)]
+struct HistoryEntry {
+    created: Option<String>,
+    created_by: Option<String>,
+}
+
+impl HistoryEntry {
+    fn base(&self) -> Option<WindowsBase> {
+        WindowsBase::of_history(self.created_by.as_deref()?, self.created.as_deref()?)
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -272,6 +288,7 @@ pub(super) fn of_config(json: &[u8]) -> Result<ImageVariant, LookupError> {
         user: shortened(config.user.unwrap_or_default()),
         volumes: volumes.take(LIST).map(shortened).collect(),
         command: command.take(LIST).map(shortened).collect(),
+        base: settings.history.and_then(|history| history.0),
     };
     Ok(ImageVariant {
         config: Some(config),
@@ -321,6 +338,28 @@ impl<'de> Deserialize<'de> for Layers {
             }
         }
         deserializer.deserialize_seq(Sum)
+    }
+}
+
+impl<'de> Deserialize<'de> for History {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Last;
+        impl<'de> Visitor<'de> for Last {
+            type Value = History;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the history of an image")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<History, A::Error> {
+                let mut last = None;
+                while let Some(entry) = list.next_element::<HistoryEntry>()? {
+                    last = entry.base().or(last);
+                }
+                Ok(History(last))
+            }
+        }
+        deserializer.deserialize_seq(Last)
     }
 }
 

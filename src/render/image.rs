@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use super::table::TextTable;
 use super::text::BOLD;
 use crate::image_report::{
-    ImageReport, ImageReports, ImageStatus, IsolationReport, NodeReport, ReleaseReport, Runs, VariantReport,
-    cached_note,
+    BaseReport, ImageReport, ImageReports, ImageStatus, IsolationReport, NodeReport, ReleaseReport, Runs,
+    VariantReport, cached_note,
 };
 use crate::model::image_facts::short_digest;
 use crate::model::text::{cut_middle, list, one_line, wrap};
@@ -176,6 +176,8 @@ struct VariantConfiguration<'v> {
     user: &'v str,
     volumes: &'v [String],
     command: &'v [String],
+    is_windows: bool,
+    base: Option<&'v BaseReport>,
 }
 
 impl<'v> VariantConfiguration<'v> {
@@ -184,6 +186,8 @@ impl<'v> VariantConfiguration<'v> {
             user: variant.user.as_deref()?,
             volumes: variant.volumes.as_deref()?,
             command: variant.command.as_deref()?,
+            is_windows: variant.os == "windows",
+            base: variant.base.as_ref(),
         })
     }
 
@@ -197,7 +201,20 @@ impl<'v> VariantConfiguration<'v> {
         if !self.volumes.is_empty() {
             writeln!(out, "    volumes  {}", one_line(&list(self.volumes, VOLUMES)))?;
         }
-        writeln!(out, "    command  {}", shown(&words.join(" ")))
+        writeln!(out, "    command  {}", shown(&words.join(" ")))?;
+        match self.base {
+            Some(base) => {
+                writeln!(out, "    base     {} of {}", base.os_version, base.date)?;
+                match base.current_tag {
+                    Some(tag) => writeln!(out, "             newest update: the tag {tag} of its base"),
+                    None => Ok(()),
+                }
+            }
+            None if self.is_windows => {
+                writeln!(out, "    base     not known: no Windows layer in the history")
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -341,7 +358,7 @@ mod tests {
 
     use super::*;
     use crate::model::facts::Facts;
-    use crate::model::image_facts::{ImageConfig, ImageFacts, ImageVariant};
+    use crate::model::image_facts::{ImageConfig, ImageFacts, ImageVariant, WindowsBase};
     use crate::model::object::{Object, ReviewStage};
     use crate::model::workload::Kind;
 
@@ -362,6 +379,7 @@ mod tests {
                 user: "ContainerUser".to_owned(),
                 volumes: vec!["c:\\data".to_owned()],
                 command: vec!["app.exe".to_owned()],
+                base: WindowsBase::of_history("Install update 10.0.20348.2700", "2024-09-06T22:11:41Z"),
             }),
             ..ImageVariant::new("windows", "amd64", version)
         };

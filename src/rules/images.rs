@@ -1,6 +1,7 @@
 //! Images: whether the image of a container exists for Windows, runs on the nodes that the pod requires, and is still
 //! supported. Text that is not an image reference is left to the API server and the kubelet.
 
+mod base_age;
 mod builds;
 mod linux;
 mod registry;
@@ -28,6 +29,7 @@ pub static RULES: &[&Rule] = &[
     &registry::IMAGE_HAS_NO_WINDOWS_VARIANT,
     &registry::IMAGE_NOT_FOUND,
     &registry::IMAGE_VOLUME_ON_DRIVE,
+    &base_age::IMAGE_BASE_OLD,
 ];
 
 const VERSIONS: &str =

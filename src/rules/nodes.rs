@@ -252,7 +252,8 @@ static NODE_MEMORY_RESERVATION: Rule = Rule {
     severity: Severity::Advice,
     summary: "less than 2Gi of memory is reserved for Windows and its services",
     docs: "Windows has no out-of-memory killer: if pods use up the memory of a node, Windows pages to disk, and the \
-           node slows down until its kubelet no longer reports. Kubernetes recommends at least 2GiB for the system. \
+           node slows down until its kubelet no longer reports. Since 1.31 the kubelet evicts pods before that. \
+           Kubernetes recommends at least 2GiB for the system. \
            The rule uses the difference between the node's capacity and its allocatable memory: `--system-reserved`, \
            `--kube-reserved` and the hard eviction threshold, which is 500Mi by default.",
     remedy: "start the kubelet with --system-reserved=memory=2Gi, or set systemReserved in its configuration",

@@ -26,7 +26,7 @@ use crate::model::workload::Kind;
 /// `bad` and `good` are the rule's tests, and what `transom explain` shows. An example is either whole manifests (it
 /// has a `kind`), or a part of a pod spec that is merged into [`examples::BASE`](crate::rules::examples), a plain
 /// Windows pod. Its first line may contain options of `transom check`: `# --kubernetes-version 1.9 --runtime docker`. A
-/// line `# image app:1: linux/amd64, windows/amd64 10.0.20348.1 user=ContainerUser volume=c:\\data` states what a registry
+/// line `# image app:1: linux/amd64, windows/amd64 10.0.20348.1 user=ContainerUser volume=c:\\data base=2025-12-09` states what a registry
 /// lists; `none` that it does not have the image.
 #[allow(clippy::struct_excessive_bools)] // independent properties of a rule
 pub struct Rule {

@@ -44,6 +44,10 @@ pub struct ScanReport {
     pub summary: ScanSummary,
     /// The Windows nodes, by name.
     pub nodes: Vec<ScannedNode>,
+    /// The faults that its versions may have: they depend on workloads, or on what nodes do not report, or only users reported
+    /// them. Absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub possible_faults: Vec<PossibleFault>,
     /// The namespaces with an object to report, by name.
     pub namespaces: Vec<NamespaceReport>,
     /// The top owners with something to report, and every Windows one; by namespace, kind, name.
@@ -72,6 +76,22 @@ pub struct ScannedCluster {
     pub policies: Vec<String>,
     /// The namespaces without a policy, in which the built-in one applies. Empty if no policy is stored.
     pub namespaces_without_policy: Vec<String>,
+}
+
+/// A fault that Windows nodes may have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PossibleFault {
+    /// Its id, as in `kubelet-1.31-socket`.
+    pub id: String,
+    /// The symptom and the affected range.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
+    /// The page that documents it.
+    pub source: String,
+    /// The nodes.
+    pub nodes: Vec<String>,
 }
 
 /// Counts of a scan.

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use super::dedup::is_at_zero;
 use super::pods::{PodContext, trouble};
 use super::report::{
-    NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
-    ScannedNode,
+    NamespaceReport, PodFinding, PodProblem, PossibleFault, SCHEMA, ScanGap, ScanReport, ScanSummary,
+    ScannedCluster, ScannedNode,
 };
 use super::result::OwnerResult;
 use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
@@ -58,6 +58,8 @@ pub struct ReportHeader {
     pub assumed: Vec<String>,
     /// The Windows nodes.
     pub nodes: Vec<ScannedNode>,
+    /// The faults that they may have.
+    pub possible_faults: Vec<PossibleFault>,
     /// The images of which registries report nothing, with the reason.
     pub notes: Vec<String>,
 }
@@ -191,6 +193,7 @@ impl<'s> Scan<'s> {
             assumed: frame.assumed,
             summary: self.summary,
             nodes: frame.nodes,
+            possible_faults: frame.possible_faults,
             namespaces,
             owners: self.owners,
             pods: self.pods,

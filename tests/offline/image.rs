@@ -119,6 +119,7 @@ fn an_image_is_shown_with_its_variants_where_it_runs_and_on_which_nodes() {
     let app = |version: &str| {
         let app = windows(version).user("ContainerUser").volume("c:\\data");
         app.command(&["app.exe", "/name", "Contoso Ltd"], &[])
+            .history(&format!("Install update {version}"), "2024-09-06T22:11:41Z")
             .layer(3 << 20)
     };
     let variants = [
@@ -198,6 +199,7 @@ fn the_page_about_images_shows_what_is_printed() {
         let app = windows(version)
             .user("ContainerUser")
             .volume("c:\\data")
+            .history(&format!("Install update {version}"), "2024-09-06T22:11:41Z")
             .layer(30 << 20);
         app.command(&["dotnet", "billing.dll"], &[])
     };

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 use transom::model::image::ImageRef;
-use transom::model::image_facts::{ImageConfig, ImageContents};
+use transom::model::image_facts::{ImageConfig, ImageContents, WindowsBase};
 use transom::registry::{Detail, Keychain, LookupError, LookupScope, RegistryClient, RegistryConfig};
 
 use crate::support::command::transom_in;
@@ -218,7 +218,11 @@ async fn images_are_what_was_pushed() {
     };
     let app = |version: &str| {
         let image = windows(version).user("ContainerUser").volume("c:\\data");
-        image.command(&["app.exe"], &["/serve"]).layer(2048)
+        let image = image.command(&["app.exe"], &["/serve"]).layer(2048);
+        image
+            .history("Apply image 10.0.20348.169", "2021-05-08T02:40:24.000Z")
+            .history("Install update 10.0.20348.2700", "2024-09-06T22:11:41.000Z")
+            .history("cmd /S /C copy app.exe", "2025-01-01T00:00:00Z")
     };
     let variants = [
         linux(),
@@ -241,6 +245,7 @@ async fn images_are_what_was_pushed() {
                     user: "ContainerUser".to_owned(),
                     volumes: vec!["c:\\data".to_owned()],
                     command: vec!["app.exe".to_owned(), "/serve".to_owned()],
+                    base: WindowsBase::of_history("Install update 10.0.20348.2700", "2024-09-06T22:11:41Z"),
                 };
                 assert_eq!(found.config, Some(expected));
                 assert_eq!(found.size, Some(pushed.size()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use transom::model::image_facts::{ImageFacts, ImageVariant};
+use transom::model::image_facts::{ImageFacts, ImageVariant, WindowsBase};
 use transom::model::workload::Kind;
 
 /// The image of a Windows pod.
@@ -140,7 +140,7 @@ pub fn spec_of(kind: Kind, object: &mut Value) -> Option<&mut Value> {
 }
 
 /// What the comments of manifests say that registries list: `# image app:1: linux/amd64, windows/amd64 10.0.20348.1
-/// user=ContainerUser volume=D:`, or `# image app:1: none`.
+/// user=ContainerUser volume=D: base=2025-12-09`, or `# image app:1: none`.
 pub fn registry_images(text: &str) -> HashMap<String, Arc<ImageFacts>> {
     let comments = text.lines().filter_map(|line| line.strip_prefix("# image "));
     // Other comments may begin with the same word.
@@ -176,6 +176,14 @@ fn image_facts(listed: &str) -> ImageFacts {
                         .get_or_insert_default()
                         .volumes
                         .push(path.to_owned());
+                }
+                Some(("base", date)) => {
+                    let version = variant.os_version.unwrap();
+                    let base = WindowsBase {
+                        version,
+                        date: date.parse().unwrap(),
+                    };
+                    variant.config.get_or_insert_default().base = Some(base);
                 }
                 Some(_) => panic!("unknown property {word} of an image: {listed}"),
             }

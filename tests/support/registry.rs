@@ -73,6 +73,7 @@ pub struct Variant {
     /// What the configuration states and the index does not.
     only_in_config: Vec<&'static str>,
     config: Value,
+    history: Vec<Value>,
     layers: Vec<Vec<u8>>,
 }
 
@@ -87,6 +88,7 @@ pub fn variant(os: &str, architecture: &str, os_version: &str) -> Variant {
         platform,
         only_in_config: Vec::new(),
         config: json!({}),
+        history: Vec::new(),
         layers: vec![layer],
     }
 }
@@ -115,6 +117,12 @@ impl Variant {
     pub fn command(mut self, entrypoint: &[&str], arguments: &[&str]) -> Self {
         self.config["Entrypoint"] = json!(entrypoint);
         self.config["Cmd"] = json!(arguments);
+        self
+    }
+
+    /// One more entry of the history.
+    pub fn history(mut self, created_by: &str, created: &str) -> Self {
+        (self.history).push(json!({"created": created, "created_by": created_by}));
         self
     }
 
@@ -348,6 +356,7 @@ impl Registry {
             .collect();
         let mut config = variant.platform.clone();
         config["config"] = variant.config.clone();
+        config["history"] = json!(variant.history);
         let ids: Vec<&Value> = layers.iter().map(|layer| &layer["digest"]).collect();
         config["rootfs"] = json!({"type": "layers", "diff_ids": ids});
         let config = self.push_blob(repository, media.config(), config.to_string().as_bytes());

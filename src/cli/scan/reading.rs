@@ -30,7 +30,7 @@ use crate::registration::names::non_empty_items;
 use crate::registry::Registries;
 use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
-use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes as scan_nodes};
+use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes as scan_nodes, possible_faults};
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(
@@ -158,6 +158,7 @@ impl ScanTask<'_> {
             cluster: scanned(self.name, cluster),
             assumed: assume::words(&args.assume),
             nodes: scan_nodes(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
+            possible_faults: possible_faults(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
             notes: registries.map_or_else(Vec::new, |registries| registries.notes()),
         });
         Ok((report, plan))

@@ -1,5 +1,7 @@
 //! Known faults of Windows nodes: the form of a row, and which nodes have the fault.
 
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use jiff::civil::Date;
@@ -308,10 +310,21 @@ pub struct NodeFault {
     pub field: FaultField,
     /// What the node reports, the symptom, the affected range and the source: lower case, no full stop.
     pub message: String,
+    /// The symptom and the fixed version: lower case, no full stop.
+    pub summary: String,
     /// What to do: lower case, no full stop.
     pub remedy: String,
     /// The page that documents it.
     pub source: String,
+}
+
+/// A fault, and the nodes that have it, or may have it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FaultOfNodes {
+    /// The fault, as the first of the nodes has it.
+    pub fault: NodeFault,
+    /// The names of the nodes.
+    pub nodes: Vec<String>,
 }
 
 /// The values of a node that match the criteria of a row, and the affected range of the first one.
@@ -395,6 +408,11 @@ impl KnownFault {
             // Writing to a string does not fail.
             let _ = write!(message, ", if the network plugin is {}", plugins.join(" or "));
         }
+        let summary = match range.rsplit(", ").next() {
+            None | Some("") => self.symptom.clone(),
+            // Without the first affected version.
+            Some(fix) => format!("{} ({fix})", self.symptom),
+        };
         let mut notes: Vec<&str> = self.cves.iter().map(String::as_str).collect();
         notes.extend(Some(range.as_str()).filter(|range| !range.is_empty()));
         notes.extend(self.unconfirmed.as_deref());
@@ -405,6 +423,7 @@ impl KnownFault {
             is_certain: self.is_certain && is_plugin_known,
             field,
             message,
+            summary,
             remedy: self.remedy.clone(),
             source,
         })
@@ -425,6 +444,23 @@ impl Knowledge {
         let mut faults: Vec<NodeFault> = self.faults.iter().filter_map(|fault| fault.of(node)).collect();
         faults.sort_by_key(|fault| !fault.is_certain);
         faults
+    }
+
+    /// The known faults of these nodes, each with the nodes that have it: the certain ones first, then by id.
+    pub fn faults_by_id<'n, V: Borrow<NodeVersions>>(
+        &self,
+        nodes: impl IntoIterator<Item = (&'n str, V)>,
+    ) -> Vec<FaultOfNodes> {
+        let mut by_id: BTreeMap<(bool, String), FaultOfNodes> = BTreeMap::new();
+        for (name, versions) in nodes {
+            for fault in self.faults_of(versions.borrow()) {
+                let key = (!fault.is_certain, fault.id.clone());
+                let nodes = Vec::new();
+                let known = by_id.entry(key).or_insert(FaultOfNodes { fault, nodes });
+                known.nodes.push(name.to_owned());
+            }
+        }
+        by_id.into_values().collect()
     }
 }
 
@@ -511,7 +547,7 @@ mod tests {
     const ANTREA: &str = r#""annotations": {"node.antrea.io/mac-address": "x"}"#;
     const NONE: &str = r#""labels": {}"#;
     /// Versions without a known fault.
-    const GOOD: (&str, &str, &str) = ("10.0.20348.4297", "v1.37.1", "containerd://2.1.4");
+    const GOOD: (&str, &str, &str) = ("10.0.20348.4297", "v1.38.0", "containerd://2.1.4");
 
     /// Kernel, kubelet, runtime, metadata, and the expected faults.
     type Case<'c> = (&'c str, &'c str, &'c str, &'c str, &'c str);
@@ -600,7 +636,7 @@ mod tests {
                 "v1.34.8+rke2r1",
                 containerd,
                 none,
-                "kubelet-subpaths-terminating? kubelet-memory-eviction-panic?",
+                "kubelet-subpaths-terminating? kubelet-memory-eviction-panic? kubelet-logs-on-mounted-disk?",
             ),
             (good, kubelet, containerd, &v6, "aks-v6-machines?"),
             (good, kubelet, containerd, &fx, "aks-v6-machines?"),
@@ -679,6 +715,42 @@ mod tests {
         assert!(
             unconfirmed.contains("fixed in 1.35.1; which older releases have it is not confirmed; https://"),
             "{unconfirmed}"
+        );
+    }
+
+    #[test]
+    fn the_faults_of_several_nodes_are_grouped_and_a_fault_is_certain_only_where_it_is() {
+        let node = |kernel: &str, kubelet: &str, network_plugin| NodeVersions {
+            kernel: kernel.to_owned(),
+            kubelet: kubelet.to_owned(),
+            network_plugin,
+            ..NodeVersions::default()
+        };
+        let nodes = [
+            ("a", node("10.0.20348.2700", "v1.38.0", None)),
+            (
+                "b",
+                node("10.0.20348.2700", "v1.38.0", Some(NetworkPlugin::Calico)),
+            ),
+            ("c", node("10.0.20348.4297", "v1.36.9", None)),
+            ("d", node("10.0.20348.4297", "v1.37.9", None)),
+        ];
+        let found = known().faults_by_id(nodes);
+        let found: Vec<String> = (found.iter())
+            .map(|FaultOfNodes { fault, nodes }| {
+                format!("{} {} {}", fault.is_certain, fault.id, nodes.join(","))
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "true windows-2022-pod-network b",
+                "false kube-proxy-hns-restart c",
+                "false kubelet-logs-on-mounted-disk c,d",
+                "false kubelet-memory-eviction-panic c",
+                "false kubelet-subpaths-terminating c",
+                "false windows-2022-pod-network a",
+            ]
         );
     }
 

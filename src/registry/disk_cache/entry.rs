@@ -1,11 +1,11 @@
 //! The files of the cache, as JSON. What was not written by this module does not parse, and is ignored.
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::EntryKey;
-use crate::model::build::Build;
-use crate::model::image_facts::{ImageConfig, ImageContents, ImageLayer, ImageVariant};
+use crate::model::image_facts::{ImageConfig, ImageContents, ImageLayer, ImageVariant, WindowsBase};
 use crate::model::revisions::OsVersion;
 use crate::model::text::is_one_line;
 use crate::registry::Detail;
@@ -54,6 +54,9 @@ struct Keyed<T> {
 #[serde(rename_all = "camelCase")]
 struct StoredContents {
     has_configurations: bool,
+    /// Whether configurations were read for their Windows base; older files lack it.
+    #[serde(default)]
+    has_bases: bool,
     looked_up: Timestamp,
     digest: String,
     variants: Vec<StoredVariant>,
@@ -88,6 +91,9 @@ struct StoredConfig {
     user: String,
     volumes: Vec<String>,
     command: Vec<String>,
+    /// The version and the day of the Windows base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<(String, Date)>,
 }
 
 fn read<T: for<'t> Deserialize<'t>>(bytes: &[u8], key: &EntryKey) -> Option<T> {
@@ -130,7 +136,7 @@ impl ContentsEntry {
         let variants: Option<Vec<ImageVariant>> =
             stored.variants.into_iter().map(StoredVariant::variant).collect();
         Some(ContentsEntry {
-            detail: if stored.has_configurations {
+            detail: if stored.has_configurations && stored.has_bases {
                 Detail::Configurations
             } else {
                 Detail::Platforms
@@ -146,6 +152,7 @@ impl ContentsEntry {
     pub fn text(key: &EntryKey, contents: &ImageContents, detail: Detail, looked_up: Timestamp) -> String {
         let stored = StoredContents {
             has_configurations: detail == Detail::Configurations,
+            has_bases: true,
             looked_up,
             digest: contents.digest.clone(),
             variants: contents.variants.iter().map(StoredVariant::of).collect(),
@@ -170,10 +177,7 @@ impl StoredVariant {
             os,
             architecture,
             variant,
-            os_version: os_version.map(|version| match version.revision {
-                Some(revision) => format!("{}.{revision}", version.build),
-                None => version.build.to_string(),
-            }),
+            os_version: os_version.map(|version| version.to_string()),
             digest,
             size,
             layers: (layers.into_iter())
@@ -183,6 +187,7 @@ impl StoredVariant {
                 user: config.user,
                 volumes: config.volumes,
                 command: config.command,
+                base: config.base.map(|base| (base.version.to_string(), base.date)),
             }),
         }
     }
@@ -201,10 +206,7 @@ impl StoredVariant {
             return None;
         }
         let os_version = match &self.os_version {
-            Some(version) => {
-                let (build, revision) = Build::parse_kernel_version(version)?;
-                Some(OsVersion { build, revision })
-            }
+            Some(version) => Some(OsVersion::parse(version)?),
             None => None,
         };
         Some(ImageVariant {
@@ -221,6 +223,10 @@ impl StoredVariant {
                 user: config.user,
                 volumes: config.volumes,
                 command: config.command,
+                base: config.base.and_then(|(version, date)| {
+                    let version = OsVersion::parse(&version)?;
+                    Some(WindowsBase { version, date })
+                }),
             }),
         })
     }

@@ -218,6 +218,45 @@ fn a_configuration_states_platform_user_volumes_and_command() {
 }
 
 #[test]
+fn the_last_windows_layer_of_the_history_is_the_base() {
+    let base = |history: &str| {
+        let config = format!(r#"{{"os": "windows", "architecture": "amd64", "history": {history}}}"#);
+        let base = of_config(config.as_bytes()).unwrap().config.unwrap().base;
+        base.map(|base| {
+            format!(
+                "{}.{} {}",
+                base.version.build,
+                base.version.revision.unwrap(),
+                base.date
+            )
+        })
+    };
+    let apply = r#"{"created": "2021-05-08T02:40:24-07:00", "created_by": "Apply image 10.0.20348.169"}"#;
+    let update = r#"{"created": "2026-03-07T20:11:41Z", "created_by": "Install update 10.0.20348.5622"}"#;
+    let own = r#"{"created": "2026-04-01T00:00:00Z", "created_by": "cmd /S /C install update 10.0.1", "empty_layer": true}"#;
+    let found = |base: &str| Some(base.to_owned());
+    assert_eq!(
+        base(&format!("[{apply}, {update}, {own}]")),
+        found("10.0.20348.5622 2026-03-07")
+    );
+    // The day is that of UTC.
+    assert_eq!(
+        base(&format!("[{apply}, {own}]")),
+        found("10.0.20348.169 2021-05-08")
+    );
+    for none in [
+        "null",
+        "[]",
+        &format!("[{own}]"),
+        r#"[{"created_by": "Install update 10.0.20348.1"}]"#,
+        r#"[{"created": "yesterday", "created_by": "Install update 10.0.20348.1"}]"#,
+        r#"[{"created": "2026-03-07T20:11:41Z", "created_by": "Install update everything"}]"#,
+    ] {
+        assert_eq!(base(none), None, "{none}");
+    }
+}
+
+#[test]
 fn of_a_configuration_a_bounded_part_is_kept() {
     let words = vec![format!("\"{}\"", "ä".repeat(TEXT)); 2 * LIST].join(",");
     let config = format!(

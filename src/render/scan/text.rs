@@ -11,7 +11,7 @@ use super::super::text::{BOLD, help, labelled, style_of};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 use crate::model::text::{count, list, one_line};
-use crate::scan::report::{NamespaceReport, PodFinding, ScanReport, ScannedNode};
+use crate::scan::report::{NamespaceReport, PodFinding, PossibleFault, ScanReport, ScannedNode};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// How many owners with the same findings are listed.
@@ -467,6 +467,20 @@ impl ScanText<'_> {
         for (note, nodes) in notes {
             let nodes = list(nodes, POOLS);
             writeln!(self.out, "  {} ({})", one_line(note), one_line(&nodes))?;
+        }
+        let possible = &self.report.possible_faults;
+        if !possible.is_empty() {
+            writeln!(
+                self.out,
+                "  to know, not certain here (transom knowledge list shows remedies and sources):"
+            )?;
+        }
+        for PossibleFault {
+            id, message, nodes, ..
+        } in possible
+        {
+            let nodes = count(nodes.len(), "node");
+            writeln!(self.out, "    {} ({nodes}): {}", one_line(id), one_line(message))?;
         }
         for line in self.report.knowledge.lines() {
             writeln!(self.out, "  {}", one_line(&line))?;

@@ -42,6 +42,7 @@ fn scan(objects: &[(Kind, Value)]) -> ScanReport {
         cluster: ScannedCluster::default(),
         assumed: Vec::new(),
         nodes: Vec::new(),
+        possible_faults: Vec::new(),
     })
 }
 

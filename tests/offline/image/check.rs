@@ -330,3 +330,41 @@ fn only_images_of_selected_objects_are_requested() {
         );
     }
 }
+
+#[test]
+fn an_old_base_is_advice_unless_the_configuration_allows_its_age() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let built =
+        |update: &str, date: &str| windows(LTSC2022).history(&format!("Install update {update}"), date);
+    registry.push_image(Media::Oci, "shop/old:1", &built(LTSC2022, "2024-09-06T22:11:41Z"));
+    registry.push_image(Media::Oci, "shop/none:1", &windows(LTSC2022));
+    // Never old.
+    registry.push_image(Media::Oci, "shop/new:1", &built(LTSC2022, "2200-01-01T00:00:00Z"));
+    let text: Vec<String> = ["old", "none", "new"]
+        .map(|name| pod(name, &registry.reference(&format!("shop/{name}:1"))))
+        .into();
+    let home = Home::new();
+    fs::write(home.path("work/pods.yaml"), text.concat()).unwrap();
+    let old = |output: &str| home.run(&["check", "pods.yaml", "--registry", "-o", output]);
+    let report = old("json").json();
+    let has = |report: &Value, name| ids(report, name).contains(&"image-base-old".to_owned());
+    assert_eq!(
+        ["old", "none", "new"].map(|name| has(&report, name)),
+        [true, false, false],
+        "{report:#}"
+    );
+    let sarif = old("sarif").out;
+    assert!(
+        sarif.contains("TSM614") && sarif.contains("10.0.20348.2700 of 2024-09-06"),
+        "{sarif}"
+    );
+    fs::write(
+        home.path("work/.transom.yaml"),
+        "rules:\n- {name: image-base-old, maxAgeDays: 3650}\n",
+    )
+    .unwrap();
+    let report = old("json").json();
+    assert!(!has(&report, "old"), "{report:#}");
+}

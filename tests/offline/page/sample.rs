@@ -14,8 +14,8 @@ use transom::plan::{
 };
 use transom::rules::{Rule, catalogue};
 use transom::scan::report::{
-    NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
-    ScannedNode,
+    NamespaceReport, PodFinding, PodProblem, PossibleFault, SCHEMA, ScanGap, ScanReport, ScanSummary,
+    ScannedCluster, ScannedNode,
 };
 use transom::scan::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 
@@ -100,6 +100,13 @@ pub fn report(owners: usize) -> ScanReport {
         assumed: vec!["mode=Enforce".to_owned()],
         summary,
         nodes: nodes(),
+        possible_faults: vec![PossibleFault {
+            id: "kube-proxy-example".to_owned(),
+            message: HOSTILE.to_owned(),
+            remedy: "update it".to_owned(),
+            source: "https://example.com".to_owned(),
+            nodes: vec![HOSTILE.to_owned()],
+        }],
         namespaces: (NAMESPACES.iter())
             .map(|name| NamespaceReport {
                 name: (*name).to_owned(),
@@ -314,6 +321,7 @@ fn outlook((build, name, nodes): &(u32, &str, usize)) -> PoolOutlook {
         last_kubernetes: None,
         is_too_new: false,
         known_faults: vec![PoolFault {
+            id: "example".to_owned(),
             message: HOSTILE.to_owned(),
             remedy: "update it".to_owned(),
             is_certain: true,

@@ -137,6 +137,7 @@ fn image_facts() -> impl Strategy<Value = ImageFacts> {
             user: user.to_owned(),
             volumes: volume.into_iter().map(str::to_owned).collect(),
             command: Vec::new(),
+            base: None,
         });
     let architecture = select(vec!["amd64", "amd64", "amd64", "arm64", ""]);
     let variant = (select(platforms), architecture, weighted(0.3, config)).prop_map(

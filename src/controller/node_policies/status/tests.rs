@@ -295,7 +295,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
         name: name.into(),
         operating_system: "windows".into(),
         kernel_version: kernel.into(),
-        kubelet_version: "v1.37.1".into(),
+        kubelet_version: "v1.38.0".into(),
         network_plugin: Some(NetworkPlugin::Calico),
         ..NodeView::default()
     };

@@ -58,6 +58,7 @@ fn report() -> ScanReport {
         assumed: Vec::new(),
         summary: ScanSummary::default(),
         nodes: Vec::new(),
+        possible_faults: Vec::new(),
         namespaces: Vec::new(),
         owners: vec![owner_result],
         pods: vec![PodFinding {
