@@ -18,6 +18,7 @@ use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
+use crate::model::policy_engine::NetworkSigns;
 use crate::model::text::{count, list};
 use crate::model::workload::Kind;
 use crate::scan::{
@@ -81,21 +82,11 @@ pub struct WorkloadFindings<'w> {
     pub missing: BTreeMap<(String, String), Vec<String>>,
     /// The candidates that are selected, with the objects that select them.
     pub marking: BTreeMap<(String, String), Vec<String>>,
-    /// The DaemonSets of network plugins, as `namespace/name`.
-    pub networks: BTreeSet<String>,
+    /// The DaemonSets of network plugins and engines, and the plugins of Windows nodes.
+    pub network: NetworkSigns,
     /// The objects that could not be read.
     pub unreadable: UnreadableObjects,
 }
-
-/// DaemonSets of network plugins.
-const NETWORKS: [&str; 6] = [
-    "aws-node",
-    "calico-node",
-    "cilium",
-    "kube-flannel-ds",
-    "antrea-agent",
-    "azure-cns",
-];
 
 impl<'w> WorkloadFindings<'w> {
     /// No object visited yet. `facts` is [`super::facts`]. `excluded` are the namespaces that the webhooks
@@ -135,7 +126,12 @@ impl<'w> WorkloadFindings<'w> {
             fields: BTreeMap::new(),
             missing: BTreeMap::new(),
             marking: BTreeMap::new(),
-            networks: BTreeSet::new(),
+            network: NetworkSigns {
+                plugins: windows(input.snapshot)
+                    .filter_map(|node| node.network_plugin)
+                    .collect(),
+                ..NetworkSigns::default()
+            },
             unreadable: UnreadableObjects::default(),
         }
     }
@@ -219,10 +215,8 @@ impl<'w> WorkloadFindings<'w> {
         if let Some(pod) = subject.pod() {
             self.selected(owner_result, pod);
             if subject.kind == Kind::DaemonSet {
-                if NETWORKS.contains(&owner_result.name.as_str()) {
-                    self.networks
-                        .insert(format!("{}/{}", owner_result.namespace, owner_result.name));
-                }
+                self.network
+                    .add_daemon_set(&owner_result.namespace, &owner_result.name);
                 self.daemon_sets.visit(owner_result, subject, pod);
             }
         }
