@@ -2,7 +2,9 @@
 //! with. Does no I/O.
 
 mod autoscaler;
+mod capacity;
 mod daemon_sets;
+mod gmsa;
 mod helm_values;
 mod install;
 mod nodes;
@@ -250,6 +252,11 @@ impl Preflight {
             section("RuntimeClasses", nodes::classes(input)),
             section("Workloads", workloads.findings()),
             section("DaemonSets", workloads.daemon_set_findings()),
+            section(
+                "Capacity of Windows nodes",
+                workloads.capacity.findings(input, &workloads),
+            ),
+            section("Group-managed service accounts", workloads.gmsa.findings(input)),
             section("Other engines", other_engines::findings(input, &workloads)),
         ];
         let facts = &input.snapshot.facts;

@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::capacity::Capacity;
 use super::daemon_sets::DaemonSets;
+use super::gmsa::Gmsa;
 use super::nodes::windows;
 use super::recommendations;
 use super::{ClusterInput, MOST, PreflightFinding, PreflightSummary};
@@ -55,6 +57,10 @@ pub struct WorkloadFindings<'w> {
     input: ClusterInput<'w>,
     /// The findings about DaemonSets.
     pub daemon_sets: DaemonSets<'w>,
+    /// The use of Windows nodes.
+    pub capacity: Capacity<'w>,
+    /// The credential specs that pods name.
+    pub gmsa: Gmsa,
     deny: EvalContext<'w>,
     warn: EvalContext<'w>,
     /// Pool labels that only Windows nodes have, and that are not evidence by default.
@@ -110,6 +116,8 @@ impl<'w> WorkloadFindings<'w> {
         WorkloadFindings {
             input,
             daemon_sets: DaemonSets::new(input),
+            capacity: Capacity::new(input),
+            gmsa: Gmsa::default(),
             deny: context(IgnoredFields::Deny),
             warn: context(IgnoredFields::Warn),
             candidates,
@@ -147,6 +155,7 @@ impl<'w> WorkloadFindings<'w> {
     fn evaluate(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         let subject = Object::parse(kind, json, ReviewStage::Stored)?;
         self.stored.record(&self.deny, &subject);
+        self.capacity.visit_pod(&subject);
         if let Some(owner_result) = self.stored.evaluate(&self.deny, &subject, json)? {
             self.record_result(&subject, json, &owner_result);
         }
@@ -214,6 +223,8 @@ impl<'w> WorkloadFindings<'w> {
         }
         if let Some(pod) = subject.pod() {
             self.selected(owner_result, pod);
+            self.capacity.visit(owner_result, subject, pod);
+            self.gmsa.visit(owner_result, subject, json, pod);
             if subject.kind == Kind::DaemonSet {
                 self.network
                     .add_daemon_set(&owner_result.namespace, &owner_result.name);
