@@ -162,7 +162,7 @@ impl<'w> Capacity<'w> {
                 "the memory limits of {} are above what any Windows node has that they select",
                 count(self.too_large.len(), "workload")
             );
-            let remedy = "lower the limits, or use larger nodes: Windows has no OOM killer, and pages to the disk of the node";
+            let remedy = "lower the limits, or use larger nodes: Windows has no OOM killer, so the node pages to its disk";
             let evidence = self.too_large.iter().map(|(title, limit, largest)| {
                 format!("{title} ({} of {})", mebibytes(*limit), mebibytes(*largest))
             });
@@ -186,8 +186,8 @@ impl<'w> Capacity<'w> {
                 "the pods on {} may together use more memory than is allocatable (sum of their limits)",
                 count(overcommitted.len(), "Windows node")
             );
-            let remedy = "set memory requests equal to limits, so that the scheduler counts what they may use: Windows has no OOM \
-                          killer, and pages to the disk of the node";
+            let remedy = "set memory requests equal to limits, so that the scheduler counts what pods may use: Windows has no \
+                          OOM killer, so the node pages to its disk";
             all.push(PreflightFinding::act(text, remedy).by(overcommitted));
         }
         all

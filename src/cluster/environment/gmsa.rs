@@ -38,7 +38,6 @@ pub(super) fn credential_spec(object: &Value) -> (String, Option<String>) {
 }
 
 fn problem(object: &Value) -> Option<String> {
-    let is_empty = |pointer: &&str| text(object, pointer).is_empty();
     let fields = [
         "/credspec/DomainJoinConfig/Sid",
         "/credspec/DomainJoinConfig/MachineAccountName",
@@ -53,7 +52,7 @@ fn problem(object: &Value) -> Option<String> {
             field.trim_matches('/').replace('/', ".")
         ))
     };
-    if let Some(field) = fields.iter().find(is_empty) {
+    if let Some(field) = fields.into_iter().find(|field| text(object, field).is_empty()) {
         return missing(field);
     }
     let mut plugins = items(object, "/credspec/CmsPlugins");
