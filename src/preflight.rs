@@ -254,9 +254,12 @@ impl Preflight {
             section("DaemonSets", workloads.daemon_set_findings()),
             section(
                 "Capacity of Windows nodes",
-                workloads.capacity.findings(input, &workloads),
+                workloads.capacity.findings(input, &workloads.not_listed),
             ),
-            section("Group-managed service accounts", workloads.gmsa.findings(input)),
+            section(
+                "Group-managed service accounts",
+                workloads.gmsa.findings(input, &workloads.not_listed),
+            ),
             section("Other engines", other_engines::findings(input, &workloads)),
         ];
         let facts = &input.snapshot.facts;

@@ -1,9 +1,8 @@
 //! What Windows nodes have for the pods that use them: memory, room for pods, addresses, ports. And who keeps pods off new
 //! nodes: readiness rules, and DaemonSets that Karpenter counts for the wrong pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::workloads::WorkloadFindings;
 use super::{ClusterInput, MOST, PreflightFinding};
 use crate::cluster::environment::{AnyNode, NodeGroupResource};
 use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
@@ -49,9 +48,9 @@ pub struct Capacity<'w> {
 }
 
 /// A pool without nodes: labels that are not its own may be those of the cloud provider.
-struct NewNode<'p>(&'p NodeGroupResource);
+struct NodeOfPool<'p>(&'p NodeGroupResource);
 
-impl KnownNodeLabels for NewNode<'_> {
+impl KnownNodeLabels for NodeOfPool<'_> {
     fn node_name(&self) -> Option<&str> {
         None
     }
@@ -146,7 +145,7 @@ impl<'w> Capacity<'w> {
     fn count_for_pools(&mut self, title: &str, constraints: &Constraints<'_>) {
         for pool in &self.pools {
             let is_kept_off = constraints.untolerated(&pool.taints).next().is_some();
-            if !pool.is_windows && !is_kept_off && constraints.matches(&NewNode(pool)) != Match::No {
+            if !pool.is_windows && !is_kept_off && constraints.matches(&NodeOfPool(pool)) != Match::No {
                 self.counted
                     .entry(&pool.source)
                     .or_default()
@@ -235,11 +234,7 @@ impl<'w> Capacity<'w> {
     }
 
     /// The findings.
-    pub fn findings(
-        &self,
-        input: ClusterInput<'_>,
-        workloads: &WorkloadFindings<'_>,
-    ) -> Vec<PreflightFinding> {
+    pub fn findings(&self, input: ClusterInput<'_>, not_listed: &BTreeSet<String>) -> Vec<PreflightFinding> {
         let mut all = self.memory();
         all.extend(self.density(input.platform.of_nodes));
         all.extend(services(input));
@@ -252,9 +247,7 @@ impl<'w> Capacity<'w> {
             "nodereadinessrules",
             "services",
         ];
-        let unread = input
-            .unread(&read)
-            .chain(workloads.not_listed.iter().map(String::as_str));
+        let unread = input.unread(&read).chain(not_listed.iter().map(String::as_str));
         let ending = PreflightFinding::ending(&all, unread, "the Windows nodes have room for their pods");
         all.extend(ending);
         all

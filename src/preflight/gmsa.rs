@@ -73,7 +73,7 @@ impl Gmsa {
     }
 
     /// The findings.
-    pub fn findings(&self, input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    pub fn findings(&self, input: ClusterInput<'_>, not_listed: &BTreeSet<String>) -> Vec<PreflightFinding> {
         let mut all = Vec::new();
         let unread: Vec<&str> = input.unread(&["API groups", "gmsacredentialspecs"]).collect();
         if !self.uses.is_empty() {
@@ -87,6 +87,7 @@ impl Gmsa {
         }
         all.extend(self.old_webhook());
         let unread = unread.into_iter().chain(self.unread.as_deref());
+        let unread = unread.chain(not_listed.iter().map(String::as_str));
         let fine = match self.uses.len() {
             0 => "no Windows workload names a GMSACredentialSpec".to_owned(),
             uses => format!("{} of a GMSACredentialSpec can work", count(uses, "use")),
