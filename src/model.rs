@@ -31,6 +31,7 @@ pub mod path;
 pub mod pod;
 pub mod pod_images;
 pub mod policy;
+pub mod policy_engine;
 pub mod registry_patterns;
 pub mod report_schema;
 pub mod requester;

@@ -2,7 +2,9 @@
 //! with. Does no I/O.
 
 mod autoscaler;
+mod capacity;
 mod daemon_sets;
+mod gmsa;
 mod helm_values;
 mod install;
 mod nodes;
@@ -26,6 +28,7 @@ use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Release, supported_on};
 use crate::model::knowledge::KnowledgeReport;
 use crate::model::node::major_minor;
+use crate::model::policy_engine::Enforcement;
 use crate::model::string_enum::string_enum;
 use crate::model::text::list;
 use crate::plan::UpgradePlan;
@@ -249,6 +252,14 @@ impl Preflight {
             section("RuntimeClasses", nodes::classes(input)),
             section("Workloads", workloads.findings()),
             section("DaemonSets", workloads.daemon_set_findings()),
+            section(
+                "Capacity of Windows nodes",
+                workloads.capacity.findings(input, &workloads.not_listed),
+            ),
+            section(
+                "Group-managed service accounts",
+                workloads.gmsa.findings(input, &workloads.not_listed),
+            ),
             section("Other engines", other_engines::findings(input, &workloads)),
         ];
         let facts = &input.snapshot.facts;
@@ -306,7 +317,32 @@ fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) 
         );
     }
     all.extend(network_of_eks(input, workloads));
+    all.extend(network_policies(input, workloads));
     all
+}
+
+/// Whether something enforces NetworkPolicies for Windows pods, if the cluster shows it.
+fn network_policies(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Option<PreflightFinding> {
+    let (network, today) = (&workloads.network, input.snapshot.facts.today);
+    let finding = match network.enforcement(input.platform.of_nodes, today) {
+        Enforcement::Enforced(engine) => {
+            PreflightFinding::fine(format!("{engine} enforces NetworkPolicies for Windows pods"))
+        }
+        Enforcement::NotEnforced { why, source } => PreflightFinding {
+            remedy: Some("transom scan lists the NetworkPolicies that select Windows pods".to_owned()),
+            ..PreflightFinding::fine(format!(
+                "nothing enforces NetworkPolicies for Windows pods: {why} ({source})"
+            ))
+        },
+        Enforcement::Unknown => return None,
+    };
+    let has_windows = workloads.windows > 0 || nodes::windows(input.snapshot).next().is_some();
+    let daemon_sets = network.daemon_sets.iter().map(|name| format!("DaemonSet {name}"));
+    let plugins = network
+        .plugins
+        .iter()
+        .map(|plugin| format!("annotation of {plugin} on Windows nodes"));
+    has_windows.then(|| finding.by(daemon_sets.chain(plugins)))
 }
 
 fn release_finding(version: &str) -> PreflightFinding {
@@ -322,15 +358,10 @@ fn release_finding(version: &str) -> PreflightFinding {
 
 /// Another network than that of the VPC, in which the control plane of EKS may not reach pods.
 fn network_of_eks(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Option<PreflightFinding> {
-    let named = |names: &[&str]| {
-        let networks = workloads.networks.iter();
-        let networks = networks.filter(|network| names.iter().any(|name| network.ends_with(name)));
-        networks
-            .map(|name| format!("DaemonSet {name}"))
-            .collect::<Vec<_>>()
-    };
-    let others = named(&["/calico-node", "/cilium"]);
-    if input.platform.name != "eks" || !named(&["/aws-node"]).is_empty() || others.is_empty() {
+    let network = &workloads.network;
+    let named = |name| network.named(name).map(|name| format!("DaemonSet {name}"));
+    let others: Vec<String> = named("calico-node").chain(named("cilium")).collect();
+    if input.platform.name != "eks" || named("aws-node").next().is_some() || others.is_empty() {
         return None;
     }
     let finding = PreflightFinding::act(

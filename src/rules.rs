@@ -64,7 +64,7 @@ pub static FAMILIES: &[Family] = &[
         rules: placement::RULES,
     },
     Family {
-        title: "Services",
+        title: "Services and NetworkPolicies",
         rules: services::RULES,
     },
     Family {

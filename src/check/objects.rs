@@ -176,8 +176,16 @@ impl ManifestObjects<'_> {
         }
     }
 
-    /// Records which workloads are for Windows.
+    /// Records which workloads are for Windows, and the DaemonSets of network engines.
     fn learn_workloads(&self, facts: &mut Facts, policies: &PolicySet) {
+        for input in &self.all {
+            let daemon_set = input
+                .with_pod(true)
+                .filter(|object| object.kind == Kind::DaemonSet);
+            if let Some(object) = daemon_set {
+                facts.network.add_daemon_set(&object.namespace, &object.meta.name);
+            }
+        }
         let mut workloads = Vec::new();
         let known = &*facts;
         let workload_of = |input: &InputObject<'_>| {

@@ -35,8 +35,8 @@ use crate::render::{
 /// Check manifests as admission would: files, folders, standard input
 ///
 /// Reads YAML and JSON: single objects, several documents in one file, Lists, dumps of kubectl get -o yaml. Nodes,
-/// CSINodes, RuntimeClasses, Namespaces, StorageClasses, PersistentVolumeClaims and EndpointSlices among the inputs
-/// describe the cluster. Without --policy, the built-in policy applies: errors deny, placement is applied, ignored fields
+/// CSINodes, RuntimeClasses, Namespaces, StorageClasses, PersistentVolumeClaims, EndpointSlices and the DaemonSets of
+/// network engines among the inputs describe the cluster. Without --policy, the built-in policy applies: errors deny, placement is applied, ignored fields
 /// deny. WindowsPodPolicies among the inputs are validated but do not apply, and a note names them. A Pod,
 /// ReplicaSet or Job with an owner is evaluated as if that owner's controller had created it.
 ///

@@ -110,9 +110,15 @@ async fn read_cluster(args: &PreflightArgs, client: &Client, namespace: &str) ->
     let mut workloads = WorkloadFindings::new(input, &facts, &excluded);
     let mut planner = planner(&cluster, plan_nodes);
     let unlisted = visit_objects(client, &mut workloads, planner.as_mut()).await;
+    let (may_use, unanswered) = environment::may_use(client, workloads.gmsa.uses.keys()).await;
+    workloads.gmsa.may_use = may_use;
+    workloads.gmsa.unread = unanswered.as_ref().map(|part| part.resource.clone());
     let planner = planner.filter(|_| unlisted.is_empty());
     let plan = planner.and_then(|planner| planner.plan().ok());
-    let mut gaps: Vec<ScanGap> = unread().map(gap).chain(unlisted.iter().map(of_list)).collect();
+    let mut gaps: Vec<ScanGap> = { unread().chain(&unanswered) }
+        .map(gap)
+        .chain(unlisted.iter().map(of_list))
+        .collect();
     gaps.sort();
     gaps.dedup();
     Ok(Preflight::new(

@@ -1,5 +1,7 @@
 //! Reads the environment of Transom before it is installed: other engines, autoscalers, webhooks. It writes nothing.
 
+mod gmsa;
+mod readiness;
 mod scaled;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +16,14 @@ use serde_json::{Map, Value};
 use super::errors::{ApiError, answered};
 use super::list::{Listing, UnreadPart, collect, for_each_as};
 use super::offline::OfflineCluster;
-use crate::model::node::{NodeSigns as _, Taint};
+use crate::model::facts::GMSA_GROUP;
+use crate::model::knowledge::NodePlatform;
+use crate::model::node::{NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
 use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
 use crate::model::resources::Node;
 
+pub use self::gmsa::{GmsaUse, may_use};
+pub use self::readiness::ReadinessRule;
 pub use self::scaled::NodeGroupResource;
 
 /// How many objects of one kind are named at most that could not be read.
@@ -52,6 +58,12 @@ pub struct ClusterEnvironment {
     pub scaled: Vec<NodeGroupResource>,
     /// The status of the cluster autoscaler.
     pub autoscaler: Option<String>,
+    /// The rules of node-readiness-controller, without those in dry run.
+    pub readiness_rules: Vec<ReadinessRule>,
+    /// The `GMSACredentialSpecs`, each with what is wrong with it; `None` without the kind, or if they could not be read.
+    pub credential_specs: Option<BTreeMap<String, Option<String>>>,
+    /// How many Services have `externalTrafficPolicy: Cluster`. They are read only on AKS with Windows nodes.
+    pub cluster_traffic_services: Option<usize>,
     /// What could not be read.
     pub unread: Vec<UnreadPart>,
 }
@@ -69,6 +81,33 @@ pub struct AnyNode {
     pub provider_id: String,
     /// Whether it is a Windows node.
     pub is_windows: bool,
+    /// What it has for pods.
+    pub allocatable: NodeRoom,
+}
+
+/// What a node has for pods, as far as it reports it (`status.allocatable`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeRoom {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// The number of pods.
+    pub pods: Option<u64>,
+    /// Addresses of the VPC, on EKS.
+    pub addresses: Option<u64>,
+}
+
+impl NodeRoom {
+    fn of(node: &Node<'_>) -> Self {
+        let whole = |name: &str| {
+            let amount = node.status.allocatable.get(name)?;
+            u64::try_from(amount.millis()? / 1000).ok()
+        };
+        NodeRoom {
+            memory: whole("memory"),
+            pods: whole("pods"),
+            addresses: whole(PRIVATE_IPV4_RESOURCE),
+        }
+    }
 }
 
 impl KnownNodeLabels for AnyNode {
@@ -91,6 +130,7 @@ impl AnyNode {
             taints: node.taints(),
             provider_id: node.spec.provider_id.to_string(),
             is_windows: node.is_windows(),
+            allocatable: NodeRoom::of(&node),
         })
     }
 }
@@ -177,6 +217,9 @@ pub async fn read<'n>(
     reading.scaled().await;
     reading.node_classes().await;
     reading.autoscaler().await;
+    reading.readiness_rules().await;
+    reading.credential_specs().await;
+    reading.cluster_traffic_services().await;
     reading.environment
 }
 
@@ -284,6 +327,43 @@ impl EnvironmentReader<'_> {
         let builds: BTreeMap<_, _> = classes.iter().filter_map(scaled::ec2_node_class).collect();
         for pool in &mut self.environment.scaled {
             pool.add_node_class(&builds);
+        }
+    }
+
+    async fn readiness_rules(&mut self) {
+        if let Some(path) = self.path("readiness.node.x-k8s.io", "nodereadinessrules") {
+            let rules = self.all::<Value>(&path).await;
+            let rules = rules
+                .iter()
+                .filter(|rule| rule.pointer("/spec/dryRun") != Some(&Value::Bool(true)));
+            self.environment.readiness_rules = rules.map(ReadinessRule::read).collect();
+        }
+    }
+
+    async fn credential_specs(&mut self) {
+        if let Some(path) = self.path(GMSA_GROUP, gmsa::SPECS) {
+            let before = self.environment.unread.len();
+            let specs = self.all::<Value>(&path).await;
+            let was_read = self.environment.unread.len() == before;
+            let specs = specs.iter().map(gmsa::credential_spec).collect();
+            self.environment.credential_specs = was_read.then_some(specs);
+        }
+    }
+
+    /// Only on AKS, which documents a limit, and where there are Windows nodes.
+    async fn cluster_traffic_services(&mut self) {
+        let is_aks = |node: &AnyNode| {
+            let platform = NodePlatform::of_labels(node.labels.keys().map(String::as_str));
+            node.is_windows && platform == Some(NodePlatform::Aks)
+        };
+        if self.environment.nodes.iter().any(is_aks) {
+            let before = self.environment.unread.len();
+            let services = self.all::<Value>("/api/v1/services").await;
+            let services = services
+                .iter()
+                .filter(|service| text(service, "/spec/externalTrafficPolicy") == "Cluster");
+            let was_read = self.environment.unread.len() == before;
+            self.environment.cluster_traffic_services = was_read.then(|| services.count());
         }
     }
 

@@ -46,6 +46,14 @@ impl ObjectList {
         custom.chain(own).collect()
     }
 
+    /// The NetworkPolicies.
+    pub fn network_policies() -> Self {
+        ObjectList {
+            kind: Kind::NetworkPolicy,
+            path: Cow::Borrowed("/apis/networking.k8s.io/v1/networkpolicies"),
+        }
+    }
+
     /// Its objects, or those of a namespace, and their changes.
     fn watch(
         &self,

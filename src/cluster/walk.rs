@@ -23,12 +23,22 @@ pub async fn walk(
     client: &Client,
     namespaces: &[String],
     custom: &[(Kind, String)],
+    meet: impl FnMut(ListItem<'_>) + Send,
+) -> Vec<UnreadPart> {
+    walk_lists(client, namespaces, ObjectList::all(custom), meet).await
+}
+
+/// The same for these lists.
+pub async fn walk_lists(
+    client: &Client,
+    namespaces: &[String],
+    lists: Vec<ObjectList>,
     mut meet: impl FnMut(ListItem<'_>) + Send,
 ) -> Vec<UnreadPart> {
     let mut failures = Vec::new();
     let all = namespaces.is_empty().then_some(None);
     let scopes: Vec<Option<&String>> = all.into_iter().chain(namespaces.iter().map(Some)).collect();
-    for ObjectList { kind, path } in ObjectList::all(custom) {
+    for ObjectList { kind, path } in lists {
         for namespace in &scopes {
             let listing = Listing::of(kind, &path);
             let listing = match namespace {

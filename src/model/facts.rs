@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 use super::build::{Build, ContainerIsolation};
 use super::feature_gates::FeatureGates;
 use super::image_facts::ImageFacts;
-use super::knowledge::Knowledge;
+use super::knowledge::{Knowledge, NodePlatform};
 use super::known_claims::{KnownClaims, ObjectSource, nearness};
 use super::mirror::Witness;
 use super::namespace_selector::{NodeSelector, StatedSelectors};
-use super::node::{Host, NodeLabel, major_minor, shared_labels};
+use super::node::{Host, NodeLabel, NodeSigns as _, major_minor, shared_labels};
 use super::object::{Body, Object};
 use super::pod::{Container, Toleration};
+use super::policy_engine::NetworkSigns;
 use super::resources::{ClaimRef, Meta, RuntimeClass, Service, StorageClass};
 use super::workload::Kind;
 
@@ -203,6 +204,8 @@ pub struct WindowsWorkload {
     pub source: ObjectSource,
     /// The labels of its pods.
     pub labels: BTreeMap<String, String>,
+    /// Whether its pods use the network of their node, to which no NetworkPolicy applies.
+    pub is_on_host_network: bool,
     /// The PersistentVolumeClaims that its pods use by name.
     pub claims: BTreeSet<String>,
     /// The prefixes of the names of a StatefulSet's own claims (`data-web-`); an ordinal follows.
@@ -231,6 +234,7 @@ impl WindowsWorkload {
                 .iter()
                 .map(|(k, v)| (k.to_string(), v.to_string()))
                 .collect(),
+            is_on_host_network: template.spec.host_network.0,
             claims: named
                 .map(|source| source.claim_name.to_string())
                 .chain(ephemeral.map(|volume| format!("{pod}-{}", &*volume.name)))
@@ -391,6 +395,8 @@ pub struct ClusterFacts {
     /// The estimated characters of the environment variables for the Services of a namespace. Only `transom check` knows
     /// any.
     pub service_variables: BTreeMap<String, usize>,
+    /// The signs of network engines, for the rule on NetworkPolicies. Only `transom check` and `transom scan` know any.
+    pub network: NetworkSigns,
     /// Whether the nodes of the cluster are known: if so, a node that is not among them does not exist.
     pub knows_nodes: bool,
     hosts: Vec<Host>,
@@ -532,6 +538,7 @@ impl ClusterFacts {
                     self.newest_kubelet = self.newest_kubelet.max(Some(minor));
                 }
                 if let Some(host) = Host::of_node(&**node, None) {
+                    self.network.plugins.extend(node.network_plugin());
                     self.add_host(host);
                 }
             }
@@ -651,6 +658,12 @@ impl ClusterFacts {
         let known = NodeLabel::well_known();
         let added = self.node_labels.iter().filter(|label| !known.contains(label));
         added.cloned().collect()
+    }
+
+    /// The platform of the known Windows nodes and pools, by the labels of the first that shows it.
+    pub fn platform(&self) -> Option<NodePlatform> {
+        let mut hosts = self.sorts().chain(&self.pools);
+        hosts.find_map(|host| NodePlatform::of_labels(host.labels.keys()))
     }
 
     /// Every known Windows node and pool.

@@ -18,8 +18,8 @@ use super::path::Path;
 use super::pod::PodSpec;
 use super::requester::Origin;
 use super::resources::{
-    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, MetaOnly, NamedClaimTemplate, Node, PersistentVolume,
-    RuntimeClass, Service, StorageClass,
+    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, MetaOnly, NamedClaimTemplate, NetworkPolicy, Node,
+    PersistentVolume, RuntimeClass, Service, StorageClass,
 };
 use super::strict_json::{self, Strict};
 use super::workload::Kind;
@@ -120,6 +120,7 @@ pub enum Body<'a> {
     Pod(Box<Template<'a>>),
     Service(Box<Service<'a>>),
     EndpointSlice(EndpointSlice<'a>),
+    NetworkPolicy(NetworkPolicy<'a>),
     Claim(Claim<'a>),
     Volume(Box<PersistentVolume<'a>>),
     StorageClass(StorageClass<'a>),
@@ -374,6 +375,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
         let (meta, body) = match kind {
             Kind::Service => view!(Service, Box<Service<'de>>),
             Kind::EndpointSlice => view!(EndpointSlice, EndpointSlice<'de>),
+            Kind::NetworkPolicy => view!(NetworkPolicy, NetworkPolicy<'de>),
             Kind::PersistentVolumeClaim => view!(Claim, Claim<'de>),
             Kind::StorageClass => view!(StorageClass, StorageClass<'de>),
             Kind::CsiNode => view!(CsiNode, CsiNode<'de>),

@@ -6,7 +6,8 @@ use serde_json::value::RawValue;
 
 use super::json_types::{Flag, IsPresent, List, Map, Quantity, Str};
 use super::k8s_struct::k8s_structs;
-use super::pod::{ClaimSpec, CsiSource, HostPath, NodeSelector, Toleration};
+use super::label_selector::{LabelExpression, LabelOperator, LabelSelector};
+use super::pod::{ClaimSpec, CsiSource, Expression, HostPath, NodeSelector, Toleration};
 
 k8s_structs! {
     #![derive(Deserialize, Clone, Debug, Default)]
@@ -152,6 +153,23 @@ k8s_structs! {
         pub addresses: List<Str<'a>>,
     }
 
+    /// `networking.k8s.io/v1.NetworkPolicy`.
+    pub struct NetworkPolicy<'a> {
+        pub metadata: Meta<'a>,
+        pub spec: NetworkPolicySpec<'a>,
+    }
+
+    /// `networking.k8s.io/v1.NetworkPolicySpec`.
+    pub struct NetworkPolicySpec<'a> {
+        pub pod_selector: PodSelector<'a>,
+    }
+
+    /// `metav1.LabelSelector`.
+    pub struct PodSelector<'a> {
+        pub match_labels: Map<'a>,
+        pub match_expressions: List<Expression<'a>>,
+    }
+
     /// `v1.Node`.
     pub struct Node<'a> {
         pub metadata: Meta<'a>,
@@ -237,6 +255,28 @@ k8s_structs! {
     /// An object of which only the metadata is used (Namespace).
     pub struct MetaOnly<'a> {
         pub metadata: Meta<'a>,
+    }
+}
+
+impl PodSelector<'_> {
+    /// The selector; `None` if it has an operator that Kubernetes does not know.
+    pub fn read(&self) -> Option<LabelSelector> {
+        let expression = |expression: &Expression<'_>| {
+            let mut operators = LabelOperator::ALL.into_iter();
+            Some(LabelExpression {
+                key: expression.key.to_string(),
+                operator: operators.find(|operator| operator.as_str() == &*expression.operator)?,
+                values: expression.values.iter().map(ToString::to_string).collect(),
+            })
+        };
+        Some(LabelSelector {
+            match_labels: self.match_labels.to_owned_map(),
+            match_expressions: self
+                .match_expressions
+                .iter()
+                .map(expression)
+                .collect::<Option<_>>()?,
+        })
     }
 }
 

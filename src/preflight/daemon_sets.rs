@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::civil::{Date, date};
+use jiff::civil::Date;
 
 use super::{ClusterInput, MOST, PreflightFinding};
 use crate::cluster::environment::AnyNode;
@@ -15,15 +15,13 @@ use crate::model::node_affinity::Match;
 use crate::model::object::Object;
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
+use crate::model::policy_engine::AZURE_NPM_ENDS;
 use crate::model::text::{list, shown};
 use crate::scan::OwnerResult;
 use crate::scan::pods::image_for_windows;
 
 /// How many DaemonSets are listed individually.
 const MOST_REPORTED: usize = 30;
-
-/// The last day on which AKS supports Azure Network Policy Manager on Windows nodes.
-const AZURE_NPM_ENDS: Date = date(2026, 9, 30);
 
 /// Whether a pod is Azure Network Policy Manager: `containernetworking/azure-npm`.
 fn is_azure_npm(pod: &PodSpec<'_>) -> bool {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use jiff::civil::date;
 use serde_json::{Value, json};
 
+mod capacity;
+
 use super::*;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::environment::{AnyNode, NodeGroupResource, WebhookPresence};

@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::capacity::Capacity;
 use super::daemon_sets::DaemonSets;
+use super::gmsa::Gmsa;
 use super::nodes::windows;
 use super::recommendations;
 use super::{ClusterInput, MOST, PreflightFinding, PreflightSummary};
@@ -18,6 +20,7 @@ use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
+use crate::model::policy_engine::NetworkSigns;
 use crate::model::text::{count, list};
 use crate::model::workload::Kind;
 use crate::scan::{
@@ -54,6 +57,10 @@ pub struct WorkloadFindings<'w> {
     input: ClusterInput<'w>,
     /// The findings about DaemonSets.
     pub daemon_sets: DaemonSets<'w>,
+    /// The use of Windows nodes.
+    pub capacity: Capacity<'w>,
+    /// The credential specs that pods name.
+    pub gmsa: Gmsa,
     deny: EvalContext<'w>,
     warn: EvalContext<'w>,
     /// Pool labels that only Windows nodes have, and that are not evidence by default.
@@ -81,21 +88,11 @@ pub struct WorkloadFindings<'w> {
     pub missing: BTreeMap<(String, String), Vec<String>>,
     /// The candidates that are selected, with the objects that select them.
     pub marking: BTreeMap<(String, String), Vec<String>>,
-    /// The DaemonSets of network plugins, as `namespace/name`.
-    pub networks: BTreeSet<String>,
+    /// The DaemonSets of network plugins and engines, and the plugins of Windows nodes.
+    pub network: NetworkSigns,
     /// The objects that could not be read.
     pub unreadable: UnreadableObjects,
 }
-
-/// DaemonSets of network plugins.
-const NETWORKS: [&str; 6] = [
-    "aws-node",
-    "calico-node",
-    "cilium",
-    "kube-flannel-ds",
-    "antrea-agent",
-    "azure-cns",
-];
 
 impl<'w> WorkloadFindings<'w> {
     /// No object visited yet. `facts` is [`super::facts`]. `excluded` are the namespaces that the webhooks
@@ -119,6 +116,8 @@ impl<'w> WorkloadFindings<'w> {
         WorkloadFindings {
             input,
             daemon_sets: DaemonSets::new(input),
+            capacity: Capacity::new(input),
+            gmsa: Gmsa::default(),
             deny: context(IgnoredFields::Deny),
             warn: context(IgnoredFields::Warn),
             candidates,
@@ -135,7 +134,12 @@ impl<'w> WorkloadFindings<'w> {
             fields: BTreeMap::new(),
             missing: BTreeMap::new(),
             marking: BTreeMap::new(),
-            networks: BTreeSet::new(),
+            network: NetworkSigns {
+                plugins: windows(input.snapshot)
+                    .filter_map(|node| node.network_plugin)
+                    .collect(),
+                ..NetworkSigns::default()
+            },
             unreadable: UnreadableObjects::default(),
         }
     }
@@ -151,6 +155,7 @@ impl<'w> WorkloadFindings<'w> {
     fn evaluate(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         let subject = Object::parse(kind, json, ReviewStage::Stored)?;
         self.stored.record(&self.deny, &subject);
+        self.capacity.visit_pod(&subject);
         if let Some(owner_result) = self.stored.evaluate(&self.deny, &subject, json)? {
             self.record_result(&subject, json, &owner_result);
         }
@@ -218,11 +223,11 @@ impl<'w> WorkloadFindings<'w> {
         }
         if let Some(pod) = subject.pod() {
             self.selected(owner_result, pod);
+            self.capacity.visit(owner_result, subject, pod);
+            self.gmsa.visit(owner_result, subject, json, pod);
             if subject.kind == Kind::DaemonSet {
-                if NETWORKS.contains(&owner_result.name.as_str()) {
-                    self.networks
-                        .insert(format!("{}/{}", owner_result.namespace, owner_result.name));
-                }
+                self.network
+                    .add_daemon_set(&owner_result.namespace, &owner_result.name);
                 self.daemon_sets.visit(owner_result, subject, pod);
             }
         }

@@ -1,4 +1,7 @@
-//! Services with Windows backends, or in clusters with Windows nodes: what kube-proxy on Windows does not do.
+//! Services with Windows backends, or in clusters with Windows nodes: what kube-proxy on Windows does not do; and
+//! NetworkPolicies of Windows pods.
+
+mod network_policies;
 
 use std::net::IpAddr;
 
@@ -21,6 +24,7 @@ pub static RULES: &[&Rule] = &[
     &SERVICE_PRESERVE_DESTINATION,
     &SERVICE_IPV6,
     &SERVICE_SCTP,
+    &network_policies::NETWORK_POLICY_NOT_ENFORCED,
 ];
 
 const NETWORK: &str =

@@ -118,6 +118,21 @@ pub fn evaluate_owned_pod(
     Ok(evaluated)
 }
 
+/// Evaluates a stored NetworkPolicy, which admission does not review; `None` if it has no finding.
+///
+/// # Errors
+/// As [`evaluate_stored`].
+pub(super) fn evaluate_network_policy(
+    eval_context: &EvalContext<'_>,
+    subject: &Object<'_>,
+    json: &str,
+) -> Result<Option<OwnerResult>, ObjectError> {
+    Ok(match evaluate_itself(eval_context, subject, json)? {
+        Evaluated::Owner(result) if !result.is_clean() => Some(*result),
+        _ => None,
+    })
+}
+
 fn evaluate_itself(
     eval_context: &EvalContext<'_>,
     subject: &Object<'_>,

@@ -50,7 +50,8 @@ pub struct ScanReport {
     pub possible_faults: Vec<PossibleFault>,
     /// The namespaces with an object to report, by name.
     pub namespaces: Vec<NamespaceReport>,
-    /// The top owners with something to report, and every Windows one; by namespace, kind, name.
+    /// The top owners with something to report, every Windows one, and the NetworkPolicies with a finding, whose operating
+    /// system is not known; by namespace, kind, name.
     pub owners: Vec<OwnerResult>,
     /// The pods on a wrong node, and those that are pending: by namespace, name.
     pub pods: Vec<PodFinding>,
@@ -133,9 +134,9 @@ pub struct ScanSummary {
 }
 
 impl ScanSummary {
-    /// Adds one top owner to the counts.
+    /// Adds one top owner to the counts; of a NetworkPolicy, only its findings.
     pub fn count(&mut self, owner_result: &OwnerResult) {
-        self.owners += 1;
+        self.owners += usize::from(owner_result.kind.has_pod());
         self.windows += usize::from(owner_result.verdict == Verdict::Windows);
         self.denied += usize::from(owner_result.outcome == OwnerOutcome::Denied);
         self.would_be_denied += usize::from(owner_result.findings.iter().any(|found| found.would_deny));

@@ -1,11 +1,13 @@
 //! Builds the report from the objects of a cluster, one at a time. Pure. Its memory grows with the number of
 //! results and of owners of running pods, not with the number of pods.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 
 use super::dedup::is_at_zero;
+use super::evaluate::evaluate_network_policy;
 use super::pods::{PodContext, trouble};
 use super::report::{
     NamespaceReport, PodFinding, PodProblem, PossibleFault, SCHEMA, ScanGap, ScanReport, ScanSummary,
@@ -13,8 +15,11 @@ use super::report::{
 };
 use super::result::OwnerResult;
 use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
+use crate::model::facts::{Facts, WindowsWorkload};
+use crate::model::node::NodeSigns as _;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
+use crate::model::policy_engine::{Enforcement, NetworkSigns};
 use crate::model::workload::Kind;
 
 /// How many owners are kept at most; the rest are only counted.
@@ -41,6 +46,11 @@ pub struct Scan<'s> {
     left_out: SkippedObjects,
     /// Selects objects by their labels; `None` selects every object.
     is_meant: Option<&'s ObjectFilter<'s>>,
+    /// What the evaluation of NetworkPolicies needs: Windows workloads, and the signs of network engines.
+    windows: Vec<WindowsWorkload>,
+    network: NetworkSigns,
+    /// The facts with these, once they are complete.
+    network_facts: OnceCell<Facts>,
 }
 
 /// What is counted but not kept.
@@ -67,6 +77,8 @@ pub struct ReportHeader {
 impl<'s> Scan<'s> {
     /// A scan without any objects yet.
     pub fn new(pod_context: &'s PodContext<'s>, now: Timestamp) -> Self {
+        let nodes = pod_context.nodes.into_iter().flat_map(BTreeMap::values);
+        let windows = nodes.filter(|node| node.is_windows());
         Scan {
             pod_context,
             now,
@@ -79,6 +91,12 @@ impl<'s> Scan<'s> {
             unreadable: UnreadableObjects::default(),
             left_out: SkippedObjects::default(),
             is_meant: None,
+            windows: Vec::new(),
+            network: NetworkSigns {
+                plugins: windows.filter_map(|node| node.network_plugin).collect(),
+                ..NetworkSigns::default()
+            },
+            network_facts: OnceCell::new(),
         }
     }
 
@@ -97,13 +115,27 @@ impl<'s> Scan<'s> {
         self.gaps.push(gap);
     }
 
-    /// Adds one object, given as JSON. Owners must come before their children.
+    /// Whether NetworkPolicies can have a finding: there are Windows pods, and nothing enforces NetworkPolicies for them.
+    pub fn needs_network_policies(&self) -> bool {
+        let facts = self.pod_context.eval_context.facts;
+        let enforcement = self.network.enforcement(facts.platform(), facts.today);
+        !self.windows.is_empty() && matches!(enforcement, Enforcement::NotEnforced { .. })
+    }
+
+    /// Adds one object, given as JSON. Owners must come before their children, and NetworkPolicies after everything else.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         self.summary.objects += 1;
         let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
             Err(error) => return self.unreadable.add(kind, json, &error),
         };
+        if kind == Kind::NetworkPolicy {
+            return self.network_policy(&subject, json);
+        }
+        if kind == Kind::DaemonSet {
+            self.network
+                .add_daemon_set(&subject.namespace, &subject.meta.name);
+        }
         let owner = self.owner(&subject);
         let is_meant = self
             .is_meant
@@ -113,7 +145,15 @@ impl<'s> Scan<'s> {
         self.stored.record(eval_context, &subject);
         if is_meant {
             match self.stored.evaluate(eval_context, &subject, json) {
-                Ok(owner_result) => owner_result.into_iter().for_each(|it| self.add_result(it)),
+                Ok(owner_result) => {
+                    if let Some(owner_result) = owner_result {
+                        let is_windows = owner_result.verdict == Verdict::Windows;
+                        let is_kept = is_windows && self.windows.len() < MOST_OWNERS;
+                        self.windows
+                            .extend(WindowsWorkload::of(&subject).filter(|_| is_kept));
+                        self.add_result(owner_result);
+                    }
+                }
                 Err(error) => return self.unreadable.add(kind, json, &error),
             }
         }
@@ -128,6 +168,27 @@ impl<'s> Scan<'s> {
         {
             let place = (kind, subject.namespace.to_string(), subject.meta.name.to_string());
             self.made_by.insert(place, owner);
+        }
+    }
+
+    /// Adds a NetworkPolicy, which is listed if it has a finding.
+    fn network_policy(&mut self, subject: &Object<'_>, json: &str) {
+        let is_meant = self
+            .is_meant
+            .is_none_or(|is_meant| is_meant(&subject.meta.labels.to_owned_map()));
+        if !is_meant {
+            return;
+        }
+        let eval_context = self.pod_context.eval_context;
+        let facts = self.network_facts.get_or_init(|| {
+            let mut facts = eval_context.facts.clone();
+            facts.workloads = std::mem::take(&mut self.windows);
+            facts.network = std::mem::take(&mut self.network);
+            facts
+        });
+        match evaluate_network_policy(&eval_context.with_facts(facts), subject, json) {
+            Ok(owner_result) => owner_result.into_iter().for_each(|it| self.add_result(it)),
+            Err(error) => self.unreadable.add(Kind::NetworkPolicy, json, &error),
         }
     }
 

@@ -1,6 +1,8 @@
 //! `transom preflight` on a real API server without Transom. Without a control plane this says so and proves nothing.
 #![cfg(unix)]
 
+mod capacity;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -194,6 +196,7 @@ fn a_cluster_without_transom_is_looked_at_and_the_values_fit_it() {
     );
     let (values, _) = preflight(&cluster, "", &["-o", "values"]);
     assert!(text.ends_with(&values), "{text}");
+    capacity::capacity_and_accounts_are_evaluated(&cluster);
     rights(&cluster);
 }
 

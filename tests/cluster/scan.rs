@@ -71,6 +71,19 @@ fn objects() -> Vec<Value> {
         deployment("exempt", "web", json!({})),
         of_rollout,
         stray,
+        // Nothing enforces the policy for Windows pods.
+        in_namespace(
+            "kube-system",
+            workload(
+                "DaemonSet",
+                "cilium",
+                &json!({"nodeSelector": {"kubernetes.io/os": "linux"},
+            "containers": [{"name": "agent", "image": "agent:1"}]}),
+                1,
+            ),
+        ),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": "deny-all", "namespace": "shop"}, "spec": {"podSelector": {}}}),
     ]
 }
 
@@ -192,6 +205,10 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
         "host-pid exempted"
     );
     assert_eq!(owner(&report, "shop", "canary-1")["owner"]["kind"], "Rollout");
+    assert_eq!(
+        fates(owner(&report, "shop", "deny-all")),
+        ["network-policy-not-enforced audited"]
+    );
     assert_eq!(scan(cluster, "admin", &["--fail-on", "would-deny"]).status, 1);
     let later = scan(cluster, "admin", &["-o", "json", "--today", "3000-01-01"]).json();
     assert_eq!(later["today"], "3000-01-01");

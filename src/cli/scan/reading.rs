@@ -21,7 +21,8 @@ use crate::cluster::list::{POD_CARRIERS, UnreadPart};
 use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::walk::{ListItem, walk};
+use crate::cluster::stored::ObjectList;
+use crate::cluster::walk::{ListItem, walk, walk_lists};
 use crate::engine::namespace_selector;
 use crate::model::facts::Facts;
 use crate::model::policy::{Mode, Policy};
@@ -164,7 +165,8 @@ impl ScanTask<'_> {
         Ok((report, plan))
     }
 
-    /// Visits the objects that carry pods; returns the lists that could not be read.
+    /// Visits the objects that carry pods, and NetworkPolicies if they can have a finding; returns the lists that could not be
+    /// read.
     async fn visit(&self, scan: &mut Scan<'_>, mut planner: Option<&mut Planner<'_>>) -> Vec<UnreadPart> {
         let namespaces = &self.args.namespaces.namespace;
         let unlisted = walk(self.client, namespaces, &self.custom.kinds, |met| match met {
@@ -177,7 +179,15 @@ impl ScanTask<'_> {
                 }
             }
         });
-        let unlisted = unlisted.await;
+        let mut unlisted = unlisted.await;
+        if scan.needs_network_policies() {
+            let lists = vec![ObjectList::network_policies()];
+            let policies = walk_lists(self.client, namespaces, lists, |met| match met {
+                ListItem::List(resource, left) => self.progress.list(resource, scan.objects(), left),
+                ListItem::Object(kind, json) => scan.visit(kind, json),
+            });
+            unlisted.extend(policies.await);
+        }
         self.progress.end();
         unlisted
     }

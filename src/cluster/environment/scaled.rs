@@ -26,6 +26,8 @@ pub struct NodeGroupResource {
     pub replicas: Option<u64>,
     /// Whether it specifies that its nodes run Windows.
     pub is_windows: bool,
+    /// Whether it states the operating system of its nodes by label or requirement.
+    pub states_os: bool,
     /// The build of its nodes, if specified.
     pub build: Option<Build>,
     /// The name of the EC2NodeClass that a `NodePool` of Karpenter uses on AWS.
@@ -96,6 +98,9 @@ impl NodeGroupResource {
             || reported("machine.openshift.io/os-id")
             || build.is_some()
             || taints.iter().any(Taint::marks_windows);
+        let mut requirements = items(object, "/spec/template/spec/requirements");
+        let states_os = of_nodes.contains_key(OS_LABEL)
+            || requirements.any(|requirement| text(requirement, "/key") == OS_LABEL);
         of_nodes.retain(|key, _| !key.starts_with("machine.openshift.io/"));
         if kind == "NodePool" {
             of_nodes.insert("karpenter.sh/nodepool".to_owned(), name.clone());
@@ -110,6 +115,7 @@ impl NodeGroupResource {
                 .collect(),
             replicas: object.pointer("/spec/replicas").and_then(Value::as_u64),
             is_windows,
+            states_os,
             build,
             node_class: (text(object, "/spec/template/spec/nodeClassRef/kind") == "EC2NodeClass")
                 .then(|| text(object, "/spec/template/spec/nodeClassRef/name")),

@@ -308,7 +308,9 @@ impl ScanText<'_> {
     }
 
     fn owner(&mut self, owner_result: &OwnerResult, others: &[&OwnerResult]) -> io::Result<()> {
+        let has_pod = owner_result.kind.has_pod();
         let becomes = match owner_result.outcome {
+            _ if !has_pod => "is not reviewed in admission",
             OwnerOutcome::Denied => "would be denied",
             OwnerOutcome::Patched => "would be patched",
             OwnerOutcome::Passes if owner_result.findings.iter().any(|found| found.would_deny) => {
@@ -318,6 +320,7 @@ impl ScanText<'_> {
             OwnerOutcome::NotReviewed => "passes: admission is not called",
         };
         let system = match owner_result.verdict {
+            _ if !has_pod => "",
             Verdict::Windows => "",
             Verdict::Linux => ", Linux",
             Verdict::Unknown => ", of no known operating system",

@@ -15,7 +15,7 @@ use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::scan::context::EvalContext;
 use crate::scan::evaluate::{Evaluated, SkipReason, evaluate_stored};
-use crate::scan::result::OwnerOutcome;
+use crate::scan::result::{FindingOutcome, OwnerOutcome};
 
 fn scan(objects: &[(Kind, Value)]) -> ScanReport {
     let facts = Facts::new(36, date(2026, 6, 1));
@@ -76,6 +76,81 @@ fn owners(report: &ScanReport) -> Vec<String> {
         .iter()
         .map(|owner_result| format!("{} {}", owner_result.kind, owner_result.name));
     names.collect()
+}
+
+#[test]
+fn a_network_policy_is_listed_if_it_selects_windows_pods_and_nothing_enforces_it() {
+    let agent = |name: &str| {
+        let spec = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "a", "image": "a:1"}]});
+        let metadata = json!({"name": name, "namespace": "kube-system"});
+        (
+            Kind::DaemonSet,
+            json!({"metadata": metadata, "spec": {"template": {"spec": spec}}}),
+        )
+    };
+    let policy = |name: &str, labels: Value| {
+        let spec = json!({"podSelector": {"matchLabels": labels}});
+        (
+            Kind::NetworkPolicy,
+            json!({"metadata": meta(name, None), "spec": spec}),
+        )
+    };
+    let web = || {
+        let mut web = template("web", None, 2);
+        web["spec"]["template"]["metadata"] = json!({"labels": {"app": "web"}});
+        (Kind::Deployment, web)
+    };
+    let policies = || {
+        [
+            policy("all", json!({})),
+            policy("web", json!({"app": "web"})),
+            policy("db", json!({"app": "db"})),
+        ]
+    };
+    let all = |daemon_sets: &[&str], workload: Option<(Kind, Value)>| {
+        let daemon_sets = daemon_sets.iter().map(|name| agent(name));
+        let objects: Vec<(Kind, Value)> = daemon_sets.chain(workload).chain(policies()).collect();
+        scan(&objects)
+    };
+    let report = all(&["cilium"], Some(web()));
+    assert_eq!(
+        owners(&report),
+        ["Deployment web", "NetworkPolicy all", "NetworkPolicy web"]
+    );
+    let policy = &report.owners[1];
+    let found = &policy.findings[0];
+    assert_eq!(
+        (policy.findings.len(), found.rule, found.outcome),
+        (1, "network-policy-not-enforced", FindingOutcome::Audited)
+    );
+    assert!(
+        found
+            .message
+            .contains("(Deployment web): Cilium does not run on Windows nodes"),
+        "{}",
+        found.message
+    );
+    assert_eq!(
+        (
+            report.summary.owners,
+            report.summary.windows,
+            report.summary.denied
+        ),
+        (2, 1, 1)
+    );
+    for (daemon_sets, workload) in [
+        (&["cilium", "calico-node"][..], Some(web())),
+        (&[], Some(web())),
+        (&["cilium"], None),
+    ] {
+        let report = all(daemon_sets, workload);
+        assert!(
+            !owners(&report)
+                .iter()
+                .any(|owner| owner.starts_with("NetworkPolicy")),
+            "{daemon_sets:?}"
+        );
+    }
 }
 
 #[test]

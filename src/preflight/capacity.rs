@@ -1,0 +1,290 @@
+//! What Windows nodes have for the pods that use them: memory, room for pods, addresses, ports. And who keeps pods off new
+//! nodes: readiness rules, and DaemonSets that Karpenter counts for the wrong pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{ClusterInput, MOST, PreflightFinding};
+use crate::cluster::environment::{AnyNode, NodeGroupResource};
+use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
+use crate::model::facts::Facts;
+use crate::model::json_types::Quantity;
+use crate::model::knowledge::NodePlatform;
+use crate::model::node::{OS_LABEL, PRIVATE_IPV4_RESOURCE};
+use crate::model::node_affinity::{KnownNodeLabels, LabelValue, Match};
+use crate::model::object::Object;
+use crate::model::os::Verdict;
+use crate::model::pod::{Container, PodSpec};
+use crate::model::text::{count, list};
+use crate::model::workload::Kind;
+use crate::scan::OwnerResult;
+
+/// How many workloads with more memory than a node are kept.
+const MOST_WORKLOADS: usize = 200;
+
+/// How many Services with `externalTrafficPolicy: Cluster` are reported: AKS documents about 500, sometimes fewer.
+const MOST_SERVICES: usize = 400;
+
+/// What the pods on one node use.
+#[derive(Clone, Copy, Debug, Default)]
+struct NodeLoad {
+    /// The sum of their memory limits, in bytes.
+    limits: u64,
+    pods: u64,
+    addresses: u64,
+}
+
+/// The use of Windows nodes, collected one object at a time.
+#[derive(Debug)]
+pub struct Capacity<'w> {
+    facts: &'w Facts,
+    windows_nodes: BTreeMap<&'w str, &'w AnyNode>,
+    /// The pools of Karpenter that state no operating system.
+    pools: Vec<&'w NodeGroupResource>,
+    loads: BTreeMap<&'w str, NodeLoad>,
+    /// Workloads with a memory limit above that of each node that they select, with both in bytes.
+    too_large: Vec<(String, u64, u64)>,
+    /// The Windows DaemonSets that Karpenter counts for such a pool.
+    counted: BTreeMap<&'w str, Vec<String>>,
+}
+
+/// A pool without nodes: labels that are not its own may be those of the cloud provider.
+struct NodeOfPool<'p>(&'p NodeGroupResource);
+
+impl KnownNodeLabels for NodeOfPool<'_> {
+    fn node_name(&self) -> Option<&str> {
+        None
+    }
+
+    fn label_value(&self, key: &str) -> LabelValue<'_> {
+        match self.0.labels.get(key) {
+            None if key.contains("kubernetes.io/") || key.contains("karpenter") => LabelValue::Unknown,
+            value => value.map(String::as_str).into(),
+        }
+    }
+}
+
+/// The sum of the memory limits of the containers that run together, in bytes.
+fn memory_limit(pod: &PodSpec<'_>) -> u64 {
+    let limit = |container: &Container<'_>| {
+        let limit = container.resources.as_ref()?.limits.get("memory")?;
+        u64::try_from(Quantity::millis(limit)? / 1000).ok()
+    };
+    let is_sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
+    let sidecars = pod.init_containers.iter().filter(is_sidecar);
+    let limits = pod.containers.iter().chain(sidecars).filter_map(limit);
+    limits.fold(0, u64::saturating_add)
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{}Mi", bytes >> 20)
+}
+
+impl<'w> Capacity<'w> {
+    /// Nothing visited yet.
+    pub fn new(input: ClusterInput<'w>) -> Self {
+        let environment = input.environment;
+        let windows = environment.nodes.iter().filter(|node| node.is_windows);
+        let is_unstated =
+            |pool: &&NodeGroupResource| pool.labels.contains_key("karpenter.sh/nodepool") && !pool.states_os;
+        Capacity {
+            facts: &input.snapshot.facts,
+            windows_nodes: windows.map(|node| (node.name.as_str(), node)).collect(),
+            pools: environment.scaled.iter().filter(is_unstated).collect(),
+            loads: BTreeMap::new(),
+            too_large: Vec::new(),
+            counted: BTreeMap::new(),
+        }
+    }
+
+    /// Visits a pod, whether its owner is evaluated or not.
+    pub fn visit_pod(&mut self, subject: &Object<'_>) {
+        let Some(pod) = subject.pod().filter(|_| subject.kind == Kind::Pod) else {
+            return;
+        };
+        let node = pod.node_name.as_deref().unwrap_or_default();
+        let Some((node, _)) = self.windows_nodes.get_key_value(node) else {
+            return;
+        };
+        let load = self.loads.entry(node).or_default();
+        load.limits = load.limits.saturating_add(memory_limit(pod));
+        load.pods += 1;
+        let requests = pod.extended_requests();
+        let addresses = requests.iter().filter(|(name, _)| *name == PRIVATE_IPV4_RESOURCE);
+        load.addresses += addresses.map(|(_, amount)| amount).sum::<u64>();
+    }
+
+    /// Visits a workload.
+    pub fn visit(&mut self, owner_result: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
+        if owner_result.verdict != Verdict::Windows {
+            return;
+        }
+        let title = format!(
+            "{} {}/{}",
+            owner_result.kind, owner_result.namespace, owner_result.name
+        );
+        let Some(constraints) = constraints(subject, self.facts, AdmissionStage::AsWritten) else {
+            return;
+        };
+        if subject.kind == Kind::DaemonSet {
+            self.count_for_pools(&title, &constraints);
+        }
+        let nodes = self.windows_nodes.values();
+        let selected = nodes.filter(|node| constraints.matches(**node) != Match::No);
+        // A node that does not report its memory may have enough.
+        let memory: Option<Vec<u64>> = selected.map(|node| node.allocatable.memory).collect();
+        let largest = memory.and_then(|memory| memory.into_iter().max());
+        let limit = memory_limit(pod);
+        if let Some(largest) = largest.filter(|largest| limit > *largest)
+            && self.too_large.len() < MOST_WORKLOADS
+        {
+            self.too_large.push((title, limit, largest));
+        }
+    }
+
+    /// Records the pools for whose nodes Karpenter counts a DaemonSet.
+    fn count_for_pools(&mut self, title: &str, constraints: &Constraints<'_>) {
+        for pool in &self.pools {
+            let is_kept_off = constraints.untolerated(&pool.taints).next().is_some();
+            if !pool.is_windows && !is_kept_off && constraints.matches(&NodeOfPool(pool)) != Match::No {
+                self.counted
+                    .entry(&pool.source)
+                    .or_default()
+                    .push(title.to_owned());
+            }
+        }
+    }
+
+    fn memory(&self) -> Vec<PreflightFinding> {
+        let mut all = Vec::new();
+        if !self.too_large.is_empty() {
+            let text = format!(
+                "the memory limits of {} are above what any Windows node has that they select",
+                count(self.too_large.len(), "workload")
+            );
+            let remedy = "lower the limits, or use larger nodes: Windows has no OOM killer, so the node pages to its disk";
+            let evidence = self.too_large.iter().map(|(title, limit, largest)| {
+                format!("{title} ({} of {})", mebibytes(*limit), mebibytes(*largest))
+            });
+            all.push(PreflightFinding::act(text, remedy).by(evidence));
+        }
+        let overcommitted: Vec<String> = { self.loads.iter() }
+            .filter_map(|(name, load)| {
+                let memory = self.windows_nodes.get(name)?.allocatable.memory?;
+                let is_above = load.limits > memory;
+                is_above.then(|| {
+                    format!(
+                        "node {name} ({} of {})",
+                        mebibytes(load.limits),
+                        mebibytes(memory)
+                    )
+                })
+            })
+            .collect();
+        if !overcommitted.is_empty() {
+            let text = format!(
+                "the pods on {} may together use more memory than is allocatable (sum of their limits)",
+                count(overcommitted.len(), "Windows node")
+            );
+            let remedy = "set memory requests equal to limits, so that the scheduler counts what pods may use: Windows has no \
+                          OOM killer, so the node pages to its disk";
+            all.push(PreflightFinding::act(text, remedy).by(overcommitted));
+        }
+        all
+    }
+
+    /// Nodes without room for another pod.
+    fn density(&self, platform: Option<NodePlatform>) -> Option<PreflightFinding> {
+        let full: Vec<String> = { self.loads.iter() }
+            .filter_map(|(name, load)| {
+                let allocatable = self.windows_nodes.get(name)?.allocatable;
+                let of = |used: u64, room: Option<u64>, what: &str| {
+                    let room = room.filter(|room| *room > 0 && used >= *room)?;
+                    Some(format!("node {name} ({used} of {room} {what})"))
+                };
+                let addresses = of(load.addresses, allocatable.addresses, "addresses");
+                addresses.or_else(|| of(load.pods, allocatable.pods, "pods"))
+            })
+            .collect();
+        let remedy = match platform {
+            Some(NodePlatform::Eks) => {
+                "add nodes, or set enable-windows-prefix-delegation in the ConfigMap kube-system/amazon-vpc-cni"
+            }
+            Some(NodePlatform::Aks) => "add nodes, or a node pool with a higher --max-pods",
+            _ => "add nodes, or raise maxPods of the kubelet if the network has addresses",
+        };
+        let text = format!(
+            "{} no room for another pod",
+            match full.len() {
+                1 => "1 Windows node has".to_owned(),
+                number => format!("{number} Windows nodes have"),
+            }
+        );
+        (!full.is_empty()).then(|| PreflightFinding::act(text, remedy).by(full))
+    }
+
+    fn karpenter(&self) -> impl Iterator<Item = PreflightFinding> {
+        self.counted.iter().map(|(pool, daemon_sets)| {
+            let text = format!(
+                "{pool} states no operating system, so Karpenter counts Windows DaemonSets for its nodes, and may create none \
+                 (https://github.com/kubernetes-sigs/karpenter/issues/1009)"
+            );
+            let remedy = "add the requirement kubernetes.io/os In [linux] to it";
+            PreflightFinding::act(text, remedy).by(daemon_sets)
+        })
+    }
+
+    /// The findings.
+    pub fn findings(&self, input: ClusterInput<'_>, not_listed: &BTreeSet<String>) -> Vec<PreflightFinding> {
+        let mut all = self.memory();
+        all.extend(self.density(input.platform.of_nodes));
+        all.extend(services(input));
+        all.extend(self.karpenter());
+        all.extend(readiness_rules(input));
+        let read = [
+            "nodes",
+            "API groups",
+            "nodepools",
+            "nodereadinessrules",
+            "services",
+        ];
+        let unread = input.unread(&read).chain(not_listed.iter().map(String::as_str));
+        let ending = PreflightFinding::ending(&all, unread, "the Windows nodes have room for their pods");
+        all.extend(ending);
+        all
+    }
+}
+
+/// Services whose connections each take a port of a Windows node.
+fn services(input: ClusterInput<'_>) -> Option<PreflightFinding> {
+    let services = input.environment.cluster_traffic_services?;
+    let text = format!(
+        "{services} Services have externalTrafficPolicy: Cluster; AKS documents that Windows nodes run out of ports at about 500 \
+         (https://learn.microsoft.com/azure/aks/windows-faq)"
+    );
+    let remedy = "set externalTrafficPolicy: Local where a Service of a Windows workload allows it, or use an ingress controller";
+    (services >= MOST_SERVICES).then(|| PreflightFinding::act(text, remedy))
+}
+
+/// Readiness rules whose taint is on Windows nodes, because nothing reports their conditions there.
+fn readiness_rules(input: ClusterInput<'_>) -> impl Iterator<Item = PreflightFinding> {
+    input.environment.readiness_rules.iter().filter_map(move |rule| {
+        let selector = rule.selector.as_ref()?;
+        let windows = input.environment.nodes.iter().filter(|node| node.is_windows);
+        let is_tainted = |node: &&AnyNode| {
+            selector.selects(&node.labels) && node.taints.iter().any(|taint| taint.key == rule.taint)
+        };
+        let tainted: Vec<&str> = windows.filter(is_tainted).map(|node| node.name.as_str()).collect();
+        let text = format!(
+            "NodeReadinessRule {} keeps pods off Windows nodes with the taint {} until they report {}",
+            rule.name,
+            rule.taint,
+            list(&rule.conditions, MOST)
+        );
+        let remedy = if selector.names(OS_LABEL) {
+            "let an agent on Windows nodes report the condition"
+        } else {
+            "let an agent on Windows nodes report the condition, or limit its nodeSelector to kubernetes.io/os: linux"
+        };
+        (!tainted.is_empty()).then(|| PreflightFinding::act(text, remedy).on_nodes(tainted))
+    })
+}
