@@ -22,10 +22,9 @@ use crate::drain::{
     DRAIN_SCHEMA, DrainAction, DrainEventKind, DrainPod, DrainReport, DrainResult, DrainRules, DrainState,
     PodClass, StopCause, classify, next, outages,
 };
-use crate::model::build::Build;
 use crate::model::label_selector::LabelSelector;
 use crate::model::text::{list, shell_word};
-use crate::plan::{NewNodes, PlanOptions, Planner, TargetBuild};
+use crate::plan::{NodeChange, PlanOptions, Planner, TargetBuild};
 use crate::process::arg_parsers::{count, duration, positive};
 use crate::process::today;
 use crate::registry::{Detail, Registries};
@@ -144,7 +143,7 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     let cluster = DrainCluster::new(connected.0.client.clone(), args.grace_period);
     journal.show("reading the cluster");
     let finish =
-        |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, args.to, &args.nodes);
+        |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, &args.nodes);
     let (preparation, errors) = args
         .source
         .read(&connected, today(), &mut planning, finish)
@@ -180,22 +179,16 @@ impl DrainArgs {
         let registries = self
             .look_ups
             .registries_if(self.registry, Detail::Configurations)?;
-        // Without --to, no node has this build.
-        let to = self.to.map_or(Build::new(0), |to| to.0);
-        let new_nodes = match self.to {
-            Some(_) => NewNodes::OfTarget,
-            None => NewNodes::OfEachPool {
-                to: None,
-                pools: Vec::new(),
-            },
+        let more_nodes = || NodeChange::MoreNodes {
+            to: None,
+            pools: Vec::new(),
         };
         let options = PlanOptions {
             from: self.pool.iter().chain(&self.nodes).cloned().collect(),
-            ..PlanOptions::to(to)
+            ..(self.to).map_or_else(|| PlanOptions::new(more_nodes()), |to| PlanOptions::upgrade_to(to.0))
         };
         Ok(Planning {
             options,
-            new_nodes,
             registries,
         })
     }

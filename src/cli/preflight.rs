@@ -111,7 +111,7 @@ async fn read_cluster(args: &PreflightArgs, client: &Client, namespace: &str) ->
     let mut planner = planner(&cluster, plan_nodes);
     let unlisted = visit_objects(client, &mut workloads, planner.as_mut()).await;
     let planner = planner.filter(|_| unlisted.is_empty());
-    let plan = planner.and_then(|planner| planner.plan().ok());
+    let plan = planner.and_then(|planner| planner.plan().ok().flatten());
     let mut gaps: Vec<ScanGap> = unread().map(gap).chain(unlisted.iter().map(of_list)).collect();
     gaps.sort();
     gaps.dedup();
@@ -129,7 +129,7 @@ fn planner(cluster: &OfflineCluster, nodes: NodeInventory) -> Option<Planner<'_>
     let snapshot = &cluster.snapshot;
     let knows_nodes = cluster.could_read("nodes") && cluster.could_read("runtimeclasses");
     let release = newest(snapshot).filter(|_| knows_nodes)?;
-    let plan_options = PlanOptions::to(release.build);
+    let plan_options = PlanOptions::upgrade_to(release.build);
     Some(Planner::new(&snapshot.facts, &snapshot.policies, plan_options).with_nodes(nodes))
 }
 

@@ -1,4 +1,4 @@
-//! The pools and nodes that an upgrade removes.
+//! The pools and nodes that an upgrade removes, or changes in place.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,16 @@ use super::nodes::{NoPool, NodePool};
 use super::target::TargetBuild;
 
 impl Planner<'_> {
-    /// The pools to remove: the named ones, otherwise every pool of an older build.
+    /// The pools to remove or to upgrade in place: the named ones, otherwise every pool of an older build. Of a pool whose
+    /// upgrade in place has begun, the nodes of the old build.
     pub(super) fn pools_that_go(&self) -> Result<BTreeSet<usize>, NoPool> {
+        let upgrade = self.upgrade();
+        let pools = self.nodes.pools.iter().enumerate();
         if self.plan_options.from.is_empty() {
-            let pools = self.nodes.pools.iter().enumerate();
-            let older =
-                pools.filter(|(_, pool)| pool.build.is_some_and(|build| build < self.plan_options.to));
+            let is_older = |pool: &NodePool| {
+                (pool.build.zip(upgrade)).is_some_and(|(build, upgrade)| build < upgrade.to)
+            };
+            let older = pools.filter(|(_, pool)| is_older(pool));
             return Ok(older.map(|(index, _)| index).collect());
         }
         let mut found = BTreeSet::new();
@@ -26,6 +30,10 @@ impl Planner<'_> {
                 return Err(NoPool::new(wanted, &self.pool_names()));
             }
             found.extend(these);
+        }
+        if let Some(upgrade) = upgrade.filter(|upgrade| upgrade.is_in_place()) {
+            let build = |index: &usize| self.nodes.pools.get(*index).and_then(|pool| pool.build);
+            found.retain(|index| build(index) != Some(upgrade.to));
         }
         Ok(found)
     }

@@ -29,11 +29,7 @@ pub(super) const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022
 pub(super) const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 
 fn plan_options() -> PlanOptions {
-    PlanOptions {
-        to: Build::new(26100),
-        from: Vec::new(),
-        gmsa_ready: false,
-    }
+    PlanOptions::upgrade_to(Build::new(26100))
 }
 
 /// Plans for objects in YAML, as the command does.
@@ -42,10 +38,10 @@ fn planned(
     plan_options: PlanOptions,
     images: &[(&str, ImageFacts)],
 ) -> Result<UpgradePlan, NoPool> {
-    visited(yaml, &[], (plan_options, NewNodes::OfTarget), |planner| {
+    visited(yaml, &[], plan_options, |planner| {
         let images = images.iter();
         planner.learn(images.map(|(image, facts)| ((*image).to_owned(), Arc::new(facts.clone()))));
-        planner.plan()
+        Ok(planner.plan()?.unwrap())
     })
 }
 
@@ -53,16 +49,16 @@ fn planned(
 pub(super) fn with_planner<T>(
     yaml: &str,
     pools: &[Host],
-    new_nodes: NewNodes,
+    change: NodeChange,
     finish: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
-    visited(yaml, pools, (plan_options(), new_nodes), finish)
+    visited(yaml, pools, PlanOptions::new(change), finish)
 }
 
 fn visited<T>(
     yaml: &str,
     pools: &[Host],
-    (plan_options, new_nodes): (PlanOptions, NewNodes),
+    plan_options: PlanOptions,
     finish: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let parsed = manifest::parse(yaml.as_bytes().to_vec());
@@ -83,7 +79,7 @@ fn visited<T>(
     }
     facts.pools = pools.to_vec();
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let mut planner = Planner::new(&facts, &policies, plan_options).with_new_nodes(new_nodes);
+    let mut planner = Planner::new(&facts, &policies, plan_options);
     for pass in 0..Planner::PASSES {
         for (kind, json) in objects
             .iter()

@@ -24,8 +24,8 @@ pub struct Preparation {
 
 impl Preparation {
     /// From what was visited. `named`: the nodes that are named; empty for whole pools.
-    pub fn of(planner: &Planner<'_>, to: Option<TargetBuild>, named: &[String]) -> anyhow::Result<Self> {
-        let plan = to.map(|_| planner.plan()).transpose()?;
+    pub fn of(planner: &Planner<'_>, named: &[String]) -> anyhow::Result<Self> {
+        let plan = planner.plan()?;
         let order = plan.as_ref().map(|plan| plan.drain_order.as_slice());
         let nodes = planner.leaving_nodes(order.unwrap_or_default(), named)?;
         let is_there = |name: &&String| nodes.iter().any(|(node, _)| node == *name);

@@ -82,13 +82,20 @@ pub struct PlatformSupport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = "date"))]
     pub images_removed: Option<Date>,
+    /// What differs on its nodes from those of earlier builds, and what to do: lower case, no full stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub differs: Option<String>,
     /// The page that documents it.
     pub source: String,
 }
 
 impl PlatformSupport {
     pub(super) fn form_problems(&self) -> Vec<String> {
-        of_source(&self.source)
+        let mut problems = of_source(&self.source);
+        if !self.differs.as_deref().is_none_or(is_line) {
+            problems.push(NOT_A_LINE.to_owned());
+        }
+        problems
     }
 }
 
