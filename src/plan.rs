@@ -391,18 +391,13 @@ impl<'f> Planner<'f> {
         let namespace = self.placements.entry(key.namespace.clone());
         namespace.or_insert_with(|| (policy.name.clone(), policy.placement));
         let planned = self.planned();
-        let scheduling = SchedulingContext {
-            nodes: &self.nodes,
-            facts: &facts,
-            planned: &planned.facts,
-            policy: &policy,
-        };
+        let scheduling = SchedulingContext::new(&self.nodes, (&facts, &planned.facts), &policy);
         let upgrade = self.upgrade();
-        let target_nodes = upgrade.map(|upgrade| TargetNodes::new(scheduling, upgrade, &planned.targets));
+        let target_nodes = upgrade.map(|upgrade| TargetNodes::new(&scheduling, upgrade, &planned.targets));
         let is_bound = subject.pod().is_some_and(PodSpec::is_bound);
         let reading = WorkloadContext {
             as_placed: subject.kind == Kind::Pod && is_bound,
-            scheduling,
+            scheduling: &scheduling,
             target_nodes: target_nodes.as_ref(),
             planned,
             cx,
@@ -496,6 +491,8 @@ fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> 
     })
 }
 
+#[cfg(test)]
+mod in_place_tests;
 #[cfg(test)]
 mod outlook_tests;
 #[cfg(test)]

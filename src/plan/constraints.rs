@@ -1,6 +1,9 @@
 //! Whether a node of the new build can satisfy the requirements of a pod template without a taint that its
 //! pods do not tolerate; and if not, why.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use super::new_nodes::Upgrade;
 use super::nodes::NodeInventory;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
@@ -26,8 +29,7 @@ const RESOURCES: &str =
     "https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources";
 const CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/#scheduling";
 
-/// What decides on which nodes of the cluster as it will be the pods of a namespace can be scheduled.
-#[derive(Clone, Copy)]
+/// What decides on which nodes of the cluster as it will be the pods of one workload can be scheduled.
 pub(super) struct SchedulingContext<'w> {
     pub nodes: &'w NodeInventory,
     pub facts: &'w Facts,
@@ -35,11 +37,14 @@ pub(super) struct SchedulingContext<'w> {
     pub planned: &'w Facts,
     /// The policy of the namespace.
     pub policy: &'w Policy,
+    /// By the taints of a node, which of them the pods do not tolerate: many nodes have the same taints, and placement, which
+    /// decides this, is the slower part.
+    untolerated: RefCell<BTreeMap<Vec<Taint>, Option<usize>>>,
 }
 
 /// The nodes of the new build that a workload could be scheduled on.
 pub(super) struct TargetNodes<'w> {
-    scheduling: SchedulingContext<'w>,
+    scheduling: &'w SchedulingContext<'w>,
     pub target: Build,
     is_in_place: bool,
     /// The nodes of the new build, and the pools of that build that may be at zero nodes.
@@ -64,7 +69,21 @@ impl CandidateNode<'_> {
     }
 }
 
-impl SchedulingContext<'_> {
+impl<'w> SchedulingContext<'w> {
+    pub(super) fn new(
+        nodes: &'w NodeInventory,
+        (facts, planned): (&'w Facts, &'w Facts),
+        policy: &'w Policy,
+    ) -> Self {
+        SchedulingContext {
+            nodes,
+            facts,
+            planned,
+            policy,
+            untolerated: RefCell::default(),
+        }
+    }
+
     /// Whether a node satisfies a requirement. Unknown labels of a future node give `Unknown`, except labels
     /// of pools: a new pool has its own name.
     fn matches(&self, requirement: &Requirement<'_>, host: &Host) -> Match {
@@ -80,7 +99,6 @@ impl SchedulingContext<'_> {
         let always = least(&requirements.always, |requirement| {
             self.matches(requirement, host)
         });
-        // Placement, which the taints need, is the slower part.
         if always == Match::No {
             return false;
         }
@@ -98,6 +116,27 @@ impl SchedulingContext<'_> {
             self.matches(requirement, host)
         });
         let terms = requirements.matches_terms(&|requirement| self.matches(requirement, host));
+        CandidateNode {
+            host,
+            selected: always.min(terms),
+            taint: self.untolerated(cx, host),
+            lacks: Constraints::new(cx.spec, None).lacking_resource(host),
+        }
+    }
+
+    /// The first lasting taint of a node that the pods do not tolerate.
+    fn untolerated<'h>(&self, cx: &PodCx<'_>, host: &'h Host) -> Option<&'h Taint> {
+        let taints = host.taints.as_slice();
+        let known = self.untolerated.borrow().get(taints).copied();
+        let index = known.unwrap_or_else(|| {
+            let index = self.first_untolerated(cx, taints);
+            self.untolerated.borrow_mut().insert(taints.to_vec(), index);
+            index
+        });
+        index.and_then(|index| taints.get(index))
+    }
+
+    fn first_untolerated(&self, cx: &PodCx<'_>, taints: &[Taint]) -> Option<usize> {
         let subject = cx.subject;
         // The DaemonSet controller reads the template, before placement changes the pods.
         let admission = if subject.kind.is_daemon_set() || subject.is_daemonset_pod() {
@@ -111,13 +150,9 @@ impl SchedulingContext<'_> {
             policy: self.policy,
             admission,
         };
-        let lacking = pods.untolerated(&host.taints, self.planned);
-        CandidateNode {
-            host,
-            selected: always.min(terms),
-            taint: lacking.into_iter().find(|taint| taint.lasts()),
-            lacks: Constraints::new(cx.spec, None).lacking_resource(host),
-        }
+        let lacking = pods.untolerated(taints, self.planned);
+        let first = lacking.into_iter().find(|taint| taint.lasts())?;
+        taints.iter().position(|taint| taint == first)
     }
 
     fn names_pool(&self, requirement: &Requirement<'_>) -> bool {
@@ -128,7 +163,7 @@ impl SchedulingContext<'_> {
 }
 
 impl<'w> TargetNodes<'w> {
-    pub(super) fn new(scheduling: SchedulingContext<'w>, upgrade: Upgrade, known: &'w [Host]) -> Self {
+    pub(super) fn new(scheduling: &'w SchedulingContext<'w>, upgrade: Upgrade, known: &'w [Host]) -> Self {
         TargetNodes {
             scheduling,
             target: upgrade.to,

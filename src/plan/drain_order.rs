@@ -22,6 +22,7 @@ use super::{Planner, SCHEMA};
 use crate::model::build::Build;
 use crate::model::image::ImageRef;
 use crate::model::knowledge::KnowledgeReport;
+use crate::model::node::Host;
 use crate::model::report_schema::counts_by;
 use crate::model::text::list;
 use crate::rules::KnownVersions;
@@ -289,7 +290,7 @@ impl Planner<'_> {
         let names = self.pool_names();
         let outlook = self.outlook(&names);
         let by_workload = self.findings(upgrade, &from);
-        let (mut workloads, by_pool) = self.plan_workloads(by_workload, &from, &names, &outlook);
+        let (mut workloads, by_pool) = self.plan_workloads(by_workload, (upgrade, &from), &names, &outlook);
         workloads.sort_by(|a, b| {
             (a.class, &a.namespace, &a.name, &a.kind).cmp(&(b.class, &b.namespace, &b.name, &b.kind))
         });
@@ -347,7 +348,7 @@ impl Planner<'_> {
     fn plan_workloads(
         &self,
         findings: Vec<Vec<PlanFinding>>,
-        from: &BTreeSet<usize>,
+        (upgrade, from): (Upgrade, &BTreeSet<usize>),
         names: &[String],
         outlook: &[PoolOutlook],
     ) -> (Vec<WorkloadPlan>, BTreeMap<usize, PoolWorkloads>) {
@@ -364,8 +365,9 @@ impl Planner<'_> {
             };
             let ends = pools.iter().filter_map(|pool| outlook.get(*pool)?.first_end());
             let plan = WorkloadPlan {
+                // Without new nodes, nothing changes for what no pool takes.
                 affected: self.nodes.pools.is_empty()
-                    || pools.is_empty()
+                    || (pools.is_empty() && !upgrade.is_in_place())
                     || pools.iter().any(|pool| from.contains(pool)),
                 pools: pools.iter().map(|index| name_of(names, *index)).collect(),
                 support_ends: ends.map(|end| end.date).min(),
@@ -609,6 +611,21 @@ impl Planner<'_> {
         notes
     }
 
+    /// The declared pools whose build is no longer right after an upgrade in place.
+    fn stale_pools(&self, to: Build, from: &BTreeSet<usize>) -> Vec<String> {
+        let is_stale = |pool: &&Host| {
+            self.is_of_pools(pool, from) && pool.build.is_some_and(|build| build != to)
+        };
+        let stale = self.facts.pools.iter().filter(is_stale);
+        let note = |pool: &Host| {
+            format!(
+                "the WindowsNodePool {} states another build: change its template.build to {to} with the nodes",
+                pool.name
+            )
+        };
+        stale.map(note).collect()
+    }
+
     fn notes(&self, upgrade: Upgrade, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Vec<String> {
         let mut notes = Vec::new();
         if self.nodes.pools.is_empty() {
@@ -620,6 +637,8 @@ impl Planner<'_> {
             let pools = list(&self.plan_options.from, 12);
             let product = upgrade.to.with_product();
             notes.push(format!("nothing changes: every node of {pools} already runs {product}"));
+        } else {
+            notes.extend(self.stale_pools(upgrade.to, from));
         }
         if !self.has_pods && !self.workloads.is_empty() {
             notes.push("no pods of Windows workloads are known: workloads are counted by their replicas, and on every pool that their templates fit".to_owned());

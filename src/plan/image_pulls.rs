@@ -257,7 +257,7 @@ impl PlannedWorkload {
 
     fn landing(&self) -> LandingWorkload<'_> {
         LandingWorkload {
-            name: format!("{} {}/{}", self.key.kind, self.key.namespace, self.key.name),
+            name: self.key.to_string(),
             replicas: self.running_replicas(),
             isolation: self.pull_isolation(),
             images: self.images.iter().map(|used| &*used.image).collect(),

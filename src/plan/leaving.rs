@@ -1,11 +1,12 @@
 //! The pools and nodes that an upgrade removes, or changes in place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Planner;
 use super::drain_order::DrainStep;
 use super::nodes::{NoPool, NodePool};
 use super::target::TargetBuild;
+use super::workload::PlannedWorkload;
 
 impl Planner<'_> {
     /// The pools to remove or to upgrade in place: the named ones, otherwise every pool of an older build. Of a pool whose
@@ -76,5 +77,20 @@ impl Planner<'_> {
             leaving.extend(nodes.filter(is_meant).map(|node| (node.clone(), name.clone())));
         }
         Ok(leaving)
+    }
+
+    /// The images of the CronJobs that may run on the pools to remove, by CronJob, as in `CronJob shop/report`.
+    ///
+    /// # Errors
+    /// If a pool to remove does not exist.
+    pub fn cron_jobs_that_go(&self) -> Result<BTreeMap<String, BTreeSet<String>>, NoPool> {
+        let pools = self.pools_that_go()?;
+        let goes = |workload: &&PlannedWorkload| {
+            let mut selected = workload.selected_pools.iter();
+            workload.key.kind == "CronJob" && selected.any(|pool| pools.contains(pool))
+        };
+        let images = |workload: &PlannedWorkload| workload.images.iter().map(|used| used.image.to_string()).collect();
+        let going = self.workloads.iter().filter(goes);
+        Ok(going.map(|workload| (workload.key.to_string(), images(workload))).collect())
     }
 }

@@ -65,13 +65,12 @@ impl Planner<'_> {
         let nodes: Vec<(usize, Host)> = (self.nodes.all())
             .map(|node| (node.pool, coming(node.pool, &node.host)))
             .collect();
-        let labels: BTreeSet<(&str, &str)> = (pools.iter())
-            .filter_map(|pool| self.nodes.pools.get(*pool))
-            .map(|pool| (pool.label, pool.name.as_str()))
-            .collect();
-        let at_zero = |host: &Host| match label_of(host) {
-            Some((key, name)) if labels.contains(&(key, name.as_str())) => upgraded(host, to),
-            _ => host.clone(),
+        let at_zero = |host: &Host| {
+            if self.is_of_pools(host, &pools) {
+                upgraded(host, to)
+            } else {
+                host.clone()
+            }
         };
         let mut facts = (*self.facts).clone();
         let remembered = self.facts.hosts().iter().filter(|host| host.may_be_at_zero);
@@ -84,9 +83,7 @@ impl Planner<'_> {
         };
         let (changing, staying): (Vec<_>, Vec<_>) =
             (self.nodes.pools.iter().enumerate().map(of_nodes)).partition(|(changes, _)| *changes);
-        let declared = self.facts.pools.iter().filter(|pool| {
-            label_of(pool).is_none_or(|(key, name)| !labels.contains(&(key, name.as_str())))
-        });
+        let declared = self.facts.pools.iter().filter(|pool| !self.is_of_pools(pool, &pools));
         PlannedCluster {
             facts,
             targets: changing.iter().flat_map(|(_, pool)| &pool.hosts).cloned().collect(),
@@ -95,6 +92,13 @@ impl Planner<'_> {
                 .chain(declared.cloned().map(of_host))
                 .collect(),
         }
+    }
+
+    /// Whether a pool that may be at zero nodes is one of these pools, by the label with its name.
+    pub(super) fn is_of_pools(&self, host: &Host, pools: &BTreeSet<usize>) -> bool {
+        let label = label_of(host);
+        let mut pools = pools.iter().filter_map(|pool| self.nodes.pools.get(*pool));
+        label.is_some_and(|(key, name)| pools.any(|pool| pool.label == key && pool.name == name))
     }
 
     /// Every node is a new one.

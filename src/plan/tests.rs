@@ -33,12 +33,12 @@ fn plan_options() -> PlanOptions {
 }
 
 /// Plans for objects in YAML, as the command does.
-fn planned(
+pub(super) fn planned(
     yaml: &str,
     plan_options: PlanOptions,
     images: &[(&str, ImageFacts)],
 ) -> Result<UpgradePlan, NoPool> {
-    visited(yaml, &[], plan_options, |planner| {
+    visited(yaml, &[], (plan_options, Policy::standalone()), |planner| {
         let images = images.iter();
         planner.learn(images.map(|(image, facts)| ((*image).to_owned(), Arc::new(facts.clone()))));
         Ok(planner.plan()?.unwrap())
@@ -52,13 +52,13 @@ pub(super) fn with_planner<T>(
     change: NodeChange,
     finish: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
-    visited(yaml, pools, PlanOptions::new(change), finish)
+    visited(yaml, pools, (PlanOptions::new(change), Policy::standalone()), finish)
 }
 
-fn visited<T>(
+pub(super) fn visited<T>(
     yaml: &str,
     pools: &[Host],
-    plan_options: PlanOptions,
+    (plan_options, policy): (PlanOptions, Policy),
     finish: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let parsed = manifest::parse(yaml.as_bytes().to_vec());
@@ -78,7 +78,7 @@ fn visited<T>(
         facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
     }
     facts.pools = pools.to_vec();
-    let policies = PolicySet::new(Vec::new(), Policy::standalone());
+    let policies = PolicySet::new(Vec::new(), policy);
     let mut planner = Planner::new(&facts, &policies, plan_options);
     for pass in 0..Planner::PASSES {
         for (kind, json) in objects

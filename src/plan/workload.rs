@@ -2,6 +2,7 @@
 //! its pods are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::constraints::{SchedulingContext, TargetNodes};
 use super::images::{ImageUse, WorkloadIsolation};
@@ -54,6 +55,13 @@ impl WorkloadKey {
             kind: kind.to_owned(),
             name: name.to_owned(),
         }
+    }
+}
+
+/// As in `Deployment shop/web`.
+impl fmt::Display for WorkloadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
 
@@ -135,7 +143,7 @@ impl PlannedWorkload {
 #[derive(Clone, Copy)]
 pub(super) struct WorkloadContext<'r, 'c> {
     pub cx: PodCx<'c>,
-    pub scheduling: SchedulingContext<'r>,
+    pub scheduling: &'r SchedulingContext<'r>,
     /// `None` if nothing is upgraded.
     pub target_nodes: Option<&'r TargetNodes<'r>>,
     pub planned: &'r PlannedCluster,

@@ -16,6 +16,8 @@ pub struct Preparation {
     pub nodes: Vec<DrainedNode>,
     /// What nodes of the pools that remain pull.
     pools: Vec<PoolPulls>,
+    /// The images of CronJobs that may run on the nodes, by CronJob: there may be no pod of theirs now.
+    cron_jobs: BTreeMap<String, BTreeSet<String>>,
     /// Why workloads cannot run on the build to move to.
     pub cannot_move: BTreeMap<PodOwner, String>,
     /// How many nodes must be added at least; `None` if that is not known.
@@ -39,6 +41,7 @@ impl Preparation {
                 .map(|(name, pool)| DrainedNode { name, pool })
                 .collect(),
             pools: planner.image_pulls()?,
+            cron_jobs: planner.cron_jobs_that_go()?,
             cannot_move: cannot_move.collect(),
             nodes_to_add: plan.as_ref().and_then(|plan| plan.nodes_needed.nodes),
         })
@@ -78,14 +81,14 @@ impl Preparation {
         ))
     }
 
-    /// The images that the other nodes lack for the pods that move.
+    /// The images that the other nodes lack for the pods that move, and for the next runs of CronJobs.
     pub fn lacking(
         &self,
         inventory: &DrainInventory,
         state: &DrainState,
         rules: &DrainRules,
     ) -> Vec<LackingImage> {
-        let mut images: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut images = self.cron_jobs.clone();
         for pod in state.to_move(rules).filter(|pod| !pod.has_ended) {
             let workload = pod.owner.as_ref();
             let workload = workload.map_or_else(|| format!("Pod {}", pod.name), ToString::to_string);
