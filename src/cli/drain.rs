@@ -142,8 +142,7 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     let connected = args.source.connect().await?;
     let cluster = DrainCluster::new(connected.0.client.clone(), args.grace_period);
     journal.show("reading the cluster");
-    let finish =
-        |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, &args.nodes);
+    let finish = |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, &args.nodes);
     let (preparation, errors) = args
         .source
         .read(&connected, today(), &mut planning, finish)
@@ -185,12 +184,12 @@ impl DrainArgs {
         };
         let options = PlanOptions {
             from: self.pool.iter().chain(&self.nodes).cloned().collect(),
-            ..(self.to).map_or_else(|| PlanOptions::new(more_nodes()), |to| PlanOptions::upgrade_to(to.0))
+            ..(self.to).map_or_else(
+                || PlanOptions::new(more_nodes()),
+                |to| PlanOptions::upgrade_to(to.0),
+            )
         };
-        Ok(Planning {
-            options,
-            registries,
-        })
+        Ok(Planning { options, registries })
     }
 
     fn rules(&self) -> DrainRules {

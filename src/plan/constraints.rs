@@ -265,8 +265,9 @@ impl<'w> TargetNodes<'w> {
             .iter()
             .filter(|requirement| !is_met(requirement));
         let mut findings: Vec<PlanFinding> = unmet.map(|requirement| self.unmet(requirement)).collect();
-        let of_terms =
-            |host: &Host| requirements.matches_terms(&|requirement| self.scheduling.matches(requirement, host));
+        let of_terms = |host: &Host| {
+            requirements.matches_terms(&|requirement| self.scheduling.matches(requirement, host))
+        };
         if hosts.iter().any(|host| of_terms(host) != Match::No) {
             return findings;
         }
@@ -285,7 +286,8 @@ impl<'w> TargetNodes<'w> {
     /// The labels that a node of the new build needs so that the pods can be scheduled on it. Of the terms,
     /// uses the first one that needs only such labels.
     fn notes(&self, requirements: &Requirements<'_>, host: &Host) -> Vec<PlanFinding> {
-        let open = |requirement: &&Requirement<'_>| self.scheduling.matches(requirement, host) == Match::Unknown;
+        let open =
+            |requirement: &&Requirement<'_>| self.scheduling.matches(requirement, host) == Match::Unknown;
         let mut findings: Vec<PlanFinding> = Vec::new();
         let mut note = |requirement: &Requirement<'_>| {
             let mut nodes = self.scheduling.nodes.all();
@@ -294,8 +296,11 @@ impl<'w> TargetNodes<'w> {
         };
         requirements.always.iter().filter(open).for_each(&mut note);
         let mut terms = requirements.terms.iter().flatten();
-        let of_term =
-            |term: &Term<'_>| least(&term.requirements, |requirement| self.scheduling.matches(requirement, host));
+        let of_term = |term: &Term<'_>| {
+            least(&term.requirements, |requirement| {
+                self.scheduling.matches(requirement, host)
+            })
+        };
         let is_needed = !terms
             .clone()
             .any(|term| !term.is_empty && of_term(term) == Match::Yes);

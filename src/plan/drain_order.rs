@@ -231,7 +231,11 @@ fn of_daemon_set(upgrade: Upgrade, twin: Option<&str>, findings: &mut [PlanFindi
         PlanFinding::new(class, "spec.template", message, source)
     };
     let Some(twin) = twin else {
-        let process = if upgrade.is_in_place() { "upgraded" } else { "drained" };
+        let process = if upgrade.is_in_place() {
+            "upgraded"
+        } else {
+            "drained"
+        };
         let message =
             format!("it is needed for both builds while pools are {process}, and none is for {target}");
         let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
@@ -509,7 +513,9 @@ impl Planner<'_> {
             daemon_sets += &workload.requests;
         }
         // The upgraded nodes are the new ones.
-        let like = (!upgrade.is_in_place()).then(|| self.like(upgrade.to, from)).flatten();
+        let like = (!upgrade.is_in_place())
+            .then(|| self.like(upgrade.to, from))
+            .flatten();
         let is_counted = self.lists_pods || !self.workloads.is_empty();
         let mut needed = NodesNeeded {
             requests: is_counted.then_some(requests),
@@ -544,12 +550,7 @@ impl Planner<'_> {
         })
     }
 
-    fn capacity(
-        &self,
-        upgrade: Upgrade,
-        from: &BTreeSet<usize>,
-        needed: &NodesNeeded,
-    ) -> Vec<BuildCapacity> {
+    fn capacity(&self, upgrade: Upgrade, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Vec<BuildCapacity> {
         let target = Some(upgrade.to);
         let mut rooms: BTreeMap<Option<Build>, (NodeCapacity, NodeCapacity)> = BTreeMap::new();
         rooms.entry(target).or_default();
@@ -613,9 +614,8 @@ impl Planner<'_> {
 
     /// The declared pools whose build is no longer right after an upgrade in place.
     fn stale_pools(&self, to: Build, from: &BTreeSet<usize>) -> Vec<String> {
-        let is_stale = |pool: &&Host| {
-            self.is_of_pools(pool, from) && pool.build.is_some_and(|build| build != to)
-        };
+        let is_stale =
+            |pool: &&Host| self.is_of_pools(pool, from) && pool.build.is_some_and(|build| build != to);
         let stale = self.facts.pools.iter().filter(is_stale);
         let note = |pool: &Host| {
             format!(
@@ -636,7 +636,9 @@ impl Planner<'_> {
         } else if from.is_empty() {
             let pools = list(&self.plan_options.from, 12);
             let product = upgrade.to.with_product();
-            notes.push(format!("nothing changes: every node of {pools} already runs {product}"));
+            notes.push(format!(
+                "nothing changes: every node of {pools} already runs {product}"
+            ));
         } else {
             notes.extend(self.stale_pools(upgrade.to, from));
         }

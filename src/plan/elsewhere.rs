@@ -19,7 +19,11 @@ impl Planner<'_> {
         from: &BTreeSet<usize>,
     ) -> Vec<PlanFinding> {
         let is_solved = |finding: &PlanFinding| finding.cause != Some(BlockedBy::NoController);
-        if !findings.iter().any(|finding| finding.blocks && is_solved(finding)) || !self.stays_off(workload, from) {
+        if !findings
+            .iter()
+            .any(|finding| finding.blocks && is_solved(finding))
+            || !self.stays_off(workload, from)
+        {
             return findings;
         }
         let pools = self.pools_that_stay_for(workload);
@@ -29,7 +33,11 @@ impl Planner<'_> {
         for finding in findings.iter_mut().filter(|finding| is_solved(finding)) {
             (finding.blocks, finding.class) = (false, UpgradeClass::Unchanged);
         }
-        let keeps = if pools.len() == 1 { "keeps its build" } else { "keep their builds" };
+        let keeps = if pools.len() == 1 {
+            "keeps its build"
+        } else {
+            "keep their builds"
+        };
         let message = format!("its pods run on {}, which {keeps}", list(&pools, 4));
         let source = FindingSource::row("node selection: nodes that are not upgraded", AFFINITY);
         findings.push(PlanFinding::new(UpgradeClass::Unchanged, "spec", message, source));

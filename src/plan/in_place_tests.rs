@@ -46,8 +46,19 @@ fn of<'p>(plan: &'p UpgradePlan, name: &str) -> &'p WorkloadPlan {
 fn state(plan: &UpgradePlan, name: &str) -> (UpgradeClass, bool, String) {
     let workload = of(plan, name);
     let findings = workload.findings.iter();
-    let lines = findings.map(|it| format!("{}: {}; {}", it.path, it.message, it.remedy.as_deref().unwrap_or_default()));
-    (workload.class, workload.can_move, lines.collect::<Vec<_>>().join("\n"))
+    let lines = findings.map(|it| {
+        format!(
+            "{}: {}; {}",
+            it.path,
+            it.message,
+            it.remedy.as_deref().unwrap_or_default()
+        )
+    });
+    (
+        workload.class,
+        workload.can_move,
+        lines.collect::<Vec<_>>().join("\n"),
+    )
 }
 
 #[test]
@@ -63,8 +74,16 @@ fn names_and_pools_stay_and_everything_that_states_the_build_changes() {
     let blocked = "pinned";
     let cases = [
         ("pool", "nodeSelector: {agentpool: win22},".to_owned(), ""),
-        ("hostname", "nodeSelector: {kubernetes.io/hostname: a-1},".to_owned(), ""),
-        ("build", format!("nodeSelector: {{{build}: 10.0.20348}},"), blocked),
+        (
+            "hostname",
+            "nodeSelector: {kubernetes.io/hostname: a-1},".to_owned(),
+            "",
+        ),
+        (
+            "build",
+            format!("nodeSelector: {{{build}: 10.0.20348}},"),
+            blocked,
+        ),
         ("build-new", format!("nodeSelector: {{{build}: 10.0.26100}},"), ""),
         ("sku", format!("nodeSelector: {{{sku}: Windows2022}},"), blocked),
         ("sku-new", format!("nodeSelector: {{{sku}: Windows2025}},"), ""),
@@ -78,9 +97,16 @@ fn names_and_pools_stay_and_everything_that_states_the_build_changes() {
         .map(|(name, spec, _)| deployment(name, LTSC2022, spec))
         .collect();
     let plan = in_place(&[win22(), workloads, deployment("old", LTSC2019, "")].concat());
-    assert_eq!((plan.method, plan.from.as_slice()), (UpgradeMethod::InPlace, &["win22".to_owned()][..]));
+    assert_eq!(
+        (plan.method, plan.from.as_slice()),
+        (UpgradeMethod::InPlace, &["win22".to_owned()][..])
+    );
     for (name, _, expected) in &cases {
-        let class = if expected.is_empty() { UpgradeClass::Unchanged } else { UpgradeClass::Pinned };
+        let class = if expected.is_empty() {
+            UpgradeClass::Unchanged
+        } else {
+            UpgradeClass::Pinned
+        };
         let (found, runs, lines) = state(&plan, name);
         assert_eq!((found, runs), (class, expected.is_empty()), "{name}: {lines}");
     }
@@ -115,19 +141,34 @@ fn a_pool_that_keeps_its_build_takes_what_the_upgraded_nodes_do_not() {
         deployment("sku", LTSC2022, sku),
         deployment("both", LTSC2022, both),
         workload("DaemonSet", "agent", LTSC2022, sku),
-        workload("DaemonSet", "of-other", LTSC2022, "nodeSelector: {kubernetes.azure.com/os-sku: Windows2022, agentpool: other},"),
+        workload(
+            "DaemonSet",
+            "of-other",
+            LTSC2022,
+            "nodeSelector: {kubernetes.azure.com/os-sku: Windows2022, agentpool: other},",
+        ),
     ]
     .concat();
     let plan = in_place(&yaml);
     let (class, runs, lines) = state(&plan, "sku");
     assert_eq!((class, runs), (UpgradeClass::Unchanged, true), "{lines}");
-    assert!(lines.contains("its pods run on other, which keeps its build"), "{lines}");
+    assert!(
+        lines.contains("its pods run on other, which keeps its build"),
+        "{lines}"
+    );
     assert_eq!(state(&plan, "both").0, UpgradeClass::Pinned);
     let (class, runs, lines) = state(&plan, "agent");
     assert_eq!((class, runs), (UpgradeClass::Blocked, false), "{lines}");
-    assert!(lines.contains("it is needed for both builds while pools are upgraded"), "{lines}");
+    assert!(
+        lines.contains("it is needed for both builds while pools are upgraded"),
+        "{lines}"
+    );
     let (class, runs, lines) = state(&plan, "of-other");
-    assert_eq!((class, runs, of(&plan, "of-other").affected), (UpgradeClass::Unchanged, true, false), "{lines}");
+    assert_eq!(
+        (class, runs, of(&plan, "of-other").affected),
+        (UpgradeClass::Unchanged, true, false),
+        "{lines}"
+    );
 }
 
 #[test]
@@ -162,7 +203,11 @@ fn a_pool_that_is_upgraded_in_part_or_already_and_one_that_does_not_exist() {
     let begun = [
         win22(),
         node("a-3", "win22", 26100, "Windows2025"),
-        deployment("sku", LTSC2022, "nodeSelector: {kubernetes.azure.com/os-sku: Windows2022},"),
+        deployment(
+            "sku",
+            LTSC2022,
+            "nodeSelector: {kubernetes.azure.com/os-sku: Windows2022},",
+        ),
     ]
     .concat();
     let plan = in_place(&begun);
@@ -171,7 +216,9 @@ fn a_pool_that_is_upgraded_in_part_or_already_and_one_that_does_not_exist() {
     let done = in_place_to(20348, &win22(), &["win22"]).unwrap();
     assert_eq!((done.from.len(), done.drain_order.len()), (0, 0));
     assert!(
-        done.notes.contains(&"nothing changes: every node of win22 already runs Windows Server 2022 (10.0.20348)".to_owned()),
+        done.notes.contains(
+            &"nothing changes: every node of win22 already runs Windows Server 2022 (10.0.20348)".to_owned()
+        ),
         "{:?}",
         done.notes
     );

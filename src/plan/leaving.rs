@@ -89,8 +89,16 @@ impl Planner<'_> {
             let mut selected = workload.selected_pools.iter();
             workload.key.kind == "CronJob" && selected.any(|pool| pools.contains(pool))
         };
-        let images = |workload: &PlannedWorkload| workload.images.iter().map(|used| used.image.to_string()).collect();
+        let images = |workload: &PlannedWorkload| {
+            workload
+                .images
+                .iter()
+                .map(|used| used.image.to_string())
+                .collect()
+        };
         let going = self.workloads.iter().filter(goes);
-        Ok(going.map(|workload| (workload.key.to_string(), images(workload))).collect())
+        Ok(going
+            .map(|workload| (workload.key.to_string(), images(workload)))
+            .collect())
     }
 }

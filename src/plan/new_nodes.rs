@@ -192,7 +192,9 @@ fn like(host: &Host, to: Option<Build>) -> Host {
     let to = to.filter(|to| host.build != Some(*to));
     let mut host = to.map_or_else(|| host.clone(), |to| upgraded(host, to));
     let shared = host.labels.iter().filter(|(key, _)| !OWN_LABELS.contains(key));
-    host.labels = shared.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    host.labels = shared
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
     if !host.may_be_at_zero {
         "a new node".clone_into(&mut host.name);
     }

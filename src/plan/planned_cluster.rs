@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Planner;
 use super::new_nodes::{
-    NewNode, NodeChange, Upgrade, UpgradeMethod, label_of, of_each_pool, of_host, of_pool, of_target, upgraded,
+    NewNode, NodeChange, Upgrade, UpgradeMethod, label_of, of_each_pool, of_host, of_pool, of_target,
+    upgraded,
 };
 use crate::model::build::Build;
 use crate::model::facts::Facts;
@@ -83,10 +84,18 @@ impl Planner<'_> {
         };
         let (changing, staying): (Vec<_>, Vec<_>) =
             (self.nodes.pools.iter().enumerate().map(of_nodes)).partition(|(changes, _)| *changes);
-        let declared = self.facts.pools.iter().filter(|pool| !self.is_of_pools(pool, &pools));
+        let declared = self
+            .facts
+            .pools
+            .iter()
+            .filter(|pool| !self.is_of_pools(pool, &pools));
         PlannedCluster {
             facts,
-            targets: changing.iter().flat_map(|(_, pool)| &pool.hosts).cloned().collect(),
+            targets: changing
+                .iter()
+                .flat_map(|(_, pool)| &pool.hosts)
+                .cloned()
+                .collect(),
             new_nodes: changing.into_iter().map(|(_, pool)| pool).collect(),
             staying: (staying.into_iter().map(|(_, pool)| pool))
                 .chain(declared.cloned().map(of_host))

@@ -52,7 +52,12 @@ pub(super) fn with_planner<T>(
     change: NodeChange,
     finish: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
-    visited(yaml, pools, (PlanOptions::new(change), Policy::standalone()), finish)
+    visited(
+        yaml,
+        pools,
+        (PlanOptions::new(change), Policy::standalone()),
+        finish,
+    )
 }
 
 pub(super) fn visited<T>(

@@ -163,7 +163,9 @@ impl WorkloadContext<'_, '_> {
             requests: ResourceList::default(),
             images: Vec::new(),
             kernel: self.kernel(),
-            findings: self.target_nodes.map_or_else(Vec::new, |target| self.findings(target, &requirements)),
+            findings: self
+                .target_nodes
+                .map_or_else(Vec::new, |target| self.findings(target, &requirements)),
             accounts: self.accounts(),
             main_image: self.main_image(),
             repositories: self.repositories(),

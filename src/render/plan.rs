@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use super::image_pulls::pull_total;
 use crate::model::text::{count, list, one_line};
 use crate::plan::{
-    DrainStep, NodeCapacity, NodesNeeded, PlanFinding, ResourceList, TargetBuild, UpgradeClass, UpgradeMethod,
-    UpgradePlan, WorkloadPlan,
+    DrainStep, NodeCapacity, NodesNeeded, PlanFinding, ResourceList, TargetBuild, UpgradeClass,
+    UpgradeMethod, UpgradePlan, WorkloadPlan,
 };
 
 /// Writes a plan: workloads by class, the worst first; the order of pools; capacity; unknowns.

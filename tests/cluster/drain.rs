@@ -371,7 +371,11 @@ fn a_drain_that_waits_for_images_evicts_nothing_before_the_other_nodes_have_them
     };
     const WEB: &str = "mcr.microsoft.com/windows/servercore:ltsc2022-web";
     const REPORT: &str = "registry.example.com/report:1-ltsc2022";
-    let sizes = [(WEB, 300_000_000), (REPORT, 100_000_000), ("registry.k8s.io/pause:3.10.1", 1000)];
+    let sizes = [
+        (WEB, 300_000_000),
+        (REPORT, 100_000_000),
+        ("registry.k8s.io/pause:3.10.1", 1000),
+    ];
     let kubelets = PullingKubelets::start(&cluster, BTreeMap::from(sizes), BTreeMap::new());
     cordon(&cluster, "cordon", "new");
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "app", "image": REPORT}]});
@@ -381,7 +385,14 @@ fn a_drain_that_waits_for_images_evicts_nothing_before_the_other_nodes_have_them
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
     let draining = || {
         let mut command = Command::new(program());
-        command.args(["drain", "--kubeconfig", &kubeconfig, "--to", "ltsc2025", "--wait-for-images"]);
+        command.args([
+            "drain",
+            "--kubeconfig",
+            &kubeconfig,
+            "--to",
+            "ltsc2025",
+            "--wait-for-images",
+        ]);
         command.args(USUAL).stdout(Stdio::piped());
         command
     };
@@ -397,8 +408,20 @@ fn a_drain_that_waits_for_images_evicts_nothing_before_the_other_nodes_have_them
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(on_pool(&pods(&cluster), "old").count(), 2);
     // The command that the output names.
-    assert!(out.contains("transom generate image-pulls -o daemonset --pool new"), "{out}");
-    let generate = ["generate", "image-pulls", "-o", "daemonset", "--pool", "new", "--kubeconfig", &kubeconfig];
+    assert!(
+        out.contains("transom generate image-pulls -o daemonset --pool new"),
+        "{out}"
+    );
+    let generate = [
+        "generate",
+        "image-pulls",
+        "-o",
+        "daemonset",
+        "--pool",
+        "new",
+        "--kubeconfig",
+        &kubeconfig,
+    ];
     let pullers = transom(Path::new("."), &generate);
     assert_eq!(pullers.status, 0, "{}", pullers.err);
     cluster.create_namespace("image-pulls", &[]);
@@ -407,11 +430,17 @@ fn a_drain_that_waits_for_images_evicts_nothing_before_the_other_nodes_have_them
         .succeeded();
     let has_images = |node: &str| {
         let log = kubelets.log();
-        [WEB, REPORT].iter().all(|image| log.nodes[node].images.contains_key(*image))
+        [WEB, REPORT]
+            .iter()
+            .all(|image| log.nodes[node].images.contains_key(*image))
     };
     let has_moved = || on_pool(&pods(&cluster), "new").next().is_some();
     assert!(wait(Duration::from_secs(90), has_moved), "{:#?}", kubelets.log());
-    assert!(has_images("new-1") && has_images("new-2"), "{:#?}", kubelets.log());
+    assert!(
+        has_images("new-1") && has_images("new-2"),
+        "{:#?}",
+        kubelets.log()
+    );
     let ended = child.wait_with_output().unwrap();
     let out = String::from_utf8(ended.stdout).unwrap();
     assert!(ended.status.success() && out.ends_with("done\n"), "{out}");

@@ -187,7 +187,10 @@ fn images(pod: &Pod) -> Vec<(String, String)> {
 
 /// The images in the order in which they are pulled.
 fn pulled_images(pod: &Pod) -> impl Iterator<Item = String> {
-    let init = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
     let init = init.filter_map(|container| container.image.clone());
     init.chain(images(pod).into_iter().map(|(_, image)| image))
 }
@@ -268,13 +271,17 @@ impl PullingNode {
         let runs = is_complete && !is_puller(pod);
         let phase = if runs { "Running" } else { "Pending" };
         let now = k8s_openapi::jiff::Timestamp::now();
-        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": format!("{now:.0}")});
+        let condition =
+            |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": format!("{now:.0}")});
         let conditions: Vec<Value> = if runs {
-            ["Initialized", "ContainersReady", "Ready"].map(condition).to_vec()
+            ["Initialized", "ContainersReady", "Ready"]
+                .map(condition)
+                .to_vec()
         } else {
             Vec::new()
         };
-        let status = json!({"status": {"phase": phase, "conditions": conditions, "containerStatuses": statuses}});
+        let status =
+            json!({"status": {"phase": phase, "conditions": conditions, "containerStatuses": statuses}});
         let (patch, params) = (Patch::Merge(&status), PatchParams::default());
         if api.patch_status(&name, &params, &patch).await.is_ok() {
             self.settled.insert(uid);

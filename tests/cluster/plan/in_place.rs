@@ -49,10 +49,26 @@ fn of_skus() -> Vec<Workload> {
         add(kind, &named("sku-2025"), sku("Windows2025"));
         add(kind, &named("sku-pool"), in_pool("win-2022", "Windows2022"));
         add(kind, &named("sku-other"), in_pool("other-2022", "Windows2022"));
-        add(kind, &named("sku-affinity"), node_affinity(SKU, "In", &["Windows2022"]));
-        add(kind, &named("sku-both"), node_affinity(SKU, "In", &["Windows2022", "Windows2025"]));
-        add(kind, &named("sku-not"), node_affinity(SKU, "NotIn", &["Windows2025"]));
-        add(kind, &named("pool-only"), json!({"nodeSelector": {"kubernetes.io/os": "windows", "agentpool": "win-2022"}}));
+        add(
+            kind,
+            &named("sku-affinity"),
+            node_affinity(SKU, "In", &["Windows2022"]),
+        );
+        add(
+            kind,
+            &named("sku-both"),
+            node_affinity(SKU, "In", &["Windows2022", "Windows2025"]),
+        );
+        add(
+            kind,
+            &named("sku-not"),
+            node_affinity(SKU, "NotIn", &["Windows2025"]),
+        );
+        add(
+            kind,
+            &named("pool-only"),
+            json!({"nodeSelector": {"kubernetes.io/os": "windows", "agentpool": "win-2022"}}),
+        );
     }
     all
 }
@@ -101,13 +117,22 @@ fn upgrade(cluster: &ControlPlane, replica: &Replica, all: &[Workload], pools: &
     }
     let series = "transom_windows_nodes{release=\"ltsc2025\"}";
     let is_known = || replica.metric(series) == u64::try_from(upgraded).ok();
-    assert!(wait(Duration::from_secs(30), is_known), "{}", cluster.end_of_log("transom"));
+    assert!(
+        wait(Duration::from_secs(30), is_known),
+        "{}",
+        cluster.end_of_log("transom")
+    );
     create_again(cluster, all, &nodes);
     let after = Placed::of(&super::pods(cluster));
     let mut wrong = Vec::new();
     let (mut stranded, mut open) = (0, 0);
     for workload in all {
-        let Some(entry) = plan["workloads"].as_array().unwrap().iter().find(|it| it["name"] == *workload.name) else {
+        let Some(entry) = plan["workloads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["name"] == *workload.name)
+        else {
             // A pod without a controller that an upgrade before has deleted.
             assert_eq!(workload.object["kind"], "Pod", "{} is missing", workload.name);
             continue;
@@ -160,36 +185,73 @@ fn plan(cluster: &ControlPlane, pools: &[&str]) -> Value {
     let (status, out, errors) = transom(&[&command[..], &["--kubeconfig", &kubeconfig]].concat(), "");
     assert_eq!((status, errors.as_str()), (1, ""));
     let plan: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((&plan["method"], &plan["nodesNeeded"]["nodes"]), (&json!("inPlace"), &json!(0)));
+    assert_eq!(
+        (&plan["method"], &plan["nodesNeeded"]["nodes"]),
+        (&json!("inPlace"), &json!(0))
+    );
     plan
 }
 
 /// What the platform and the kubelet write when a node starts with Windows Server 2025.
 fn change(cluster: &ControlPlane, node: &str) {
-    let labels = ["node.kubernetes.io/windows-build=10.0.26100".to_owned(), format!("{SKU}=Windows2025")];
+    let labels = [
+        "node.kubernetes.io/windows-build=10.0.26100".to_owned(),
+        format!("{SKU}=Windows2025"),
+    ];
     let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
     cluster
         .kubectl(&[&["label", "--overwrite", "node", node][..], &labels].concat())
         .succeeded();
     let status = json!({"status": {"nodeInfo": {"kernelVersion": "10.0.26100.4061"}}}).to_string();
     cluster
-        .kubectl(&["patch", "node", node, "--subresource=status", "--type=merge", "-p", &status])
+        .kubectl(&[
+            "patch",
+            "node",
+            node,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &status,
+        ])
         .succeeded();
 }
 
 /// Deletes the pods of upgraded nodes and those without a node, starts the CronJobs, and waits until the scheduler has decided.
 fn create_again(cluster: &ControlPlane, all: &[Workload], nodes: &BTreeSet<&str>) {
     let before = pods(cluster);
-    let is_deleted = |pod: &&Value| pod["spec"]["nodeName"].as_str().is_none_or(|node| nodes.contains(node));
+    let is_deleted = |pod: &&Value| {
+        pod["spec"]["nodeName"]
+            .as_str()
+            .is_none_or(|node| nodes.contains(node))
+    };
     let deleted = before.iter().filter(is_deleted);
-    let deleted: Vec<&str> = deleted.map(|pod| pod["metadata"]["name"].as_str().unwrap()).collect();
+    let deleted: Vec<&str> = deleted
+        .map(|pod| pod["metadata"]["name"].as_str().unwrap())
+        .collect();
     let uids: BTreeSet<&str> = (before.iter().filter(is_deleted))
         .map(|pod| pod["metadata"]["uid"].as_str().unwrap())
         .collect();
     cluster
-        .kubectl(&["-n", "shop", "delete", "jobs", "--all", "--wait=true", "--cascade=foreground"])
+        .kubectl(&[
+            "-n",
+            "shop",
+            "delete",
+            "jobs",
+            "--all",
+            "--wait=true",
+            "--cascade=foreground",
+        ])
         .succeeded();
-    let delete = ["-n", "shop", "delete", "pods", "--force", "--grace-period=0", "--wait=false", "--ignore-not-found"];
+    let delete = [
+        "-n",
+        "shop",
+        "delete",
+        "pods",
+        "--force",
+        "--grace-period=0",
+        "--wait=false",
+        "--ignore-not-found",
+    ];
     cluster.kubectl(&[&delete[..], &deleted].concat()).succeeded();
     for workload in all.iter().filter(|it| it.object["kind"] == "CronJob") {
         let from = format!("cronjob/{}", workload.name);
@@ -254,7 +316,11 @@ impl Placed {
             Some(node) => upgraded.contains(node.as_str()) && !runs,
             None => true,
         };
-        let was_there = before.nodes(name).iter().flatten().any(|node| upgraded.contains(node.as_str()));
+        let was_there = before
+            .nodes(name)
+            .iter()
+            .flatten()
+            .any(|node| upgraded.contains(node.as_str()));
         let is_first = before.nodes(name).is_empty();
         (was_there || is_first) && (nodes.is_empty() || nodes.iter().any(fails))
     }

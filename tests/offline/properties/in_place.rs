@@ -52,7 +52,10 @@ fn plain(mut cluster: Cluster, pod: &Value) -> (Cluster, Value) {
 
 /// What the plan says about a Deployment of these pods; `None` if it is not for Windows.
 fn planned(cluster: &Cluster, pod: &Value, from: Build, to: Build) -> Option<WorkloadPlan> {
-    let (facts, policies) = (cluster.facts(), PolicySet::new(Vec::new(), cluster.policy.clone()));
+    let (facts, policies) = (
+        cluster.facts(),
+        PolicySet::new(Vec::new(), cluster.policy.clone()),
+    );
     let options = PlanOptions::in_place(to, vec![from.to_string()]);
     let mut planner = Planner::new(&facts, &policies, options);
     for node in &cluster.nodes {
@@ -61,7 +64,9 @@ fn planned(cluster: &Cluster, pod: &Value, from: Build, to: Build) -> Option<Wor
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": "x"}},
             "template": {"metadata": {"labels": {"app": "x"}}, "spec": pod["spec"]}}});
-    planner.visit(Kind::Deployment, &deployment.to_string()).expect("a Deployment");
+    planner
+        .visit(Kind::Deployment, &deployment.to_string())
+        .expect("a Deployment");
     let plan = planner.plan().expect("the build exists").expect("an upgrade");
     plan.workloads.into_iter().next()
 }
