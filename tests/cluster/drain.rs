@@ -366,11 +366,11 @@ fn a_replacement_without_a_node_stops_the_drain_and_it_continues_after_a_signal(
 
 #[test]
 fn a_drain_that_waits_for_images_evicts_nothing_before_the_other_nodes_have_them() {
+    const WEB: &str = "mcr.microsoft.com/windows/servercore:ltsc2022-web";
+    const REPORT: &str = "registry.example.com/report:1-ltsc2022";
     let Some(cluster) = nodes() else {
         return;
     };
-    const WEB: &str = "mcr.microsoft.com/windows/servercore:ltsc2022-web";
-    const REPORT: &str = "registry.example.com/report:1-ltsc2022";
     let sizes = [
         (WEB, 300_000_000),
         (REPORT, 100_000_000),
@@ -399,7 +399,7 @@ fn a_drain_that_waits_for_images_evicts_nothing_before_the_other_nodes_have_them
     let stopped = draining().args(["--timeout", "2s"]).output().unwrap();
     let out = String::from_utf8(stopped.stdout).unwrap();
     assert!(out.contains("2 images still missing after 2 s"), "{out}");
-    for text in ["CronJob shop/report", REPORT, WEB] {
+    for text in [REPORT, WEB] {
         assert!(out.contains(text), "{text}: {out}");
     }
     assert_eq!(on_pool(&pods(&cluster), "old").count(), 2, "{out}");
