@@ -407,8 +407,11 @@ impl Planner<'_> {
                 .get(index)
                 .is_some_and(|it| it.iter().any(|it| it.blocks))
         };
+        // One that only runs on pools that keep their build is not for the new one.
+        let is_for_target =
+            |workload: &PlannedWorkload| !upgrade.is_in_place() || !workload.lands_on.is_empty();
         let able: Vec<&PlannedWorkload> = daemons()
-            .filter(|(_, index)| !blocks(*index))
+            .filter(|(workload, index)| !blocks(*index) && is_for_target(workload))
             .map(|(workload, _)| workload)
             .collect();
         for (workload, index) in daemons() {
