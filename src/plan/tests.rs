@@ -631,7 +631,7 @@ fn an_image_without_an_answer_is_not_known_and_one_that_was_not_requested_is_cou
             .unwrap();
     }
     let own = |planner: &Planner<'_>| {
-        let plan = planner.plan().unwrap();
+        let plan = planner.plan().unwrap().unwrap();
         let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
         let finding = own.findings[0].clone();
         (finding.message, finding.remedy.unwrap(), plan.notes.join("\n"))
