@@ -7,7 +7,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use transom::engine::policy_set::PolicySet;
 use transom::model::build::Build;
-use transom::model::node::BUILD_LABEL;
+use transom::model::node::{BUILD_LABEL, PRIVATE_IPV4_RESOURCE};
 use transom::model::os::Verdict;
 use transom::model::workload::Kind;
 use transom::plan::{BlockedBy, PlanOptions, Planner, UpgradeClass, WorkloadPlan};
@@ -36,14 +36,25 @@ fn upgraded(cluster: &Cluster, from: Build, to: Build) -> Cluster {
     after
 }
 
-/// Without pools at zero nodes, and without what a plan does not evaluate: cordons and topology spread.
+/// Without pools at zero nodes, and without what a plan does not evaluate: cordons, topology spread, requests that placement adds
+/// for addresses, and images of other architectures.
 fn plain(mut cluster: Cluster, pod: &Value) -> (Cluster, Value) {
     for node in &mut cluster.nodes {
         if let Some(taints) = node["spec"]["taints"].as_array_mut() {
             taints.retain(|taint| taint["key"] != "node.kubernetes.io/unschedulable");
         }
+        if let Some(allocatable) = node["status"]["allocatable"].as_object_mut() {
+            allocatable.remove(PRIVATE_IPV4_RESOURCE);
+        }
     }
     (cluster.declared, cluster.remembered) = (Vec::new(), Vec::new());
+    cluster.images.retain(|_, facts| match &mut facts.found {
+        Some(found) => {
+            found.variants.retain(|variant| variant.architecture == "amd64");
+            !found.variants.is_empty()
+        }
+        None => true,
+    });
     let mut pod = pod.clone();
     let spec = pod["spec"].as_object_mut().expect("a pod spec");
     spec.remove("topologySpreadConstraints");
@@ -73,16 +84,20 @@ fn planned(cluster: &Cluster, pod: &Value, from: Build, to: Build) -> Option<Wor
 
 /// Whether the plan leaves open what happens, or names what the scheduler does not know.
 fn is_open(plan: &WorkloadPlan) -> bool {
+    let is_open = |class, cause| match (class, cause) {
+        // The revisions of images and nodes.
+        (UpgradeClass::Unknown, _) | (UpgradeClass::Blocked, None | Some(BlockedBy::HostProcess)) => true,
+        _ => false,
+    };
     let mut findings = plan.findings.iter();
-    findings.any(|finding| {
-        finding.blocks
-            && (finding.class == UpgradeClass::Unknown || finding.cause == Some(BlockedBy::HostProcess))
-    })
+    findings.any(|finding| finding.blocks && is_open(finding.class, finding.cause))
 }
 
 fn check(cluster: &Cluster, pod: &Value, from: Build, to: Build) -> Result<(), TestCaseError> {
     let (cluster, pod) = plain(cluster.clone(), pod);
-    if from == to || !cluster.nodes.iter().any(|node| build_of(node) == Some(from)) {
+    let class = pod["spec"]["runtimeClassName"].as_str();
+    let has_class = class.is_none_or(|class| cluster.classes.contains_key(class));
+    if from == to || !has_class || !cluster.nodes.iter().any(|node| build_of(node) == Some(from)) {
         return Ok(());
     }
     let Some(plan) = planned(&cluster, &pod, from, to).filter(|plan| plan.affected && !is_open(plan)) else {
