@@ -16,8 +16,8 @@ pub use self::report::{
     DRAIN_SCHEMA, DrainEvent, DrainEventKind, DrainReport, DrainResult, DrainedNode, PodToMove,
 };
 pub use self::state::{
-    DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, EvictionAnswer,
-    PodName, PodOwner,
+    DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, EvictionAnswer, PodName,
+    PodOwner,
 };
 
 #[cfg(test)]

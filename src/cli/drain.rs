@@ -146,7 +146,8 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     let connected = args.source.connect().await?;
     let cluster = DrainCluster::new(connected.0.client.clone(), args.grace_period);
     journal.show("reading the cluster");
-    let finish = |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, &args.nodes, args.to);
+    let finish =
+        |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, &args.nodes, args.to);
     let (preparation, errors) = args
         .source
         .read(&connected, today(), &mut planning, finish)

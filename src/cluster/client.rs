@@ -160,7 +160,10 @@ impl ClusterClientArgs {
     /// The flags that connect to the same cluster as the same user, as words.
     fn words(&self) -> Vec<String> {
         let ClusterClientArgs { kubeconfig, request } = self;
-        let file = kubeconfig.kubeconfig.as_ref().map(|file| file.display().to_string());
+        let file = kubeconfig
+            .kubeconfig
+            .as_ref()
+            .map(|file| file.display().to_string());
         let groups = request.groups.iter().map(|group| ("--as-group", group.clone()));
         let flags = [
             ("--kubeconfig", file),
@@ -168,7 +171,10 @@ impl ClusterClientArgs {
             ("--as", request.user.clone()),
         ];
         let given = flags.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
-        given.chain(groups).flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
+        given
+            .chain(groups)
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .collect()
     }
 
     /// A client for the API server.

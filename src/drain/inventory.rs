@@ -193,8 +193,10 @@ impl DrainInventory {
 pub struct DrainHistory {
     /// The workloads of which pods were evicted, with the replicas that were available before.
     moved: BTreeMap<PodOwner, u64>,
-    /// Those of them that were listed.
+    /// The workloads that were listed, of those.
     listed: BTreeSet<PodOwner>,
+    /// The most pods of workloads that were not listed.
+    most: BTreeMap<PodOwner, u64>,
     /// Since when pods have no node, by uid.
     pending: HashMap<String, Duration>,
     /// Since when pods are not Ready, by uid.
@@ -231,8 +233,10 @@ impl DrainHistory {
         }
         (self.pending, self.unready) = (pending, unready);
         // One that is no longer listed was deleted, and gets no replicas.
-        let is_there = |owner: &PodOwner| inventory.desired.contains_key(owner) || !self.listed.contains(owner);
+        let is_there =
+            |owner: &PodOwner| inventory.desired.contains_key(owner) || !self.listed.contains(owner);
         self.moved.retain(|owner, _| is_there(owner));
+        self.count(&pods, &mut inventory.desired);
         let drained = nodes.iter().filter_map(|name| {
             let node = inventory.nodes.get(name)?;
             Some(DrainNode {
@@ -260,10 +264,28 @@ impl DrainHistory {
         state
     }
 
+    /// Adds the desired replicas of workloads that were not listed, as the most pods that they had.
+    fn count(&mut self, pods: &[DrainPod], desired: &mut BTreeMap<PodOwner, u64>) {
+        let mut counts = BTreeMap::new();
+        let stays = pods.iter().filter(|pod| !pod.has_ended && !pod.is_terminating);
+        for owner in stays.filter_map(|pod| pod.owner.as_ref()) {
+            if owner.has_replicas() && !desired.contains_key(owner) {
+                *counts.entry(owner).or_default() += 1;
+            }
+        }
+        for (owner, count) in counts {
+            let most = self.most.entry(owner.clone()).or_default();
+            *most = count.max(*most);
+        }
+        for (owner, most) in &self.most {
+            desired.entry(owner.clone()).or_insert(*most);
+        }
+    }
+
     /// Keeps what was evicted since the state was made.
     pub fn keep(&mut self, state: &DrainState) {
         self.moved.clone_from(&state.moved);
-        let listed = state.moved.keys().filter(|owner| state.desired.contains_key(*owner));
+        let listed = state.moved.keys().filter(|owner| !self.most.contains_key(*owner));
         self.listed.extend(listed.cloned());
     }
 

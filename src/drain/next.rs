@@ -63,7 +63,9 @@ impl fmt::Display for WaitCause {
                 write!(f, "the API server does not evict {pod} now: {}", one_line(why))
             }
             WaitCause::NotCordoned(node, why) => write!(f, "cannot cordon {node}: {}", one_line(why)),
-            WaitCause::Stale => f.write_str("evictions take long, so the cluster is read again before the next one"),
+            WaitCause::Stale => {
+                f.write_str("evictions take long, so the cluster is read again before the next one")
+            }
         }
     }
 }

@@ -46,13 +46,16 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
     let budget = prop_oneof![Just(None), (any::<bool>(), 0..4_u64).prop_map(Some)];
     let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.8));
     let workload = (1..6_u64, budget, 0..6_u64, flags);
-    let workload = workload.prop_map(|(replicas, budget, start, (never_ready, is_known))| SimulatedWorkload {
-        replicas,
-        budget,
-        start,
-        never_ready,
-        is_known,
-    });
+    let workload =
+        workload.prop_map(
+            |(replicas, budget, start, (never_ready, is_known))| SimulatedWorkload {
+                replicas,
+                budget,
+                start,
+                never_ready,
+                is_known,
+            },
+        );
     let workloads = prop::collection::vec(workload, 1..6);
     let nodes = (1..4_usize, 0..4_usize, 1..14_usize);
     (
@@ -221,7 +224,9 @@ impl Simulation {
     /// Kubelets start and end pods; some fail.
     fn run(&mut self) {
         // What a workload depends on is away for a moment.
-        let away: Vec<bool> = (0..self.scenario.workloads.len()).map(|_| self.fails(20)).collect();
+        let away: Vec<bool> = (0..self.scenario.workloads.len())
+            .map(|_| self.fails(20))
+            .collect();
         for index in 0..self.pods.len() {
             let crashes = self.fails(40) || away[self.pods[index].workload];
             let recovers = self.fails(3);
@@ -299,7 +304,10 @@ impl Simulation {
             self.drained().iter().all(|node| self.cordoned.contains(node)),
             "all nodes are cordoned before {name} is evicted"
         );
-        let (left, floor) = (self.available(workload) - u64::from(is_available), self.floor(workload));
+        let (left, floor) = (
+            self.available(workload) - u64::from(is_available),
+            self.floor(workload),
+        );
         let is_broken = !is_available && self.pods[index].unready > RECOVERY_ROUNDS;
         assert!(
             left >= floor || is_broken,

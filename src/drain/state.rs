@@ -190,7 +190,7 @@ pub struct DrainState {
     pub nodes: Vec<DrainNode>,
     /// Their pods, and the other pods of the workloads of these.
     pub pods: Vec<DrainPod>,
-    /// The desired replicas of workloads.
+    /// The desired replicas of workloads; of those that were not listed, the most pods that the drain has seen.
     pub desired: BTreeMap<PodOwner, u64>,
     /// The PodDisruptionBudgets.
     pub budgets: Vec<DisruptionBudget>,
@@ -226,17 +226,10 @@ impl DrainState {
         self.pods.iter().filter(of_owner).count() as u64
     }
 
-    /// How many replicas a workload should have; without a known number, those that there are, or were available before the
-    /// first eviction.
+    /// How many replicas a workload should have.
     pub(super) fn desired(&self, owner: &PodOwner) -> u64 {
-        if let Some(known) = self.desired.get(owner) {
-            return *known;
-        }
-        let stays = |pod: &&DrainPod| {
-            pod.owner.as_ref() == Some(owner) && !pod.has_ended && !pod.is_terminating
-        };
-        let there = self.pods.iter().filter(stays).count() as u64;
-        there.max(self.moved.get(owner).copied().unwrap_or_default())
+        let known = self.desired.get(owner).copied();
+        known.unwrap_or_else(|| self.available(owner))
     }
 
     /// How many pods a budget should select: the replicas of the workloads that it selects, and its pods without replicas.

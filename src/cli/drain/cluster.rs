@@ -183,7 +183,10 @@ mod tests {
             (None, EvictionAnswer::Accepted),
             (Some(ApiError::NotFound), EvictionAnswer::Gone),
             (Some(ApiError::Conflict), EvictionAnswer::Gone),
-            (Some(ApiError::Unavailable(text())), EvictionAnswer::Unknown(text())),
+            (
+                Some(ApiError::Unavailable(text())),
+                EvictionAnswer::Unknown(text()),
+            ),
             (Some(ApiError::Other(text())), EvictionAnswer::Failed(text())),
             (Some(forbidden(denied)), EvictionAnswer::Failed(denied.to_owned())),
             (

@@ -180,7 +180,10 @@ mod tests {
         let mut inventory = DrainInventory::default();
         let mut missing = |name: &str, taints| {
             inventory.nodes.insert(name.to_owned(), node(name, taints));
-            (preparation.missing_target(&inventory), preparation.has_gated(&inventory))
+            (
+                preparation.missing_target(&inventory),
+                preparation.has_gated(&inventory),
+            )
         };
         let (why, is_gated) = missing("new-1", vec![Taint::no_schedule(Taint::STARTUP_KEY, "")]);
         assert!(why.is_some_and(|why| why.contains("new-1 still has the startup taint")));

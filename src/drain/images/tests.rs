@@ -102,7 +102,10 @@ fn a_wait_for_images_ends_if_no_node_gets_one() {
     let rules = super::super::tests::rules();
     let minutes = |minutes| Duration::from_secs(minutes * 60);
     let mut wait = ImageWait::default();
-    assert_eq!(wait.next(&lacking(&["a"]), None, minutes(0)).unwrap(), "web:1 on a");
+    assert_eq!(
+        wait.next(&lacking(&["a"]), None, minutes(0)).unwrap(),
+        "web:1 on a"
+    );
     // New nodes, of which one pulls.
     wait.next(&lacking(&["a", "b", "c"]), None, minutes(20));
     wait.next(&lacking(&["a", "b"]), None, minutes(25));
@@ -113,7 +116,10 @@ fn a_wait_for_images_ends_if_no_node_gets_one() {
         timeout: Some(minutes(26)),
         ..rules
     };
-    assert_eq!(wait.end(&timed, minutes(26)).unwrap(), "1 image still missing after 1560 s");
+    assert_eq!(
+        wait.end(&timed, minutes(26)).unwrap(),
+        "1 image still missing after 1560 s"
+    );
     let closed = || Some("no node".to_owned());
     assert_eq!(wait.next(&[], closed(), minutes(26)), closed());
     assert_eq!(wait.next(&[], None, minutes(27)), None);

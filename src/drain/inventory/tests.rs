@@ -111,7 +111,12 @@ fn windows_node(name: &str, taints: Value) -> (Kind, Value) {
 }
 
 fn state_of(history: &mut DrainHistory, inventory: DrainInventory, now: u64) -> DrainState {
-    history.state(inventory, &["old-1".to_owned()], &rules(), Duration::from_secs(now))
+    history.state(
+        inventory,
+        &["old-1".to_owned()],
+        &rules(),
+        Duration::from_secs(now),
+    )
 }
 
 #[test]
@@ -147,7 +152,12 @@ fn a_custom_resource_that_owns_workloads_does_not_hide_their_replicas() {
 #[test]
 fn a_workload_that_is_deleted_midway_gets_no_replicas_and_another_still_does() {
     let web = || workload(Kind::Deployment, "web", json!([]), 1);
-    let pods = || [pod_of("web-1", owned_by("Deployment", "web")), pod_of("other-1", owned_by("Shop", "main"))];
+    let pods = || {
+        [
+            pod_of("web-1", owned_by("Deployment", "web")),
+            pod_of("other-1", owned_by("Shop", "main")),
+        ]
+    };
     let before = || visited(&[&[windows_node("old-1", json!([])), web()][..], &pods()].concat());
     let mut history = DrainHistory::default();
     let mut state = state_of(&mut history, before(), 0);

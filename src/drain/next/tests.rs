@@ -148,13 +148,17 @@ fn a_pod_that_may_be_gone_is_not_available_and_one_that_is_refused_is() {
         next(&state, &rules())
     };
     let why = || "no answer".to_owned();
-    let refused = |step: &DrainAction| matches!(step, DrainAction::Wait(WaitCause::Refused(_, text)) if *text == why());
+    let refused =
+        |step: &DrainAction| matches!(step, DrainAction::Wait(WaitCause::Refused(_, text)) if *text == why());
     assert_eq!(of(&EvictionAnswer::NotNow(why())), evicts("b"));
     assert_eq!(of(&EvictionAnswer::Failed(why())), evicts("b"));
     let unknown = of(&EvictionAnswer::Unknown(why()));
     assert!(refused(&unknown), "{unknown:?}");
     let gone = of(&EvictionAnswer::Gone);
-    assert!(matches!(gone, DrainAction::Wait(WaitCause::Terminating(_))), "{gone:?}");
+    assert!(
+        matches!(gone, DrainAction::Wait(WaitCause::Terminating(_))),
+        "{gone:?}"
+    );
 }
 
 #[test]
@@ -199,13 +203,19 @@ fn several_budgets_keep_a_pod_that_has_started_and_is_not_ready() {
         next(&state, &allow)
     };
     let stops = of(true);
-    assert!(matches!(stops, DrainAction::Stop(StopCause::NeverEvicted(_))), "{stops:?}");
+    assert!(
+        matches!(stops, DrainAction::Stop(StopCause::NeverEvicted(_))),
+        "{stops:?}"
+    );
     assert_eq!(of(false), evicts("a"));
 }
 
 #[test]
 fn an_old_state_evicts_nothing_and_a_node_that_is_not_cordoned_is_tried_again() {
-    let mut state = state(vec![ready("a", "web", "old-1"), ready("b", "web", "new")], &[("web", 2)]);
+    let mut state = state(
+        vec![ready("a", "web", "old-1"), ready("b", "web", "new")],
+        &[("web", 2)],
+    );
     state.age = FRESH;
     assert_eq!(next(&state, &rules()), DrainAction::Wait(WaitCause::Stale));
     for node in &mut state.nodes {

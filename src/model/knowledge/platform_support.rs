@@ -245,7 +245,12 @@ impl Knowledge {
     /// The last day of maintenance of a release of containerd, if a source states it.
     pub fn containerd_end(&self, (major, minor): (u32, u32)) -> Option<Date> {
         let is_it = |row: &&ContainerdEnd| major == 1 && row.minor == minor;
-        let row = self.containerd.iter().rev().filter(is_it).max_by_key(|row| row.date);
+        let row = self
+            .containerd
+            .iter()
+            .rev()
+            .filter(is_it)
+            .max_by_key(|row| row.date);
         row.map(|row| row.ends)
     }
 }

@@ -2,6 +2,7 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::model::build::Build;
 
 /// A file with these fault rows.
 fn file(faults: &[Value]) -> Value {
@@ -154,12 +155,22 @@ fn rows_are_old_after_six_months() {
 
 #[test]
 fn the_newest_row_about_the_same_thing_is_used_whatever_its_id() {
-    let support = |day: &str, ends: &str| json!({"id": format!("aks-{day}"), "date": day, "platform": "AKS",
-        "build": 20348, "ends": ends, "source": "https://example.com/1"});
-    let containerd = |day: &str, ends: &str| json!({"id": format!("containerd-{day}"), "date": day, "minor": 7,
-        "ends": ends, "source": "https://example.com/1"});
-    let rows = |of: &dyn Fn(&str, &str) -> Value| json!([of("2030-01-01", "2031-01-01"), of("2030-02-01", "2031-02-01"),
-        of("2030-02-01", "2031-02-02"), of("2029-01-01", "2031-03-01")]);
+    let support = |day: &str, ends: &str| {
+        json!({"id": format!("aks-{day}"), "date": day, "platform": "AKS",
+        "build": 20348, "ends": ends, "source": "https://example.com/1"})
+    };
+    let containerd = |day: &str, ends: &str| {
+        json!({"id": format!("containerd-{day}"), "date": day, "minor": 7,
+        "ends": ends, "source": "https://example.com/1"})
+    };
+    let rows = |of: &dyn Fn(&str, &str) -> Value| {
+        json!([
+            of("2030-01-01", "2031-01-01"),
+            of("2030-02-01", "2031-02-01"),
+            of("2030-02-01", "2031-02-02"),
+            of("2029-01-01", "2031-03-01")
+        ])
+    };
     let mut file = file(&[]);
     (file["support"], file["containerd"]) = (rows(&support), rows(&containerd));
     file["support"][2]["id"] = json!("aks-third");
