@@ -266,7 +266,7 @@ impl DrainHistory {
 
     /// Adds the desired replicas of workloads that were not listed, as the most pods that they had.
     fn count(&mut self, pods: &[DrainPod], desired: &mut BTreeMap<PodOwner, u64>) {
-        let mut counts = BTreeMap::new();
+        let mut counts: BTreeMap<&PodOwner, u64> = BTreeMap::new();
         let stays = pods.iter().filter(|pod| !pod.has_ended && !pod.is_terminating);
         for owner in stays.filter_map(|pod| pod.owner.as_ref()) {
             if owner.has_replicas() && !desired.contains_key(owner) {

@@ -100,7 +100,7 @@ fn a_wait_for_images_ends_if_no_node_gets_one() {
         [image]
     };
     let rules = super::super::tests::rules();
-    let minutes = |minutes| Duration::from_secs(minutes * 60);
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
     let mut wait = ImageWait::default();
     assert_eq!(
         wait.next(&lacking(&["a"]), None, minutes(0)).unwrap(),
