@@ -332,6 +332,18 @@ impl Simulation {
         answer
     }
 
+    /// Whether a workload really has an outage.
+    fn has(&self, outage: &Outage) -> bool {
+        let workload = outage.workload.trim_start_matches("Deployment shop/w");
+        let workload = workload.parse().unwrap();
+        let replicas = self.scenario.workloads[workload].replicas;
+        match outage.cause {
+            OutageCause::OneReplica => replicas == 1,
+            OutageCause::ZeroBudget => self.floor(workload) >= replicas,
+            _ => false,
+        }
+    }
+
     /// A pod fails while an eviction takes long, and no list shows it.
     fn fail_one(&mut self) {
         let index = self.roll(self.pods.len());
@@ -399,9 +411,10 @@ proptest! {
                 let is_left = |pod: &SimulatedPod| pod.seen.node.as_ref().is_some_and(|node| nodes.contains(node));
                 prop_assert!(!simulation.pods.iter().any(is_left), "no pod is left on the nodes");
             }
-            DrainAction::Stop(StopCause::Outage(_)) => {
+            DrainAction::Stop(StopCause::Outage(outages)) => {
                 prop_assert!(!scenario.allow_outage);
-                prop_assert_eq!(simulation.evictions, 0, "nothing was changed");
+                prop_assert!(scenario.has_failures || simulation.evictions == 0, "nothing was changed");
+                prop_assert!(outages.iter().all(|outage| simulation.has(outage)), "{:?}", outages);
             }
             DrainAction::Stop(_) => {}
             other => panic!("{other:?} is no end"),
