@@ -1,8 +1,9 @@
 //! Upgrade planning: what another Windows build on the nodes means for each workload, for the order in which
-//! pools can be drained, and for capacity. Pure: visits objects one at a time, and returns a plan.
+//! pools can be drained or upgraded, and for capacity. Pure: visits objects one at a time, and returns a plan.
 
 mod constraints;
 mod drain_order;
+mod elsewhere;
 mod image_pulls;
 mod images;
 mod leaving;
@@ -12,6 +13,8 @@ mod nodes;
 mod outlook;
 mod placement;
 mod plan_finding;
+mod planned_cluster;
+mod platform;
 mod replicas;
 mod requirements;
 mod resource_list;
@@ -22,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, OnceLock};
 
-use self::constraints::TargetNodes;
+use self::constraints::{SchedulingContext, TargetNodes};
 pub use self::drain_order::{
     Blocker, BuildCapacity, DrainStep, NewNodePulls, NodeCapacity, NodesNeeded, PlanSummary, UpgradePlan,
     WorkloadPlan,
@@ -30,12 +33,12 @@ pub use self::drain_order::{
 pub use self::image_pulls::{ImagePull, ImagePulls, PULLS_SCHEMA, PoolPulls, PullTotal};
 use self::images::{ImageUse, WorkloadIsolation};
 use self::lookups::{UndecidedWorkloads, is_undecided};
-use self::new_nodes::NewNode;
-pub use self::new_nodes::NewNodes;
+pub use self::new_nodes::{NodeChange, Upgrade, UpgradeMethod};
 pub use self::nodes::{NoPool, NodeInventory};
 pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
 pub use self::placement::AssumedPlacement;
 pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
+use self::planned_cluster::PlannedCluster;
 use self::replicas::PlacedPod;
 pub(crate) use self::replicas::WorkloadReplicas;
 pub use self::resource_list::ResourceList;
@@ -45,6 +48,7 @@ use crate::engine::infer_os;
 use crate::engine::policy_set::PolicySet;
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
+use crate::model::node::Host;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
@@ -58,21 +62,37 @@ pub const SCHEMA: &str = "transom.dev/plan/v1";
 /// The options of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
-    /// The build to upgrade to.
-    pub to: Build,
-    /// The pools to remove, by name, by build or by one of their nodes; empty selects every pool of an older build.
+    /// What changes.
+    pub change: NodeChange,
+    /// The pools to remove, or to upgrade in place, by name, by build or by one of their nodes; empty selects every pool of an
+    /// older build.
     pub from: Vec<String>,
     /// Whether the new nodes may retrieve the passwords of group-managed service accounts.
     pub gmsa_ready: bool,
 }
 
 impl PlanOptions {
-    /// An upgrade of every pool of an older build to this one.
-    pub fn to(build: Build) -> Self {
+    /// This change, and no other options.
+    pub fn new(change: NodeChange) -> Self {
         PlanOptions {
-            to: build,
+            change,
             from: Vec::new(),
             gmsa_ready: false,
+        }
+    }
+
+    /// An upgrade of every pool of an older build to new nodes of this one.
+    pub fn upgrade_to(to: Build) -> Self {
+        let method = UpgradeMethod::NewNodes;
+        PlanOptions::new(NodeChange::Upgrade(Upgrade { to, method }))
+    }
+
+    /// An upgrade of these pools in place.
+    pub fn in_place(to: Build, pools: Vec<String>) -> Self {
+        let method = UpgradeMethod::InPlace;
+        PlanOptions {
+            from: pools,
+            ..PlanOptions::new(NodeChange::Upgrade(Upgrade { to, method }))
         }
     }
 }
@@ -87,14 +107,6 @@ enum PlannedObject {
     OwnedBy(WorkloadKey),
 }
 
-/// The cluster that is planned for.
-struct PlannedCluster {
-    /// What is known of it. For an upgrade, only the nodes of the new build are left; otherwise its nodes are the new ones.
-    facts: Facts,
-    /// The nodes that may be added.
-    new_nodes: Vec<NewNode>,
-}
-
 /// Visits objects and plans.
 pub struct Planner<'f> {
     /// What is known of the cluster, and of images what registries report.
@@ -103,7 +115,6 @@ pub struct Planner<'f> {
     planned: OnceLock<PlannedCluster>,
     policies: &'f PolicySet,
     plan_options: PlanOptions,
-    new_nodes: NewNodes,
     nodes: NodeInventory,
     workloads: Vec<PlannedWorkload>,
     entries: HashMap<WorkloadKey, PlannedObject>,
@@ -133,7 +144,6 @@ impl<'f> Planner<'f> {
             planned: OnceLock::new(),
             policies,
             plan_options,
-            new_nodes: NewNodes::default(),
             nodes: NodeInventory::default(),
             workloads: Vec::new(),
             entries: HashMap::new(),
@@ -154,33 +164,9 @@ impl<'f> Planner<'f> {
         Planner { nodes, ..self }
     }
 
-    fn planned(&self) -> &PlannedCluster {
-        self.planned.get_or_init(|| {
-            let new_nodes = self.find_new_nodes();
-            let mut facts = (*self.facts).clone();
-            if self.new_nodes == NewNodes::OfTarget {
-                self.leave_target(&mut facts);
-            } else {
-                facts.replace_hosts(new_nodes.iter().flat_map(|node| &node.hosts).cloned());
-                facts.pools.clear();
-            }
-            PlannedCluster { facts, new_nodes }
-        })
-    }
-
-    /// The nodes that may be added.
-    fn new_nodes(&self) -> &[NewNode] {
-        &self.planned().new_nodes
-    }
-
-    /// Leaves only the nodes and pools of the build to upgrade to.
-    fn leave_target(&self, facts: &mut Facts) {
-        let to = self.plan_options.to;
-        let at_zero = self.facts.hosts().iter().filter(|host| host.may_be_at_zero);
-        let hosts =
-            (self.nodes.of(to).map(|node| &node.host)).chain(at_zero.filter(|pool| pool.build == Some(to)));
-        facts.replace_hosts(hosts.cloned());
-        facts.pools.retain(|pool| pool.build == Some(to));
+    /// The upgrade; `None` if nothing is upgraded.
+    fn upgrade(&self) -> Option<Upgrade> {
+        self.plan_options.change.upgrade()
     }
 
     /// The pass in which objects of a kind must be visited: nodes and RuntimeClasses first, owners before
@@ -273,9 +259,10 @@ impl<'f> Planner<'f> {
         }
         let requests = self.requests(pod.spec.as_ref());
         let is_mirror = pod.is_mirror(&|node| self.nodes.get(node)?.uid.as_deref());
-        let to = Some(self.plan_options.to);
+        let to = self.upgrade().map(|upgrade| upgrade.to);
         let node = pod.node_name().and_then(|name| self.nodes.get(name));
-        let node = node.map(|node| (node.pool, node.host.build == to, node.host.name.clone()));
+        let is_of_target = |host: &Host| to.is_some() && host.build == to;
+        let node = node.map(|node| (node.pool, is_of_target(&node.host), node.host.name.clone()));
         let pool = node
             .as_ref()
             .and_then(|(pool, ..)| self.nodes.pools.get_mut(*pool));
@@ -404,13 +391,15 @@ impl<'f> Planner<'f> {
         let namespace = self.placements.entry(key.namespace.clone());
         namespace.or_insert_with(|| (policy.name.clone(), policy.placement));
         let planned = self.planned();
-        let facts_of = (&*facts, &planned.facts);
-        let target_nodes = TargetNodes::new(&self.nodes, facts_of, &policy, self.plan_options.to);
+        let scheduling = SchedulingContext::new(&self.nodes, (&facts, &planned.facts), &policy);
+        let upgrade = self.upgrade();
+        let target_nodes = upgrade.map(|upgrade| TargetNodes::new(&scheduling, upgrade, &planned.targets));
         let is_bound = subject.pod().is_some_and(PodSpec::is_bound);
         let reading = WorkloadContext {
             as_placed: subject.kind == Kind::Pod && is_bound,
-            target_nodes: &target_nodes,
-            new_nodes: &planned.new_nodes,
+            scheduling: &scheduling,
+            target_nodes: target_nodes.as_ref(),
+            planned,
             cx,
         };
         let (mut workload, images) = (reading.workload(key.clone()), reading.images());
@@ -435,8 +424,8 @@ impl<'f> Planner<'f> {
     }
 
     /// The findings of one workload that do not depend on other workloads.
-    fn state(&self, workload: &PlannedWorkload) -> Vec<PlanFinding> {
-        let knowledge = self.knowledge();
+    fn state(&self, workload: &PlannedWorkload, to: Build) -> Vec<PlanFinding> {
+        let knowledge = self.knowledge(to);
         let images = workload.images.iter().map(|used| {
             let finding = knowledge.state(used, workload.kernel);
             match &workload.ready_on {
@@ -445,8 +434,7 @@ impl<'f> Planner<'f> {
                         "a pod with {} is ready on {node}",
                         crate::model::text::shown(&used.image)
                     );
-                    let source =
-                        FindingSource::row(format!("ready on a node of {}", self.plan_options.to), READY);
+                    let source = FindingSource::row(format!("ready on a node of {to}"), READY);
                     PlanFinding::new(UpgradeClass::Unchanged, &*used.path, message, source)
                 }
                 _ => finding,
@@ -455,14 +443,15 @@ impl<'f> Planner<'f> {
         let mut findings: Vec<PlanFinding> = images.collect();
         findings.extend(workload.findings.iter().cloned());
         if workload.kernel != WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
-            findings.extend(workload.accounts.iter().map(|account| self.of_account(account)));
+            let accounts = workload.accounts.iter();
+            findings.extend(accounts.map(|account| self.of_account(account, to)));
         }
         findings
     }
 
-    fn of_account(&self, account: &ServiceAccountUse) -> PlanFinding {
+    fn of_account(&self, account: &ServiceAccountUse, to: Build) -> PlanFinding {
         let proven = self.proven.get(&account.name).map(String::as_str);
-        let finding = account.state(&self.plan_options.to.with_product(), proven);
+        let finding = account.state(&to.with_product(), proven);
         if !self.plan_options.gmsa_ready {
             return finding;
         }
@@ -502,6 +491,8 @@ fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> 
     })
 }
 
+#[cfg(test)]
+mod in_place_tests;
 #[cfg(test)]
 mod outlook_tests;
 #[cfg(test)]

@@ -152,7 +152,15 @@ fn write_list(known: &Knowledge, out: &mut dyn Write) -> io::Result<()> {
             .images_removed
             .map(|on| day("images removed", on))
             .unwrap_or_default();
-        writeln!(out, "  {}{releases}{ends}{removed} [{}]", row.id, row.source)?;
+        let differs = row
+            .differs
+            .as_ref()
+            .map_or_else(String::new, |differs| format!(": {differs}"));
+        writeln!(
+            out,
+            "  {}{releases}{ends}{removed}{differs} [{}]",
+            row.id, row.source
+        )?;
     }
     writeln!(out, "\nchanges of Kubernetes releases:")?;
     for row in &known.changes {

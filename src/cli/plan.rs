@@ -4,13 +4,14 @@ pub(super) mod source;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use self::source::{PlanSourceArgs, Planning, look_up_open};
 use super::options::{FailOn, OutputArgs};
 use super::registry::LookupArgs;
 use super::{exit_status, write_errors};
-use crate::plan::{NewNodes, PlanOptions, Planner, TargetBuild, UpgradePlan};
+use crate::plan::{PlanOptions, Planner, TargetBuild, UpgradePlan};
 use crate::registry::{Detail, Registries};
 use crate::render::{plan_text, write_json};
 
@@ -26,6 +27,7 @@ use crate::render::{plan_text, write_json};
 #[command(after_help = "Examples:
   transom plan --to ltsc2025
   transom plan --to ltsc2025 --from pool-2019 --registry -o json=plan.json -o text
+  transom plan --to ltsc2025 --in-place pool-2022
   kubectl get nodes,runtimeclasses,deployments,pods -A -o yaml | transom plan --to 26100 -")]
 pub struct PlanArgs {
     /// The build to upgrade to: a release as in ltsc2025, or a build as in 10.0.26100
@@ -34,6 +36,10 @@ pub struct PlanArgs {
     /// The pools to replace, by name, release, build or one of their nodes; unset: every Windows pool of an older build. Repeatable
     #[arg(long, value_name = "POOL", value_delimiter = ',')]
     from: Vec<String>,
+    /// Plan for nodes of these pools that get the new build and keep their names and labels, instead of for new nodes. Pools by
+    /// name, release, build or one of their nodes. Repeatable
+    #[arg(long, value_name = "POOL", value_delimiter = ',', conflicts_with = "from")]
+    in_place: Vec<String>,
     /// The new nodes may read the passwords of the group-managed service accounts, so these block nothing
     #[arg(long)]
     gmsa_ready: bool,
@@ -41,8 +47,8 @@ pub struct PlanArgs {
     /// credentials of docker; the registries see which images the cluster runs
     #[arg(long, help_heading = "Registries")]
     registry: bool,
-    /// What ends in exit status 1: blocked is a workload on the replaced pools that cannot move as it is, or for which
-    /// this is not known
+    /// What ends in exit status 1: blocked is a workload on the replaced or upgraded pools that cannot run on the new nodes as
+    /// it is, or for which this is not known
     #[arg(long, value_name = "WHAT", default_value = "blocked",
           value_parser = FailOn::among(["never", "blocked"]))]
     fail_on: FailOn,
@@ -67,7 +73,6 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         .registries_if(args.registry, Detail::Configurations)?;
     let planning = Planning {
         options: args.plan_options(),
-        new_nodes: NewNodes::OfTarget,
         registries,
     };
     let (plan, errors) = args.source.read(planning, plan_with_notes)?;
@@ -84,10 +89,18 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 
 impl PlanArgs {
     fn plan_options(&self) -> PlanOptions {
+        let to = self.to.0;
+        let options = if self.in_place.is_empty() {
+            PlanOptions {
+                from: self.from.clone(),
+                ..PlanOptions::upgrade_to(to)
+            }
+        } else {
+            PlanOptions::in_place(to, self.in_place.clone())
+        };
         PlanOptions {
-            to: self.to.0,
-            from: self.from.clone(),
             gmsa_ready: self.gmsa_ready,
+            ..options
         }
     }
 }
@@ -98,7 +111,7 @@ pub(super) async fn plan_with_registries(
     registries: Option<&mut Registries>,
 ) -> anyhow::Result<UpgradePlan> {
     let Some(registries) = registries else {
-        return Ok(planner.plan()?);
+        return plan_with_notes(&planner, None);
     };
     look_up_open(registries, &mut planner).await;
     plan_with_notes(&planner, Some(registries))
@@ -106,7 +119,7 @@ pub(super) async fn plan_with_registries(
 
 /// The plan, with the images of which registries report nothing.
 fn plan_with_notes(planner: &Planner<'_>, registries: Option<&Registries>) -> anyhow::Result<UpgradePlan> {
-    let mut plan = planner.plan()?;
+    let mut plan = planner.plan()?.context("nothing is upgraded")?;
     plan.notes
         .extend(registries.into_iter().flat_map(Registries::notes));
     Ok(plan)

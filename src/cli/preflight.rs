@@ -114,7 +114,7 @@ async fn read_cluster(args: &PreflightArgs, client: &Client, namespace: &str) ->
     workloads.gmsa.may_use = may_use;
     workloads.gmsa.unread = unanswered.as_ref().map(|part| part.resource.clone());
     let planner = planner.filter(|_| unlisted.is_empty());
-    let plan = planner.and_then(|planner| planner.plan().ok());
+    let plan = planner.and_then(|planner| planner.plan().ok().flatten());
     let mut gaps: Vec<ScanGap> = { unread().chain(&unanswered) }
         .map(gap)
         .chain(unlisted.iter().map(of_list))
@@ -135,7 +135,7 @@ fn planner(cluster: &OfflineCluster, nodes: NodeInventory) -> Option<Planner<'_>
     let snapshot = &cluster.snapshot;
     let knows_nodes = cluster.could_read("nodes") && cluster.could_read("runtimeclasses");
     let release = newest(snapshot).filter(|_| knows_nodes)?;
-    let plan_options = PlanOptions::to(release.build);
+    let plan_options = PlanOptions::upgrade_to(release.build);
     Some(Planner::new(&snapshot.facts, &snapshot.policies, plan_options).with_nodes(nodes))
 }
 

@@ -56,6 +56,9 @@ pub struct ScanArgs {
     /// and JSON see transom plan)
     #[arg(long, value_name = "RELEASE", value_parser = PlanTarget::parse)]
     plan_to: Option<PlanTarget>,
+    /// Plan for nodes of these pools that get that build in place, as transom plan --in-place does. Repeatable
+    #[arg(long, value_name = "POOL", value_delimiter = ',', requires = "plan_to")]
+    plan_in_place: Vec<String>,
     /// What ends in exit status 1: deny is a workload that would be denied; would-deny one that mode Enforce would
     /// deny; a severity adds open findings of that severity and above
     #[arg(long, value_name = "WHAT", default_value = "deny",

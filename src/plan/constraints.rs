@@ -1,6 +1,10 @@
 //! Whether a node of the new build can satisfy the requirements of a pod template without a taint that its
 //! pods do not tolerate; and if not, why.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::new_nodes::Upgrade;
 use super::nodes::NodeInventory;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::requirements::{Requirement, RequirementField, Requirements, Term, least};
@@ -17,7 +21,7 @@ use crate::rules::{ContainerAt, PodCx};
 
 const SELECTOR: &str =
     "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodeselector";
-const AFFINITY: &str =
+pub(super) const AFFINITY: &str =
     "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity";
 const NODE_NAME: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename";
 const TAINTS: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/";
@@ -25,16 +29,26 @@ const RESOURCES: &str =
     "https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources";
 const CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/#scheduling";
 
-/// The nodes of the new build that a workload could be scheduled on, and the policy of its namespace.
-pub(super) struct TargetNodes<'w> {
+/// What decides on which nodes of the cluster as it will be the pods of one workload can be scheduled.
+pub(super) struct SchedulingContext<'w> {
     pub nodes: &'w NodeInventory,
     pub facts: &'w Facts,
-    /// The facts once only the nodes of the new build are left: placement adds what pods need then.
+    /// The facts as they will be: placement adds what pods need then.
     pub planned: &'w Facts,
+    /// The policy of the namespace.
     pub policy: &'w Policy,
+    /// By the taints of a node, which of them the pods do not tolerate: many nodes have the same taints, and placement, which
+    /// decides this, is the slower part.
+    untolerated: RefCell<BTreeMap<Vec<Taint>, Option<usize>>>,
+}
+
+/// The nodes of the new build that a workload could be scheduled on.
+pub(super) struct TargetNodes<'w> {
+    scheduling: &'w SchedulingContext<'w>,
     pub target: Build,
+    is_in_place: bool,
     /// The nodes of the new build, and the pools of that build that may be at zero nodes.
-    known: Vec<&'w Host>,
+    pub known: &'w [Host],
     /// What is known of a new node of that build before it exists.
     to_come: Host,
 }
@@ -55,30 +69,18 @@ impl CandidateNode<'_> {
     }
 }
 
-impl<'w> TargetNodes<'w> {
+impl<'w> SchedulingContext<'w> {
     pub(super) fn new(
         nodes: &'w NodeInventory,
         (facts, planned): (&'w Facts, &'w Facts),
         policy: &'w Policy,
-        target: Build,
     ) -> Self {
-        let pools = facts.hosts().iter().filter(|host| host.may_be_at_zero);
-        let pools = pools
-            .chain(&facts.pools)
-            .filter(|pool| pool.build == Some(target));
-        TargetNodes {
-            known: nodes.of(target).map(|node| &node.host).chain(pools).collect(),
+        SchedulingContext {
             nodes,
             facts,
             planned,
             policy,
-            target,
-            to_come: Host {
-                name: "a future node".to_owned(),
-                build: Some(target),
-                may_be_at_zero: true,
-                ..Host::default()
-            },
+            untolerated: RefCell::default(),
         }
     }
 
@@ -92,19 +94,102 @@ impl<'w> TargetNodes<'w> {
         }
     }
 
+    /// Whether the pods of a template may be scheduled on a node, as far as is known.
+    pub(super) fn may_land(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>, host: &Host) -> bool {
+        let always = least(&requirements.always, |requirement| {
+            self.matches(requirement, host)
+        });
+        if always == Match::No {
+            return false;
+        }
+        let candidate = self.candidate(cx, requirements, host);
+        candidate.selected != Match::No && candidate.taint.is_none() && !candidate.lacks_resource()
+    }
+
+    fn candidate<'h>(
+        &self,
+        cx: &PodCx<'h>,
+        requirements: &Requirements<'_>,
+        host: &'h Host,
+    ) -> CandidateNode<'h> {
+        let always = least(&requirements.always, |requirement| {
+            self.matches(requirement, host)
+        });
+        let terms = requirements.matches_terms(&|requirement| self.matches(requirement, host));
+        CandidateNode {
+            host,
+            selected: always.min(terms),
+            taint: self.untolerated(cx, host),
+            lacks: Constraints::new(cx.spec, None).lacking_resource(host),
+        }
+    }
+
+    /// The first lasting taint of a node that the pods do not tolerate.
+    fn untolerated<'h>(&self, cx: &PodCx<'_>, host: &'h Host) -> Option<&'h Taint> {
+        let taints = host.taints.as_slice();
+        let known = self.untolerated.borrow().get(taints).copied();
+        let index = known.unwrap_or_else(|| {
+            let index = self.first_untolerated(cx, taints);
+            self.untolerated.borrow_mut().insert(taints.to_vec(), index);
+            index
+        });
+        index.and_then(|index| taints.get(index))
+    }
+
+    fn first_untolerated(&self, cx: &PodCx<'_>, taints: &[Taint]) -> Option<usize> {
+        let subject = cx.subject;
+        // The DaemonSet controller reads the template, before placement changes the pods.
+        let admission = if subject.kind.is_daemon_set() || subject.is_daemonset_pod() {
+            AdmissionStage::AsWritten
+        } else {
+            AdmissionStage::Placed
+        };
+        let pods = PodsToSchedule {
+            subject,
+            inference: cx.inference,
+            policy: self.policy,
+            admission,
+        };
+        let lacking = pods.untolerated(taints, self.planned);
+        let first = lacking.into_iter().find(|taint| taint.lasts())?;
+        taints.iter().position(|taint| taint == first)
+    }
+
+    fn names_pool(&self, requirement: &Requirement<'_>) -> bool {
+        let labels = &self.facts.node_labels;
+        let of_policy = |value: &&str| labels.iter().any(|label| label.matches(requirement.key, value));
+        POOL_LABELS.contains(&requirement.key) || requirement.values().iter().any(of_policy)
+    }
+}
+
+impl<'w> TargetNodes<'w> {
+    pub(super) fn new(scheduling: &'w SchedulingContext<'w>, upgrade: Upgrade, known: &'w [Host]) -> Self {
+        TargetNodes {
+            scheduling,
+            target: upgrade.to,
+            is_in_place: upgrade.is_in_place(),
+            known,
+            to_come: Host {
+                name: "a future node".to_owned(),
+                build: Some(upgrade.to),
+                may_be_at_zero: true,
+                ..Host::default()
+            },
+        }
+    }
+
     /// The constraints that keep the pods of a template off every node of the new build. If missing labels
     /// that such nodes can be given are the only obstacle, they become notes.
     pub(super) fn obstacles(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
-        let only_to_come = [&self.to_come];
-        let hosts: &[&Host] = if self.known.is_empty() {
-            &only_to_come
+        let hosts = if self.known.is_empty() {
+            std::slice::from_ref(&self.to_come)
         } else {
-            &self.known
+            self.known
         };
         let mut best: Option<(&Host, Option<(&str, Match)>)> = None;
         let mut candidates = Vec::with_capacity(hosts.len());
         for host in hosts {
-            let candidate = self.candidate(cx, requirements, host);
+            let candidate = self.scheduling.candidate(cx, requirements, host);
             match (candidate.selected, candidate.taint, candidate.lacks) {
                 (Match::Yes, None, None) => return Vec::new(),
                 (Match::No, ..) | (_, Some(_), _) | (.., Some((_, Match::No))) => {}
@@ -140,51 +225,6 @@ impl<'w> TargetNodes<'w> {
         findings
     }
 
-    /// Whether the pods of a template may be scheduled on a node, as far as is known.
-    pub(super) fn may_land(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>, host: &Host) -> bool {
-        let always = least(&requirements.always, |requirement| {
-            self.matches(requirement, host)
-        });
-        // Placement, which the taints need, is the slower part.
-        if always == Match::No {
-            return false;
-        }
-        let candidate = self.candidate(cx, requirements, host);
-        candidate.selected != Match::No && candidate.taint.is_none() && !candidate.lacks_resource()
-    }
-
-    fn candidate<'h>(
-        &self,
-        cx: &PodCx<'h>,
-        requirements: &Requirements<'_>,
-        host: &'h Host,
-    ) -> CandidateNode<'h> {
-        let always = least(&requirements.always, |requirement| {
-            self.matches(requirement, host)
-        });
-        let terms = requirements.matches_terms(&|requirement| self.matches(requirement, host));
-        let subject = cx.subject;
-        // The DaemonSet controller reads the template, before placement changes the pods.
-        let admission = if subject.kind.is_daemon_set() || subject.is_daemonset_pod() {
-            AdmissionStage::AsWritten
-        } else {
-            AdmissionStage::Placed
-        };
-        let pods = PodsToSchedule {
-            subject,
-            inference: cx.inference,
-            policy: self.policy,
-            admission,
-        };
-        let lacking = pods.untolerated(&host.taints, self.planned);
-        CandidateNode {
-            host,
-            selected: always.min(terms),
-            taint: lacking.into_iter().find(|taint| taint.lasts()),
-            lacks: Constraints::new(cx.spec, None).lacking_resource(host),
-        }
-    }
-
     /// No node of the new build that the selectors allow offers this resource.
     fn not_offered(&self, cx: &PodCx<'_>, resource: &str) -> PlanFinding {
         let target = self.target.with_product();
@@ -193,7 +233,7 @@ impl<'w> TargetNodes<'w> {
             shown(resource)
         );
         resource_finding(cx, UpgradeClass::Pinned, resource, message)
-            .remedy("start what provides it (a device plugin or the cloud provider) on the new nodes, or choose nodes that have it")
+            .remedy("start what provides it (a device plugin or the cloud provider) on these nodes, or choose nodes that have it")
     }
 
     /// Whether a node offers this resource is not known: it does not report it, or it does not exist yet.
@@ -214,19 +254,20 @@ impl<'w> TargetNodes<'w> {
     }
 
     /// The requirements that no node of the new build satisfies; for the affinity, the first of each term.
-    fn pins(&self, requirements: &Requirements<'_>, hosts: &[&Host]) -> Vec<PlanFinding> {
+    fn pins(&self, requirements: &Requirements<'_>, hosts: &[Host]) -> Vec<PlanFinding> {
         let is_met = |requirement: &Requirement<'_>| {
             hosts
                 .iter()
-                .any(|host| self.matches(requirement, host) != Match::No)
+                .any(|host| self.scheduling.matches(requirement, host) != Match::No)
         };
         let unmet = requirements
             .always
             .iter()
             .filter(|requirement| !is_met(requirement));
         let mut findings: Vec<PlanFinding> = unmet.map(|requirement| self.unmet(requirement)).collect();
-        let of_terms =
-            |host: &&Host| requirements.matches_terms(&|requirement| self.matches(requirement, host));
+        let of_terms = |host: &Host| {
+            requirements.matches_terms(&|requirement| self.scheduling.matches(requirement, host))
+        };
         if hosts.iter().any(|host| of_terms(host) != Match::No) {
             return findings;
         }
@@ -245,17 +286,21 @@ impl<'w> TargetNodes<'w> {
     /// The labels that a node of the new build needs so that the pods can be scheduled on it. Of the terms,
     /// uses the first one that needs only such labels.
     fn notes(&self, requirements: &Requirements<'_>, host: &Host) -> Vec<PlanFinding> {
-        let open = |requirement: &&Requirement<'_>| self.matches(requirement, host) == Match::Unknown;
+        let open =
+            |requirement: &&Requirement<'_>| self.scheduling.matches(requirement, host) == Match::Unknown;
         let mut findings: Vec<PlanFinding> = Vec::new();
         let mut note = |requirement: &Requirement<'_>| {
-            let mut nodes = self.nodes.all();
+            let mut nodes = self.scheduling.nodes.all();
             let is_there = nodes.any(|node| requirement.matches(&node.host) == Match::Yes);
             findings.push(self.note(requirement, is_there));
         };
         requirements.always.iter().filter(open).for_each(&mut note);
         let mut terms = requirements.terms.iter().flatten();
-        let of_term =
-            |term: &Term<'_>| least(&term.requirements, |requirement| self.matches(requirement, host));
+        let of_term = |term: &Term<'_>| {
+            least(&term.requirements, |requirement| {
+                self.scheduling.matches(requirement, host)
+            })
+        };
         let is_needed = !terms
             .clone()
             .any(|term| !term.is_empty && of_term(term) == Match::Yes);
@@ -295,13 +340,7 @@ impl<'w> TargetNodes<'w> {
     }
 
     fn has_nodes(&self) -> bool {
-        self.nodes.of(self.target).next().is_some()
-    }
-
-    fn names_pool(&self, requirement: &Requirement<'_>) -> bool {
-        let labels = &self.facts.node_labels;
-        let of_policy = |value: &&str| labels.iter().any(|label| label.matches(requirement.key, value));
-        POOL_LABELS.contains(&requirement.key) || requirement.values().iter().any(of_policy)
+        self.known.iter().any(|host| !host.may_be_at_zero)
     }
 
     /// A requirement that no node of the new build satisfies, with the reason.
@@ -309,7 +348,7 @@ impl<'w> TargetNodes<'w> {
         let key = requirement.key;
         let target = self.target.with_product();
         if self.has_nodes() {
-            return self.pin(requirement, &format!("no node of {target} has it"));
+            return self.pin(requirement, &self.why_unmet(key));
         }
         if OS_SKU_LABELS.contains(&key) {
             return self.pin(requirement, "AKS gives that label to nodes of another release");
@@ -318,8 +357,8 @@ impl<'w> TargetNodes<'w> {
             let why = "that names a node, and the new nodes have other names";
             return self.pin(requirement, why);
         }
-        if self.names_pool(requirement) {
-            let mut nodes = self.nodes.all();
+        if self.scheduling.names_pool(requirement) {
+            let mut nodes = self.scheduling.nodes.all();
             let Some(node) = nodes.find(|node| requirement.matches(&node.host) == Match::Yes) else {
                 let finding = self.pin(
                     requirement,
@@ -345,6 +384,17 @@ impl<'w> TargetNodes<'w> {
         }
     }
 
+    /// Why no existing node of the new build satisfies a requirement on a label.
+    fn why_unmet(&self, key: &str) -> String {
+        let target = self.target.with_product();
+        let changes = is_build_label(key) || OS_SKU_LABELS.contains(&key);
+        let value = self.known.iter().find_map(|host| host.labels.get(key));
+        match value.filter(|_| self.is_in_place && changes) {
+            Some(value) => format!("nodes of {target} have {value}"),
+            None => format!("no node of {target} has it"),
+        }
+    }
+
     fn not_together(&self) -> PlanFinding {
         let message = format!(
             "each of its requirements is met by some node of {}, and no node meets them all",
@@ -357,7 +407,7 @@ impl<'w> TargetNodes<'w> {
             FindingSource::row("node selection: all requirements together", AFFINITY),
         )
         .caused_by(BlockedBy::NodeLabel)
-        .remedy("give one pool of the new nodes all the labels, or remove requirements")
+        .remedy("give one pool of that build all the labels, or remove requirements")
     }
 
     fn pin(&self, requirement: &Requirement<'_>, why: &str) -> PlanFinding {
@@ -368,7 +418,7 @@ impl<'w> TargetNodes<'w> {
             _ if requirement.key == RESTRICTED_BUILD_LABEL => BlockedBy::RestrictedBuildLabel,
             RequirementField::Selector if is_build_label(requirement.key) => BlockedBy::NodeSelector,
             RequirementField::Affinity if is_build_label(requirement.key) => BlockedBy::NodeAffinity,
-            _ if OS_SKU_LABELS.contains(&requirement.key) || self.names_pool(requirement) => {
+            _ if OS_SKU_LABELS.contains(&requirement.key) || self.scheduling.names_pool(requirement) => {
                 BlockedBy::PoolLabel
             }
             _ => BlockedBy::NodeLabel,
@@ -390,6 +440,9 @@ impl<'w> TargetNodes<'w> {
                 "give the nodes of {} the label, or remove the requirement",
                 self.target.with_product()
             ),
+            _ if self.is_in_place => {
+                "select by a label that the upgrade does not change, such as that of the pool".to_owned()
+            }
             _ => "name a pool of the new nodes, or select by what both pools have".to_owned(),
         };
         PlanFinding::new(
@@ -404,7 +457,7 @@ impl<'w> TargetNodes<'w> {
 
     fn another_class(&self) -> String {
         let target = self.target.to_string();
-        let of_target = self.facts.runtime_classes.iter().find(|(_, class)| {
+        let of_target = self.scheduling.facts.runtime_classes.iter().find(|(_, class)| {
             (class.node_selector.iter()).any(|(key, value)| is_build_label(key) && *value == target)
         });
         of_target.map_or_else(
@@ -415,7 +468,7 @@ impl<'w> TargetNodes<'w> {
 
     fn note(&self, requirement: &Requirement<'_>, is_there: bool) -> PlanFinding {
         let asks = shown(&requirement.shown());
-        let now = if is_there || self.nodes.all().next().is_none() {
+        let now = if is_there || self.scheduling.nodes.all().next().is_none() {
             ""
         } else {
             ", which no Windows node has now"

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::image_pulls::PullTotal;
 use super::images::shown_image;
+use super::new_nodes::{Upgrade, UpgradeMethod};
 use super::nodes::{NoPool, NodePool, PlannedNode};
 use super::outlook::PoolOutlook;
 use super::placement::AssumedPlacement;
@@ -21,7 +22,9 @@ use super::{Planner, SCHEMA};
 use crate::model::build::Build;
 use crate::model::image::ImageRef;
 use crate::model::knowledge::KnowledgeReport;
+use crate::model::node::Host;
 use crate::model::report_schema::counts_by;
+use crate::model::text::list;
 use crate::rules::KnownVersions;
 
 /// The plan of an upgrade of Windows nodes.
@@ -34,7 +37,9 @@ pub struct UpgradePlan {
     pub schema: &'static str,
     /// The build to upgrade to.
     pub to: TargetBuild,
-    /// The pools to remove.
+    /// Whether nodes are added, or get the new build in place.
+    pub method: UpgradeMethod,
+    /// The pools to remove, or to upgrade in place.
     pub from: Vec<String>,
     /// The placement that the plan assumes for new pods.
     pub placement: AssumedPlacement,
@@ -42,13 +47,14 @@ pub struct UpgradePlan {
     pub summary: PlanSummary,
     /// Every Windows workload, the mildest class first.
     pub workloads: Vec<WorkloadPlan>,
-    /// The pools to remove, in the order in which they can be drained.
+    /// The pools to remove or to upgrade in place, in the order in which that can be done.
     pub drain_order: Vec<DrainStep>,
     /// Capacity by build, ascending.
     pub capacity: Vec<BuildCapacity>,
     /// The capacity that the moving pods need.
     pub nodes_needed: NodesNeeded,
-    /// What a new node of each pool of the build to upgrade to pulls, or of a pool that does not exist yet.
+    /// What a new node of each pool of the build to upgrade to pulls, or of a pool that does not exist yet; with an upgrade in
+    /// place, an upgraded node without images.
     pub new_nodes: Vec<NewNodePulls>,
     /// Every pool: until when its nodes are supported, and their known faults.
     pub pools: Vec<PoolOutlook>,
@@ -64,9 +70,9 @@ pub struct UpgradePlan {
 pub struct PlanSummary {
     /// All workloads.
     pub workloads: usize,
-    /// Workloads with pods on the pools to remove, or that may have some there.
+    /// Workloads with pods on the pools to remove or to upgrade in place, or that may have some there.
     pub affected: usize,
-    /// Affected workloads that can move unchanged.
+    /// Affected workloads that can move unchanged, or that run unchanged after an upgrade in place.
     pub can_move: usize,
     /// All workloads, by class.
     #[schemars(schema_with = "counts_by::<UpgradeClass>")]
@@ -88,9 +94,9 @@ pub struct WorkloadPlan {
     pub read_from: Option<String>,
     /// The worst class of its findings.
     pub class: UpgradeClass,
-    /// Whether it can move unchanged.
+    /// Whether it can move unchanged, or runs unchanged after an upgrade in place.
     pub can_move: bool,
-    /// Whether it has pods on the pools to remove, or may have some there.
+    /// Whether it has pods on the pools to remove or to upgrade in place, or may have some there.
     pub affected: bool,
     /// The desired number of pods; null if its kind does not specify one.
     pub replicas: Option<u64>,
@@ -110,7 +116,7 @@ pub struct WorkloadPlan {
     pub findings: Vec<PlanFinding>,
 }
 
-/// One pool to remove.
+/// One pool to remove, or to upgrade in place.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainStep {
@@ -128,7 +134,7 @@ pub struct DrainStep {
     pub requests: Option<ResourceList>,
     /// The workloads that block it.
     pub blocked_by: Vec<Blocker>,
-    /// How many new nodes must exist before it is drained; null if that is not known.
+    /// How many new nodes must exist before it is drained, none for an upgrade in place; null if that is not known.
     pub new_nodes: Option<u64>,
 }
 
@@ -171,7 +177,7 @@ pub struct BuildCapacity {
     pub build: Option<TargetBuild>,
     /// The current capacity.
     pub before: NodeCapacity,
-    /// The capacity after the pools are removed and their pods run on the new build; null if it is not known how many new
+    /// The capacity after the pools are upgraded, or removed and their pods run on the new build; null if it is not known how many new
     /// nodes that takes.
     pub after: Option<NodeCapacity>,
 }
@@ -193,8 +199,8 @@ pub struct NodesNeeded {
     pub reference_node: Option<String>,
     /// The allocatable resources of that node; null without one.
     pub reference_allocatable: Option<ResourceList>,
-    /// The minimum number of additional nodes of this size, as if pods were divisible; null if one pod
-    /// requests more than a node has, or if nothing is known.
+    /// The minimum number of additional nodes of this size, as if pods were divisible, and none for an upgrade in place; null if
+    /// one pod requests more than a node has, or if nothing is known.
     pub nodes: Option<u64>,
 }
 
@@ -216,6 +222,46 @@ fn is_doubt_or_obstacle(class: UpgradeClass) -> bool {
     matches!(class, UpgradeClass::Unknown | UpgradeClass::Blocked)
 }
 
+/// The finding about a DaemonSet that cannot run on the new nodes. `twin`: the one for the new build; if it replaces this
+/// one, the findings of this one no longer block.
+fn of_daemon_set(upgrade: Upgrade, twin: Option<&str>, findings: &mut [PlanFinding]) -> PlanFinding {
+    let target = upgrade.to.with_product();
+    let finding = |class, message: String| {
+        let source = FindingSource::rule("daemonset-spans-builds");
+        PlanFinding::new(class, "spec.template", message, source)
+    };
+    let Some(twin) = twin else {
+        let process = if upgrade.is_in_place() {
+            "upgraded"
+        } else {
+            "drained"
+        };
+        let message =
+            format!("it is needed for both builds while pools are {process}, and none is for {target}");
+        let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
+        return finding(UpgradeClass::Blocked, message).remedy(remedy);
+    };
+    // One whose pods would start on the new nodes too, and fail there, is not replaced by another one.
+    let stays_off = |it: &PlanFinding| it.blocks && it.class == UpgradeClass::Pinned;
+    if !findings.iter().any(stays_off) {
+        let message = format!(
+            "DaemonSet {twin} exists for nodes of {target}, and this one creates pods there too, which fail"
+        );
+        return finding(UpgradeClass::Blocked, message)
+            .remedy("let each of the two select the nodes of its own build");
+    }
+    for finding in findings {
+        finding.blocks &= is_doubt_or_obstacle(finding.class);
+    }
+    let end = if upgrade.is_in_place() {
+        "has no pods on upgraded nodes"
+    } else {
+        "is removed with the old nodes"
+    };
+    let message = format!("DaemonSet {twin} exists for nodes of {target}; this one {end}");
+    finding(UpgradeClass::Pinned, message).note()
+}
+
 impl NodePool {
     /// The pool with a name that is unique among all pools.
     pub(super) fn shown(&self, all: &[NodePool]) -> String {
@@ -235,30 +281,35 @@ impl NodePool {
 }
 
 impl Planner<'_> {
-    /// The plan for all visited objects.
+    /// The plan for all visited objects; `None` if nothing is upgraded.
     ///
     /// # Errors
-    /// If a pool to remove does not exist.
-    pub fn plan(&self) -> Result<UpgradePlan, NoPool> {
+    /// If a pool to remove or to upgrade does not exist.
+    pub fn plan(&self) -> Result<Option<UpgradePlan>, NoPool> {
+        (self.upgrade().map(|upgrade| self.plan_of(upgrade))).transpose()
+    }
+
+    fn plan_of(&self, upgrade: Upgrade) -> Result<UpgradePlan, NoPool> {
         let from = self.pools_that_go()?;
         let names = self.pool_names();
         let outlook = self.outlook(&names);
-        let by_workload = self.findings();
-        let (mut workloads, by_pool) = self.plan_workloads(by_workload, &from, &names, &outlook);
+        let by_workload = self.findings(upgrade, &from);
+        let (mut workloads, by_pool) = self.plan_workloads(by_workload, (upgrade, &from), &names, &outlook);
         workloads.sort_by(|a, b| {
             (a.class, &a.namespace, &a.name, &a.kind).cmp(&(b.class, &b.namespace, &b.name, &b.kind))
         });
-        let needed = self.needed(&from, &by_pool);
+        let needed = self.needed(upgrade, &from, &by_pool);
         let order = self.order(&from, by_pool, &needed, &names);
         Ok(UpgradePlan {
             schema: SCHEMA,
-            to: TargetBuild(self.plan_options.to),
+            to: TargetBuild(upgrade.to),
+            method: upgrade.method,
             from: from.iter().map(|index| name_of(&names, *index)).collect(),
             placement: AssumedPlacement::of(self.placements.values()),
             summary: summary(&workloads),
-            capacity: self.capacity(&from, &needed),
+            capacity: self.capacity(upgrade, &from, &needed),
             knowledge: self.facts.knowledge.report(self.facts.today),
-            notes: self.notes(&needed),
+            notes: self.notes(upgrade, &from, &needed),
             new_nodes: self.new_node_pulls()?,
             pools: outlook,
             workloads,
@@ -283,10 +334,17 @@ impl Planner<'_> {
     }
 
     /// The findings of each workload, by index.
-    fn findings(&self) -> Vec<Vec<PlanFinding>> {
-        let workloads = self.workloads.iter();
-        let mut findings: Vec<_> = workloads.map(|workload| self.state(workload)).collect();
-        self.daemon_sets(&mut findings);
+    fn findings(&self, upgrade: Upgrade, from: &BTreeSet<usize>) -> Vec<Vec<PlanFinding>> {
+        let state = |workload| {
+            let findings = self.state(workload, upgrade.to);
+            if upgrade.is_in_place() {
+                self.or_elsewhere(workload, findings, from)
+            } else {
+                findings
+            }
+        };
+        let mut findings: Vec<_> = self.workloads.iter().map(state).collect();
+        self.daemon_sets(upgrade, &mut findings);
         findings
     }
 
@@ -294,7 +352,7 @@ impl Planner<'_> {
     fn plan_workloads(
         &self,
         findings: Vec<Vec<PlanFinding>>,
-        from: &BTreeSet<usize>,
+        (upgrade, from): (Upgrade, &BTreeSet<usize>),
         names: &[String],
         outlook: &[PoolOutlook],
     ) -> (Vec<WorkloadPlan>, BTreeMap<usize, PoolWorkloads>) {
@@ -311,8 +369,9 @@ impl Planner<'_> {
             };
             let ends = pools.iter().filter_map(|pool| outlook.get(*pool)?.first_end());
             let plan = WorkloadPlan {
+                // Without new nodes, nothing changes for what no pool takes.
                 affected: self.nodes.pools.is_empty()
-                    || pools.is_empty()
+                    || (pools.is_empty() && !upgrade.is_in_place())
                     || pools.iter().any(|pool| from.contains(pool)),
                 pools: pools.iter().map(|index| name_of(names, *index)).collect(),
                 support_ends: ends.map(|end| end.date).min(),
@@ -336,9 +395,9 @@ impl Planner<'_> {
         (plans, by_pool)
     }
 
-    /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained.
+    /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained or upgraded.
     /// Another DaemonSet with the same main image for the new build is accepted as the second one.
-    fn daemon_sets(&self, findings: &mut [Vec<PlanFinding>]) {
+    fn daemon_sets(&self, upgrade: Upgrade, findings: &mut [Vec<PlanFinding>]) {
         let daemons = || {
             let workloads = self.workloads.iter().zip(0..);
             workloads.filter(|(workload, _)| workload.is_daemon_set)
@@ -348,8 +407,11 @@ impl Planner<'_> {
                 .get(index)
                 .is_some_and(|it| it.iter().any(|it| it.blocks))
         };
+        // One that only runs on pools that keep their build is not for the new one.
+        let is_for_target =
+            |workload: &PlannedWorkload| !upgrade.is_in_place() || !workload.lands_on.is_empty();
         let able: Vec<&PlannedWorkload> = daemons()
-            .filter(|(_, index)| !blocks(*index))
+            .filter(|(workload, index)| !blocks(*index) && is_for_target(workload))
             .map(|(workload, _)| workload)
             .collect();
         for (workload, index) in daemons() {
@@ -360,41 +422,10 @@ impl Planner<'_> {
                 let twin = able.iter().find(|other| {
                     other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
                 });
-                let finding = self.of_daemon_set(twin.map(|twin| twin.key.name.as_str()), findings);
+                let finding = of_daemon_set(upgrade, twin.map(|twin| twin.key.name.as_str()), findings);
                 findings.push(finding.caused_by(BlockedBy::DaemonSet));
             }
         }
-    }
-
-    /// The finding about a DaemonSet that cannot run on the new nodes. `twin`: the one for the new build; if it replaces this
-    /// one, the findings of this one no longer block.
-    fn of_daemon_set(&self, twin: Option<&str>, findings: &mut [PlanFinding]) -> PlanFinding {
-        let target = self.plan_options.to.with_product();
-        let finding = |class, message: String| {
-            let source = FindingSource::rule("daemonset-spans-builds");
-            PlanFinding::new(class, "spec.template", message, source)
-        };
-        let Some(twin) = twin else {
-            let message =
-                format!("it is needed for both builds while pools are drained, and none is for {target}");
-            let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
-            return finding(UpgradeClass::Blocked, message).remedy(remedy);
-        };
-        // One whose pods would start on the new nodes too, and fail there, is not replaced by another one.
-        let stays_off = |it: &PlanFinding| it.blocks && it.class == UpgradeClass::Pinned;
-        if !findings.iter().any(stays_off) {
-            let message = format!(
-                "DaemonSet {twin} exists for nodes of {target}, and this one creates pods there too, which fail"
-            );
-            return finding(UpgradeClass::Blocked, message)
-                .remedy("let each of the two select the nodes of its own build");
-        }
-        for finding in findings {
-            finding.blocks &= is_doubt_or_obstacle(finding.class);
-        }
-        let message =
-            format!("DaemonSet {twin} exists for nodes of {target}; this one is removed with the old nodes");
-        finding(UpgradeClass::Pinned, message).note()
     }
 
     fn order(
@@ -448,7 +479,12 @@ impl Planner<'_> {
         steps
     }
 
-    fn needed(&self, from: &BTreeSet<usize>, by_pool: &BTreeMap<usize, PoolWorkloads>) -> NodesNeeded {
+    fn needed(
+        &self,
+        upgrade: Upgrade,
+        from: &BTreeSet<usize>,
+        by_pool: &BTreeMap<usize, PoolWorkloads>,
+    ) -> NodesNeeded {
         let mut requests = ResourceList::default();
         let mut daemon_sets = ResourceList::default();
         let mut free = Some(ResourceList::default());
@@ -458,7 +494,7 @@ impl Planner<'_> {
                     Some(PoolWorkloads { wanted, .. }) if !self.has_pods => wanted,
                     _ => &pool.movable,
                 };
-            } else if pool.build == Some(self.plan_options.to) {
+            } else if pool.build == Some(upgrade.to) {
                 let of_pool = pool.allocatable.clone().filter(|_| self.lists_pods);
                 free = free.zip(of_pool).map(|(mut free, of_pool)| {
                     free += &of_pool.without(&pool.requested);
@@ -479,7 +515,10 @@ impl Planner<'_> {
         {
             daemon_sets += &workload.requests;
         }
-        let like = self.like(from);
+        // The upgraded nodes are the new ones.
+        let like = (!upgrade.is_in_place())
+            .then(|| self.like(upgrade.to, from))
+            .flatten();
         let is_counted = self.lists_pods || !self.workloads.is_empty();
         let mut needed = NodesNeeded {
             requests: is_counted.then_some(requests),
@@ -490,20 +529,23 @@ impl Planner<'_> {
             reference_allocatable: like.and_then(|node| node.allocatable.clone()),
             nodes: None,
         };
-        needed.nodes = (needed.requests.as_ref()).and_then(|requests| needed.to_hold(requests));
+        needed.nodes = match &needed.requests {
+            _ if upgrade.is_in_place() => Some(0),
+            requests => requests.as_ref().and_then(|requests| needed.to_hold(requests)),
+        };
         needed
     }
 
     /// The node that new ones are assumed to equal: one of the new build, otherwise one of the largest pool
     /// to remove.
-    fn like(&self, from: &BTreeSet<usize>) -> Option<&PlannedNode> {
+    fn like(&self, to: Build, from: &BTreeSet<usize>) -> Option<&PlannedNode> {
         let offers = |node: &&PlannedNode| node.allocatable.is_some();
         let size = |node: &&PlannedNode| self.nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
-        let of_target = self.nodes.of(self.plan_options.to).find(offers);
+        let of_target = self.nodes.of(to).find(offers);
         of_target.or_else(|| {
             let old = self
                 .nodes
-                .not_of(self.plan_options.to)
+                .not_of(to)
                 .filter(|node| from.contains(&node.pool))
                 .filter(offers);
             // Among nodes of the same size, the first by name.
@@ -511,23 +553,28 @@ impl Planner<'_> {
         })
     }
 
-    fn capacity(&self, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Vec<BuildCapacity> {
+    fn capacity(&self, upgrade: Upgrade, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Vec<BuildCapacity> {
+        let target = Some(upgrade.to);
         let mut rooms: BTreeMap<Option<Build>, (NodeCapacity, NodeCapacity)> = BTreeMap::new();
-        rooms.entry(Some(self.plan_options.to)).or_default();
+        rooms.entry(target).or_default();
         for (index, pool) in self.nodes.pools.iter().enumerate() {
             let room = NodeCapacity {
                 nodes: pool.nodes,
                 allocatable: pool.allocatable.clone(),
                 requested: self.lists_pods.then(|| pool.requested.clone()),
             };
-            let (before, after) = rooms.entry(pool.build).or_default();
-            before.add(&room);
-            if !from.contains(&index) {
-                after.add(&room);
+            let build_after = match (from.contains(&index), upgrade.method) {
+                (false, _) => Some(pool.build),
+                (true, UpgradeMethod::InPlace) => Some(target),
+                (true, UpgradeMethod::NewNodes) => None,
+            };
+            rooms.entry(pool.build).or_default().0.add(&room);
+            if let Some(build) = build_after {
+                rooms.entry(build).or_default().1.add(&room);
             }
         }
-        let target = Some(self.plan_options.to);
-        if let (Some((_, after)), Some(more)) = (rooms.get_mut(&target), needed.nodes) {
+        let added = needed.nodes.filter(|_| !upgrade.is_in_place());
+        if let (Some((_, after)), Some(more)) = (rooms.get_mut(&target), added) {
             let mut requested = needed.requests.clone().unwrap_or_default();
             requested += &needed.daemon_set_requests.times(more);
             let like = needed.reference_allocatable.as_ref();
@@ -547,13 +594,11 @@ impl Planner<'_> {
             .collect()
     }
 
-    fn notes(&self, needed: &NodesNeeded) -> Vec<String> {
+    /// What is not known about the capacity for new nodes.
+    fn capacity_notes(&self, to: Build, needed: &NodesNeeded) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.nodes.pools.is_empty() {
-            notes.push("no Windows node is known: the plan has no pools, order or capacity".to_owned());
-        }
         let silent = |node: &&PlannedNode| node.allocatable.is_none();
-        let of_target = self.nodes.of(self.plan_options.to).find(silent);
+        let of_target = self.nodes.of(to).find(silent);
         let no_reference = || self.nodes.all().find(|_| needed.reference_node.is_none());
         if let Some(node) = of_target.or_else(no_reference) {
             notes.push(format!(
@@ -561,11 +606,44 @@ impl Planner<'_> {
                 node.host.name
             ));
         }
-        if !self.lists_pods && self.nodes.of(self.plan_options.to).next().is_some() {
+        if !self.lists_pods && self.nodes.of(to).next().is_some() {
             notes.push(format!(
                 "no pods are known: what is free on the nodes of {} is unknown",
-                self.plan_options.to.with_product()
+                to.with_product()
             ));
+        }
+        notes
+    }
+
+    /// The declared pools whose build is no longer right after an upgrade in place.
+    fn stale_pools(&self, to: Build, from: &BTreeSet<usize>) -> Vec<String> {
+        let is_stale =
+            |pool: &&Host| self.is_of_pools(pool, from) && pool.build.is_some_and(|build| build != to);
+        let stale = self.facts.pools.iter().filter(is_stale);
+        let note = |pool: &Host| {
+            format!(
+                "the WindowsNodePool {} states another build: change its template.build to {to} with the nodes",
+                pool.name
+            )
+        };
+        stale.map(note).collect()
+    }
+
+    fn notes(&self, upgrade: Upgrade, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.nodes.pools.is_empty() {
+            notes.push("no Windows node is known: the plan has no pools, order or capacity".to_owned());
+        }
+        if !upgrade.is_in_place() {
+            notes.extend(self.capacity_notes(upgrade.to, needed));
+        } else if from.is_empty() {
+            let pools = list(&self.plan_options.from, 12);
+            let product = upgrade.to.with_product();
+            notes.push(format!(
+                "nothing changes: every node of {pools} already runs {product}"
+            ));
+        } else {
+            notes.extend(self.stale_pools(upgrade.to, from));
         }
         if !self.has_pods && !self.workloads.is_empty() {
             notes.push("no pods of Windows workloads are known: workloads are counted by their replicas, and on every pool that their templates fit".to_owned());
@@ -575,6 +653,7 @@ impl Planner<'_> {
                 "some Windows nodes do not report their build: the plan drains no pool for them".to_owned(),
             );
         }
+        notes.extend(self.platform_notes(upgrade.to));
         notes.extend(self.not_looked_up());
         notes.push("not checked: PodDisruptionBudgets, volumes that only one node or zone has, and what programs require from Windows".to_owned());
         notes

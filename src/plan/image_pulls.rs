@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use super::Planner;
 use super::images::WorkloadIsolation;
-use super::new_nodes::{NewNode, NewNodes, of_each_pool, of_target};
+use super::new_nodes::{NewNode, NodeChange, of_each_pool};
 use super::nodes::NoPool;
 use super::target::TargetBuild;
 use super::workload::PlannedWorkload;
-use crate::model::build::{Compatibility, ContainerIsolation};
+use crate::model::build::{Build, Compatibility, ContainerIsolation};
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant, best_variant};
 use crate::rules::KnownVersions;
 
@@ -257,7 +257,7 @@ impl PlannedWorkload {
 
     fn landing(&self) -> LandingWorkload<'_> {
         LandingWorkload {
-            name: format!("{} {}/{}", self.key.kind, self.key.namespace, self.key.name),
+            name: self.key.to_string(),
             replicas: self.running_replicas(),
             isolation: self.pull_isolation(),
             images: self.images.iter().map(|used| &*used.image).collect(),
@@ -266,10 +266,9 @@ impl PlannedWorkload {
 }
 
 impl Planner<'_> {
-    /// With other new nodes than those of the build to upgrade to.
-    #[must_use]
-    pub fn with_new_nodes(self, new_nodes: NewNodes) -> Self {
-        Planner { new_nodes, ..self }
+    /// The nodes that may be added.
+    fn new_nodes(&self) -> &[NewNode] {
+        &self.planned().new_nodes
     }
 
     /// What a new node of each pool pulls.
@@ -282,8 +281,8 @@ impl Planner<'_> {
         Ok(nodes.filter_map(|index| self.pulls_of(index)).collect())
     }
 
-    /// What these nodes pull, if they are new: what another node of their pool would. Needs [`NewNodes::OfEachPool`] of all
-    /// pools. Unknown nodes are omitted.
+    /// What these nodes pull, if they are new: what another node of their pool would. Needs [`NodeChange::MoreNodes`] of
+    /// all pools. Unknown nodes are omitted.
     pub fn pulls_of_nodes<'n>(
         &self,
         names: impl IntoIterator<Item = &'n str>,
@@ -328,35 +327,25 @@ impl Planner<'_> {
     /// The workloads that may land on a new node and run there, by what is known of their images.
     fn landing_on(&self, index: usize, node: &NewNode) -> impl Iterator<Item = &PlannedWorkload> {
         let build = node.build();
-        let fails = move |workload: &PlannedWorkload| {
-            let isolation = workload.pull_isolation();
-            let fails = |image: &str| {
-                let known = KnownVersions::of_image(image, &self.facts);
-                known.is_some_and(|image| build.is_some_and(|build| image.fail_on(build, isolation)))
-            };
-            isolation != ContainerIsolation::HostProcess
-                && workload.images.iter().any(|used| fails(&used.image))
-        };
         (self.workloads.iter()).filter(move |workload| {
-            workload.lands_on.contains(&index) && workload.running_replicas() != Some(0) && !fails(workload)
+            workload.lands_on.contains(&index)
+                && workload.running_replicas() != Some(0)
+                && !self.images_fail(workload, build)
         })
     }
 
-    /// The new nodes that are meant.
-    pub(super) fn find_new_nodes(&self) -> Vec<NewNode> {
-        let (to, pools) = match &self.new_nodes {
-            NewNodes::OfTarget => return of_target(&self.nodes, &self.facts, self.plan_options.to),
-            NewNodes::OfEachPool { to, pools } => (*to, pools),
+    /// Whether an image of a workload is known not to run on nodes of a build.
+    pub(super) fn images_fail(&self, workload: &PlannedWorkload, build: Option<Build>) -> bool {
+        let isolation = workload.pull_isolation();
+        let fails = |image: &str| {
+            let known = KnownVersions::of_image(image, &self.facts);
+            known.is_some_and(|image| build.is_some_and(|build| image.fail_on(build, isolation)))
         };
-        let each = of_each_pool(&self.nodes, &self.facts, to).into_iter();
-        let is_meant =
-            |node: &NewNode, build| pools.is_empty() || pools.iter().any(|pool| node.is_called(pool, build));
-        each.filter_map(|(node, build)| is_meant(&node, build).then_some(node))
-            .collect()
+        isolation != ContainerIsolation::HostProcess && workload.images.iter().any(|used| fails(&used.image))
     }
 
     fn pools_exist(&self) -> Result<(), NoPool> {
-        let NewNodes::OfEachPool { to, pools } = &self.new_nodes else {
+        let NodeChange::MoreNodes { to, pools } = &self.plan_options.change else {
             return Ok(());
         };
         if pools.is_empty() {

@@ -255,7 +255,7 @@ impl ImageKnowledge<'_> {
         let finding_source =
             FindingSource::row("a newer revision than the node (0xc0370106)", barrier.source);
         PlanFinding::new(UpgradeClass::Blocked, found.path, message, finding_source).remedy(format!(
-            "install the update to {target}.{needed} on the new nodes first"
+            "install the update to {target}.{needed} on these nodes first"
         ))
     }
 
@@ -407,7 +407,7 @@ fn only_isolated(finding: PlanFinding) -> PlanFinding {
         class: UpgradeClass::HyperVOnly,
         ..finding
     }
-    .remedy("make sure that the new nodes have the handler of its RuntimeClass")
+    .remedy("make sure that these nodes have the handler of its RuntimeClass")
     .note()
 }
 

@@ -1,19 +1,24 @@
-//! The pools and nodes that an upgrade removes.
+//! The pools and nodes that an upgrade removes, or changes in place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Planner;
 use super::drain_order::DrainStep;
 use super::nodes::{NoPool, NodePool};
 use super::target::TargetBuild;
+use super::workload::PlannedWorkload;
 
 impl Planner<'_> {
-    /// The pools to remove: the named ones, otherwise every pool of an older build.
+    /// The pools to remove or to upgrade in place: the named ones, otherwise every pool of an older build. Of a pool whose
+    /// upgrade in place has begun, the nodes of the old build.
     pub(super) fn pools_that_go(&self) -> Result<BTreeSet<usize>, NoPool> {
+        let upgrade = self.upgrade();
+        let pools = self.nodes.pools.iter().enumerate();
         if self.plan_options.from.is_empty() {
-            let pools = self.nodes.pools.iter().enumerate();
-            let older =
-                pools.filter(|(_, pool)| pool.build.is_some_and(|build| build < self.plan_options.to));
+            let is_older = |pool: &NodePool| {
+                (pool.build.zip(upgrade)).is_some_and(|(build, upgrade)| build < upgrade.to)
+            };
+            let older = pools.filter(|(_, pool)| is_older(pool));
             return Ok(older.map(|(index, _)| index).collect());
         }
         let mut found = BTreeSet::new();
@@ -26,6 +31,10 @@ impl Planner<'_> {
                 return Err(NoPool::new(wanted, &self.pool_names()));
             }
             found.extend(these);
+        }
+        if let Some(upgrade) = upgrade.filter(|upgrade| upgrade.is_in_place()) {
+            let build = |index: &usize| self.nodes.pools.get(*index).and_then(|pool| pool.build);
+            found.retain(|index| build(index) != Some(upgrade.to));
         }
         Ok(found)
     }
@@ -68,5 +77,28 @@ impl Planner<'_> {
             leaving.extend(nodes.filter(is_meant).map(|node| (node.clone(), name.clone())));
         }
         Ok(leaving)
+    }
+
+    /// The images of the CronJobs that may run on the pools to remove, by CronJob, as in `CronJob shop/report`.
+    ///
+    /// # Errors
+    /// If a pool to remove does not exist.
+    pub fn cron_jobs_that_go(&self) -> Result<BTreeMap<String, BTreeSet<String>>, NoPool> {
+        let pools = self.pools_that_go()?;
+        let goes = |workload: &&PlannedWorkload| {
+            let mut selected = workload.selected_pools.iter();
+            workload.key.kind == "CronJob" && selected.any(|pool| pools.contains(pool))
+        };
+        let images = |workload: &PlannedWorkload| {
+            workload
+                .images
+                .iter()
+                .map(|used| used.image.to_string())
+                .collect()
+        };
+        let going = self.workloads.iter().filter(goes);
+        Ok(going
+            .map(|workload| (workload.key.to_string(), images(workload)))
+            .collect())
     }
 }

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::images::ImageKnowledge;
-use super::new_nodes::NewNodes;
 use super::plan_finding::UpgradeClass;
 use super::workload::WorkloadKey;
 use super::{Planner, intern};
-use crate::model::build::ContainerIsolation;
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
 use crate::model::os::{Inference, Os};
@@ -110,14 +109,15 @@ impl Planner<'_> {
         !self.facts.images.contains_key(image) && ImageRef::parse(image).is_ok()
     }
 
-    pub(super) fn knowledge(&self) -> ImageKnowledge<'_> {
+    /// What is known of images, for an upgrade to a build.
+    pub(super) fn knowledge(&self, to: Build) -> ImageKnowledge<'_> {
         let classes = &mut self.facts.runtime_classes.iter();
         let of_hyper_v = classes.find(|(_, class)| class.isolation() == ContainerIsolation::HyperV);
         ImageKnowledge {
-            target: self.plan_options.to,
+            target: to,
             images: &self.facts.images,
             unanswered: self.unanswered.as_ref(),
-            oldest_node: (self.nodes.of(self.plan_options.to))
+            oldest_node: (self.nodes.of(to))
                 .filter_map(|node| Some((node.host.revision?, node.host.name.as_str())))
                 .min(),
             hyper_v_class: of_hyper_v.map(|(name, _)| name.as_str()),
@@ -128,15 +128,15 @@ impl Planner<'_> {
     /// those that are proposed.
     pub fn open_images(&self) -> BTreeSet<String> {
         let mut open = self.pulled_images();
-        if self.new_nodes == NewNodes::OfTarget {
-            open.extend(self.images_of_upgrade());
+        if let Some(upgrade) = self.upgrade() {
+            open.extend(self.images_of_upgrade(upgrade.to));
         }
         open.retain(|image| self.is_to_ask(image));
         open
     }
 
-    fn images_of_upgrade(&self) -> BTreeSet<String> {
-        let knowledge = self.knowledge();
+    fn images_of_upgrade(&self, to: Build) -> BTreeSet<String> {
+        let knowledge = self.knowledge(to);
         let mut open = BTreeSet::new();
         for workload in &self.workloads {
             for used in &workload.images {

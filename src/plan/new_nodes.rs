@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::nodes::{NodeInventory, NodePool};
 use super::target::TargetBuild;
 use crate::model::build::Build;
@@ -10,20 +13,58 @@ use crate::model::facts::Facts;
 use crate::model::node::{
     BUILD_LABEL, BUILD_LABELS, Host, Labels, OS_LABEL, OS_SKU_LABELS, OWN_LABELS, pool_of, sku_of_build,
 };
+use crate::model::string_enum::string_enum;
 
-/// Which new nodes are meant.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum NewNodes {
-    /// Nodes of the build to upgrade to: of each of its pools, or of one that does not exist yet.
-    #[default]
-    OfTarget,
-    /// Nodes like those of each pool, including pools that may be at zero nodes.
-    OfEachPool {
+/// How the Windows nodes of a cluster change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeChange {
+    /// They get another build.
+    Upgrade(Upgrade),
+    /// Nodes like those of each pool are added, including pools that may be at zero nodes. Nothing is upgraded.
+    MoreNodes {
         /// The build that they have instead of the build of their pool.
         to: Option<Build>,
         /// The pools that are meant, by name, release or build; empty selects all of them.
         pools: Vec<String>,
     },
+}
+
+/// An upgrade of Windows nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Upgrade {
+    /// The build to upgrade to.
+    pub to: Build,
+    /// The way of the upgrade.
+    pub method: UpgradeMethod,
+}
+
+string_enum! {
+    /// The way of an upgrade.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
+    #[serde(rename_all = "camelCase")]
+    pub enum UpgradeMethod {
+        /// Nodes of the new build are added, and pools are drained and removed.
+        NewNodes = "newNodes",
+        /// The nodes of pools get the new build, and keep their names and their other labels.
+        InPlace = "inPlace",
+    }
+}
+
+impl NodeChange {
+    /// The upgrade; `None` if nothing is upgraded.
+    pub(super) fn upgrade(&self) -> Option<Upgrade> {
+        match self {
+            NodeChange::Upgrade(upgrade) => Some(*upgrade),
+            NodeChange::MoreNodes { .. } => None,
+        }
+    }
+}
+
+impl Upgrade {
+    /// Whether nodes keep their names and labels.
+    pub(super) fn is_in_place(self) -> bool {
+        self.method == UpgradeMethod::InPlace
+    }
 }
 
 /// A new node of a pool.
@@ -123,7 +164,7 @@ fn at_zero(facts: &Facts) -> Vec<&Host> {
     pools
 }
 
-fn of_pool(pool: &NodePool, all: &[NodePool], hosts: Vec<Host>) -> NewNode {
+pub(super) fn of_pool(pool: &NodePool, all: &[NodePool], hosts: Vec<Host>) -> NewNode {
     NewNode {
         pool: pool.shown(all),
         label: (!pool.label.is_empty()).then(|| (pool.label, pool.name.clone())),
@@ -132,7 +173,7 @@ fn of_pool(pool: &NodePool, all: &[NodePool], hosts: Vec<Host>) -> NewNode {
     }
 }
 
-fn of_host(host: Host) -> NewNode {
+pub(super) fn of_host(host: Host) -> NewNode {
     NewNode {
         pool: host.name.clone(),
         label: label_of(&host),
@@ -141,7 +182,7 @@ fn of_host(host: Host) -> NewNode {
     }
 }
 
-fn label_of(host: &Host) -> Option<(&'static str, String)> {
+pub(super) fn label_of(host: &Host) -> Option<(&'static str, String)> {
     let (key, value) = pool_of(|key| host.labels.get(key))?;
     Some((key, value.to_owned()))
 }
@@ -149,32 +190,36 @@ fn label_of(host: &Host) -> Option<(&'static str, String)> {
 /// What another node like this one will be: without what belongs to the node itself; with another build, if one is given.
 fn like(host: &Host, to: Option<Build>) -> Host {
     let to = to.filter(|to| host.build != Some(*to));
-    let mut host = host.clone();
-    let stays = |key: &str| {
-        !OWN_LABELS.contains(&key)
-            && (to.is_none() || !(BUILD_LABELS.contains(&key) || OS_SKU_LABELS.contains(&key)))
-    };
-    let kept = host.labels.iter().filter(|(key, _)| stays(key));
-    let kept = kept.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let mut labels = Labels::of_node(Arc::new(kept.collect()));
-    if let Some(to) = to {
-        for label in BUILD_LABELS
-            .into_iter()
-            .filter(|label| host.labels.contains_key(label))
-        {
-            labels.expect(label, to.to_string());
-        }
-        let skus = OS_SKU_LABELS
-            .into_iter()
-            .filter(|label| host.labels.contains_key(label));
-        for (label, sku) in skus.filter_map(|label| Some((label, sku_of_build(to)?))) {
-            labels.expect(label, sku.to_owned());
-        }
-        (host.build, host.revision) = (Some(to), None);
-    }
-    host.labels = labels;
+    let mut host = to.map_or_else(|| host.clone(), |to| upgraded(host, to));
+    let shared = host.labels.iter().filter(|(key, _)| !OWN_LABELS.contains(key));
+    host.labels = shared
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
     if !host.may_be_at_zero {
         "a new node".clone_into(&mut host.name);
     }
     host
+}
+
+/// The same node or pool with another build, and with the labels that its kubelet and its platform then write.
+pub(super) fn upgraded(host: &Host, to: Build) -> Host {
+    let states_build = |key: &str| BUILD_LABELS.contains(&key) || OS_SKU_LABELS.contains(&key);
+    let kept = host.labels.iter().filter(|(key, _)| !states_build(key));
+    let kept = kept.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut labels = Labels::of_node(Arc::new(kept.collect()));
+    let is_there = |label: &&str| host.labels.contains_key(label);
+    for label in BUILD_LABELS.into_iter().filter(is_there) {
+        labels.expect(label, to.to_string());
+    }
+    if let Some(sku) = sku_of_build(to) {
+        for label in OS_SKU_LABELS.into_iter().filter(is_there) {
+            labels.expect(label, sku.to_owned());
+        }
+    }
+    Host {
+        build: Some(to),
+        revision: None,
+        labels,
+        ..host.clone()
+    }
 }

@@ -38,11 +38,7 @@ fn planned(today: Date) -> UpgradePlan {
         facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
     }
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let options = PlanOptions {
-        to: Build::new(26100),
-        from: Vec::new(),
-        gmsa_ready: false,
-    };
+    let options = PlanOptions::upgrade_to(Build::new(26100));
     let mut planner = Planner::new(&facts, &policies, options);
     for pass in 0..Planner::PASSES {
         for (kind, json) in objects
@@ -52,7 +48,7 @@ fn planned(today: Date) -> UpgradePlan {
             planner.visit(*kind, json).unwrap();
         }
     }
-    planner.plan().unwrap()
+    planner.plan().unwrap().unwrap()
 }
 
 fn pool<'p>(plan: &'p UpgradePlan, name: &str) -> &'p PoolOutlook {

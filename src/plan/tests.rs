@@ -29,23 +29,19 @@ pub(super) const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022
 pub(super) const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 
 fn plan_options() -> PlanOptions {
-    PlanOptions {
-        to: Build::new(26100),
-        from: Vec::new(),
-        gmsa_ready: false,
-    }
+    PlanOptions::upgrade_to(Build::new(26100))
 }
 
 /// Plans for objects in YAML, as the command does.
-fn planned(
+pub(super) fn planned(
     yaml: &str,
     plan_options: PlanOptions,
     images: &[(&str, ImageFacts)],
 ) -> Result<UpgradePlan, NoPool> {
-    visited(yaml, &[], (plan_options, NewNodes::OfTarget), |planner| {
+    visited(yaml, &[], (plan_options, Policy::standalone()), |planner| {
         let images = images.iter();
         planner.learn(images.map(|(image, facts)| ((*image).to_owned(), Arc::new(facts.clone()))));
-        planner.plan()
+        Ok(planner.plan()?.unwrap())
     })
 }
 
@@ -53,16 +49,21 @@ fn planned(
 pub(super) fn with_planner<T>(
     yaml: &str,
     pools: &[Host],
-    new_nodes: NewNodes,
+    change: NodeChange,
     finish: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
-    visited(yaml, pools, (plan_options(), new_nodes), finish)
+    visited(
+        yaml,
+        pools,
+        (PlanOptions::new(change), Policy::standalone()),
+        finish,
+    )
 }
 
-fn visited<T>(
+pub(super) fn visited<T>(
     yaml: &str,
     pools: &[Host],
-    (plan_options, new_nodes): (PlanOptions, NewNodes),
+    (plan_options, policy): (PlanOptions, Policy),
     finish: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     let parsed = manifest::parse(yaml.as_bytes().to_vec());
@@ -82,8 +83,8 @@ fn visited<T>(
         facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
     }
     facts.pools = pools.to_vec();
-    let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let mut planner = Planner::new(&facts, &policies, plan_options).with_new_nodes(new_nodes);
+    let policies = PolicySet::new(Vec::new(), policy);
+    let mut planner = Planner::new(&facts, &policies, plan_options);
     for pass in 0..Planner::PASSES {
         for (kind, json) in objects
             .iter()
@@ -630,7 +631,7 @@ fn an_image_without_an_answer_is_not_known_and_one_that_was_not_requested_is_cou
             .unwrap();
     }
     let own = |planner: &Planner<'_>| {
-        let plan = planner.plan().unwrap();
+        let plan = planner.plan().unwrap().unwrap();
         let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
         let finding = own.findings[0].clone();
         (finding.message, finding.remedy.unwrap(), plan.notes.join("\n"))

@@ -2,12 +2,14 @@
 //! its pods are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use super::constraints::TargetNodes;
+use super::constraints::{SchedulingContext, TargetNodes};
 use super::images::{ImageUse, WorkloadIsolation};
 use super::new_nodes::NewNode;
 use super::nodes::NodePool;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
+use super::planned_cluster::PlannedCluster;
 use super::replicas::PlacedPod;
 use super::requirements::Requirements;
 use super::resource_list::ResourceList;
@@ -56,6 +58,13 @@ impl WorkloadKey {
     }
 }
 
+/// As in `Deployment shop/web`.
+impl fmt::Display for WorkloadKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
 /// A group-managed service account that a workload uses.
 pub(super) struct ServiceAccountUse {
     pub path: String,
@@ -87,6 +96,8 @@ pub(super) struct PlannedWorkload {
     pub selected_pools: Vec<usize>,
     /// The new nodes that its pods may be scheduled on, by index, regardless of its images.
     pub lands_on: Vec<usize>,
+    /// The pools that keep their build and that its pods may be scheduled on, by index, regardless of its images.
+    pub stays_on: Vec<usize>,
     /// Its pods, by pool.
     pub pods: BTreeMap<usize, u64>,
     /// Its pods without a node.
@@ -132,8 +143,10 @@ impl PlannedWorkload {
 #[derive(Clone, Copy)]
 pub(super) struct WorkloadContext<'r, 'c> {
     pub cx: PodCx<'c>,
-    pub target_nodes: &'r TargetNodes<'r>,
-    pub new_nodes: &'r [NewNode],
+    pub scheduling: &'r SchedulingContext<'r>,
+    /// `None` if nothing is upgraded.
+    pub target_nodes: Option<&'r TargetNodes<'r>>,
+    pub planned: &'r PlannedCluster,
     /// Whether it is a pod that placement and the scheduler have modified.
     pub as_placed: bool,
 }
@@ -150,12 +163,15 @@ impl WorkloadContext<'_, '_> {
             requests: ResourceList::default(),
             images: Vec::new(),
             kernel: self.kernel(),
-            findings: self.findings(&requirements),
+            findings: self
+                .target_nodes
+                .map_or_else(Vec::new, |target| self.findings(target, &requirements)),
             accounts: self.accounts(),
             main_image: self.main_image(),
             repositories: self.repositories(),
             selected_pools: self.selected_pools(&requirements),
-            lands_on: self.lands_on(&requirements),
+            lands_on: self.lands_on(&self.planned.new_nodes, &requirements),
+            stays_on: self.lands_on(&self.planned.staying, &requirements),
             pods: BTreeMap::new(),
             pending: 0,
             ready_on: None,
@@ -208,7 +224,7 @@ impl WorkloadContext<'_, '_> {
     fn selected_pools(&self, requirements: &Requirements<'_>) -> Vec<usize> {
         let constraints = Constraints::new(self.cx.spec, None);
         let lacks = |host: &Host| matches!(constraints.lacking_resource(host), Some((_, Match::No)));
-        let nodes = self.target_nodes.nodes.all();
+        let nodes = self.scheduling.nodes.all();
         let mut pools: Vec<usize> = nodes
             .filter(|node| requirements.matches(&node.host) == Match::Yes && !lacks(&node.host))
             .map(|node| node.pool)
@@ -218,13 +234,13 @@ impl WorkloadContext<'_, '_> {
         pools
     }
 
-    /// The new nodes that its pods may be scheduled on, by index.
-    fn lands_on(&self, requirements: &Requirements<'_>) -> Vec<usize> {
+    /// Those of these nodes that its pods may be scheduled on, by index.
+    fn lands_on(&self, nodes: &[NewNode], requirements: &Requirements<'_>) -> Vec<usize> {
         let may_land = |node: &NewNode| {
             let mut hosts = node.hosts.iter();
-            hosts.any(|host| self.target_nodes.may_land(&self.cx, requirements, host))
+            hosts.any(|host| self.scheduling.may_land(&self.cx, requirements, host))
         };
-        let nodes = self.new_nodes.iter().enumerate();
+        let nodes = nodes.iter().enumerate();
         nodes
             .filter(|(_, node)| may_land(node))
             .map(|(index, _)| index)
@@ -232,11 +248,11 @@ impl WorkloadContext<'_, '_> {
     }
 
     /// The findings of its template, except those about images and accounts.
-    fn findings(&self, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
-        let mut plan_findings = self.target_nodes.obstacles(&self.cx, requirements);
+    fn findings(&self, target_nodes: &TargetNodes<'_>, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
+        let mut plan_findings = target_nodes.obstacles(&self.cx, requirements);
         plan_findings.truncate(MOST);
         if self.cx.spec.has_host_process() {
-            plan_findings.extend(self.host_process());
+            plan_findings.extend(self.host_process(target_nodes));
         }
         let subject = self.cx.subject;
         if subject.kind == Kind::Pod && subject.meta.controller().is_none() {
@@ -245,7 +261,7 @@ impl WorkloadContext<'_, '_> {
         plan_findings
     }
 
-    fn host_process(&self) -> Vec<PlanFinding> {
+    fn host_process(&self, target_nodes: &TargetNodes<'_>) -> Vec<PlanFinding> {
         let mut findings = Vec::new();
         if let Some(rule) = rules::find("host-process-hyperv") {
             rule.run_regardless(&self.cx.cx, &mut findings);
@@ -260,12 +276,8 @@ impl WorkloadContext<'_, '_> {
             .cx
             .at(&["securityContext", "windowsOptions", "hostProcess"])
             .named();
-        let target = self.target_nodes.target;
-        let versions = self
-            .target_nodes
-            .nodes
-            .of(target)
-            .filter_map(|node| node.host.containerd);
+        let target = target_nodes.target;
+        let versions = target_nodes.known.iter().filter_map(|host| host.containerd);
         if let Some((major, minor)) = versions.max().filter(|version| *version < (1, 6)) {
             let message = format!(
                 "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
@@ -364,17 +376,17 @@ impl ServiceAccountUse {
         }
         if self.asks_by_plug_in {
             let message = format!(
-                "the account {name} uses the plug-in of its credential spec, which the new nodes need"
+                "the account {name} uses the plug-in of its credential spec, which the nodes of {target} need"
             );
             return plan_findings(UpgradeClass::Unchanged, message)
-                .remedy("make sure that the new nodes have that plug-in")
+                .remedy("make sure that these nodes have that plug-in")
                 .note();
         }
         let message = format!(
             "the nodes of {target} must be allowed to read the password of the account {name}, which no object shows"
         );
         plan_findings(UpgradeClass::Blocked, message).remedy(
-            "add the new nodes to the security group of the account in Active Directory, then set --gmsa-ready or start a \
+            "add these nodes to the security group of the account in Active Directory, then set --gmsa-ready or start a \
              pod with the account there",
         )
     }

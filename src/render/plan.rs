@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use super::image_pulls::pull_total;
 use crate::model::text::{count, list, one_line};
 use crate::plan::{
-    DrainStep, NodeCapacity, NodesNeeded, PlanFinding, ResourceList, TargetBuild, UpgradeClass, UpgradePlan,
-    WorkloadPlan,
+    DrainStep, NodeCapacity, NodesNeeded, PlanFinding, ResourceList, TargetBuild, UpgradeClass,
+    UpgradeMethod, UpgradePlan, WorkloadPlan,
 };
 
 /// Writes a plan: workloads by class, the worst first; the order of pools; capacity; unknowns.
@@ -27,7 +27,11 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     } else {
         list(&plan.from, 12)
     };
-    writeln!(out, "to {}, from {from}", plan.to)?;
+    let how = match plan.method {
+        UpgradeMethod::NewNodes => "from",
+        UpgradeMethod::InPlace => "in place, on",
+    };
+    writeln!(out, "to {}, {how} {from}", plan.to)?;
     writeln!(out, "assumed placement: {}", plan.placement)?;
     for class in UpgradeClass::ALL.into_iter().rev() {
         let of_class: Vec<&WorkloadPlan> = plan.workloads.iter().filter(|it| it.class == class).collect();
@@ -35,7 +39,7 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "\n{} ({})", title(class), of_class.len())?;
         }
         for workload in of_class {
-            write_workload(workload, out)?;
+            write_workload(plan.method, workload, out)?;
         }
     }
     write_order(plan, out)?;
@@ -67,10 +71,19 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 /// How many workloads can move; every output of a plan uses this sentence.
 pub fn can_move(plan: &UpgradePlan) -> String {
     let summary = &plan.summary;
-    format!(
-        "{} of {} on the drained pools can move unchanged",
-        summary.can_move, summary.affected
-    )
+    let end = match plan.method {
+        UpgradeMethod::NewNodes => "on the drained pools can move unchanged",
+        UpgradeMethod::InPlace => "on the upgraded pools run afterwards as they are",
+    };
+    format!("{} of {} {end}", summary.can_move, summary.affected)
+}
+
+/// The title of the pools that are upgraded.
+fn order_title(method: UpgradeMethod) -> &'static str {
+    match method {
+        UpgradeMethod::NewNodes => "pools, in the order in which they can be drained",
+        UpgradeMethod::InPlace => "pools, in the order in which they can be upgraded",
+    }
 }
 
 /// A build, if nodes report one.
@@ -130,7 +143,7 @@ fn short(class: UpgradeClass, count: usize) -> &'static str {
     }
 }
 
-fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()> {
+fn write_workload(method: UpgradeMethod, workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()> {
     let pods = match (workload.pods, workload.replicas) {
         (0, Some(1)) => "1 replica".to_owned(),
         (0, Some(replicas)) => format!("{replicas} replicas"),
@@ -147,10 +160,10 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
         pools if workload.pods > workload.pending => format!(" on {pools}"),
         pools => format!(", can run on {pools}"),
     };
-    let not = if workload.affected {
-        ""
-    } else {
-        ", not on the drained pools"
+    let not = match method {
+        _ if workload.affected => "",
+        UpgradeMethod::NewNodes => ", not on the drained pools",
+        UpgradeMethod::InPlace => ", not on the upgraded pools",
     };
     let read_from = workload.read_from.as_ref();
     let read_from = read_from.map_or_else(String::new, |pod| format!(", read from the pod {pod}"));
@@ -188,7 +201,7 @@ fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     if plan.drain_order.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\npools, in the order in which they can be drained")?;
+    writeln!(out, "\n{}", order_title(plan.method))?;
     for drain in &plan.drain_order {
         let DrainStep {
             step,
@@ -262,6 +275,9 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         let after = after_of(room.after.as_ref(), &plan.nodes_needed);
         writeln!(out, "    after:  {after}")?;
     }
+    if plan.method == UpgradeMethod::InPlace {
+        return Ok(());
+    }
     let needed = &plan.nodes_needed;
     let counted = if needed.counts_pods {
         "by pods"
@@ -286,7 +302,11 @@ fn write_pulls(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     if plan.new_nodes.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nwhat a new node pulls (transom image pulls lists it)")?;
+    let title = match plan.method {
+        UpgradeMethod::NewNodes => "what a new node pulls (transom image pulls lists it)",
+        UpgradeMethod::InPlace => "what an upgraded node pulls if it starts without images",
+    };
+    writeln!(out, "\n{title}")?;
     for node in &plan.new_nodes {
         let line = format!("{}: {}", node.pool, pull_total(&node.pulls));
         writeln!(out, "  {}", one_line(&line))?;

@@ -2,6 +2,7 @@
 //! (kube-controller-manager and kube-scheduler too) these tests say so and prove nothing.
 #![cfg(unix)]
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,6 +12,7 @@ use crate::support::command::{CommandRun, assert_valid_reports, program, transom
 use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
 use crate::support::kubelet::{Kubelets, ReadyReplicas, join_with};
 use crate::support::objects::{in_namespace, workload};
+use crate::support::pulling_kubelet::PullingKubelets;
 use serde_json::{Value, json};
 
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,\
@@ -22,6 +24,13 @@ const USUAL: [&str; 4] = ["--pool", "old", "--ignore-daemonsets", "--delete-empt
 
 /// Two nodes of each pool, and kubelets.
 fn cluster() -> Option<(ControlPlane, Kubelets)> {
+    let cluster = nodes()?;
+    let kubelets = Kubelets::start_with_pulls(&cluster, PULL);
+    Some((cluster, kubelets))
+}
+
+/// Two nodes of each pool.
+fn nodes() -> Option<ControlPlane> {
     let cluster = ControlPlane::start(programs_of_a_whole_control_plane("tests/cluster/drain.rs")?).unwrap();
     cluster.start_controllers_of(CONTROLLERS).unwrap();
     cluster.start_scheduler().unwrap();
@@ -34,8 +43,7 @@ fn cluster() -> Option<(ControlPlane, Kubelets)> {
         join_with(&cluster, node, build, &[("agentpool", pool)]);
     }
     cluster.create_namespace("shop", &[]);
-    let kubelets = Kubelets::start_with_pulls(&cluster, PULL);
-    Some((cluster, kubelets))
+    Some(cluster)
 }
 
 fn create(cluster: &ControlPlane, items: &[Value]) {
@@ -233,10 +241,14 @@ fn what_has_an_outage_stops_the_drain_and_the_role_of_the_page_is_enough() {
         "images that nodes must pull first:",
         "transom generate image-pulls -o daemonset --pool new",
         "stopped: workloads have an outage",
-        "to go back: transom drain --uncordon --pool old",
     ] {
         assert!(run.out.contains(text), "{text}\n{}{}", run.out, run.err);
     }
+    assert!(
+        !run.out.contains("to go back"),
+        "nothing was cordoned: {}",
+        run.out
+    );
     assert_eq!((run.status, is_cordoned()), (1, false));
     let strict = transom(
         Path::new("."),
@@ -286,6 +298,10 @@ fn what_has_an_outage_stops_the_drain_and_the_role_of_the_page_is_enough() {
         run.err
     );
     assert_eq!((run.status, run.err.as_str(), is_cordoned()), (1, "", true));
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let back =
+        format!("to go back: transom drain --uncordon --kubeconfig {kubeconfig} --as drainer old-1 old-2\n");
+    assert!(run.out.contains(&back), "{back}{}", run.out);
     let pods = pods(&cluster);
     assert_eq!(
         on_pool(&pods, "old").count(),
@@ -354,4 +370,87 @@ fn a_replacement_without_a_node_stops_the_drain_and_it_continues_after_a_signal(
     assert_eq!(run.status, 0, "{}{}", run.out, run.err);
     assert!(run.out.ends_with("done\n"), "{}", run.out);
     are_ready_on(&cluster, "new", 5);
+}
+
+#[test]
+fn a_drain_that_waits_for_images_evicts_nothing_before_the_other_nodes_have_them() {
+    const WEB: &str = "mcr.microsoft.com/windows/servercore:ltsc2022-web";
+    const REPORT: &str = "registry.example.com/report:1-ltsc2022";
+    let Some(cluster) = nodes() else {
+        return;
+    };
+    let sizes = [
+        (WEB, 300_000_000),
+        (REPORT, 100_000_000),
+        ("registry.k8s.io/pause:3.10.1", 1000),
+    ];
+    let kubelets = PullingKubelets::start(&cluster, BTreeMap::from(sizes), BTreeMap::new());
+    cordon(&cluster, "cordon", "new");
+    let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "app", "image": REPORT}]});
+    let report = in_namespace("shop", workload("CronJob", "report", &spec, 0));
+    create(&cluster, &[replicas("Deployment", "web", 2), report]);
+    settle_on_old(&cluster, 2);
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let draining = || {
+        let mut command = Command::new(program());
+        command.args([
+            "drain",
+            "--kubeconfig",
+            &kubeconfig,
+            "--to",
+            "ltsc2025",
+            "--wait-for-images",
+        ]);
+        command.args(USUAL).stdout(Stdio::piped());
+        command
+    };
+    let stopped = draining().args(["--timeout", "2s"]).output().unwrap();
+    let out = String::from_utf8(stopped.stdout).unwrap();
+    assert!(out.contains("2 images still missing after 2 s"), "{out}");
+    for text in [REPORT, WEB] {
+        assert!(out.contains(text), "{text}: {out}");
+    }
+    assert_eq!(on_pool(&pods(&cluster), "old").count(), 2, "{out}");
+
+    let child = draining().spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(on_pool(&pods(&cluster), "old").count(), 2);
+    // The command that the output names.
+    assert!(
+        out.contains("transom generate image-pulls -o daemonset --pool new"),
+        "{out}"
+    );
+    let generate = [
+        "generate",
+        "image-pulls",
+        "-o",
+        "daemonset",
+        "--pool",
+        "new",
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let pullers = transom(Path::new("."), &generate);
+    assert_eq!(pullers.status, 0, "{}", pullers.err);
+    cluster.create_namespace("image-pulls", &[]);
+    cluster
+        .kubectl_with(&["-n", "image-pulls", "apply", "-f", "-"], &pullers.out)
+        .succeeded();
+    let has_images = |node: &str| {
+        let log = kubelets.log();
+        [WEB, REPORT]
+            .iter()
+            .all(|image| log.nodes[node].images.contains_key(*image))
+    };
+    let has_moved = || on_pool(&pods(&cluster), "new").next().is_some();
+    assert!(wait(Duration::from_secs(90), has_moved), "{:#?}", kubelets.log());
+    assert!(
+        has_images("new-1") && has_images("new-2"),
+        "{:#?}",
+        kubelets.log()
+    );
+    let ended = child.wait_with_output().unwrap();
+    let out = String::from_utf8(ended.stdout).unwrap();
+    assert!(ended.status.success() && out.ends_with("done\n"), "{out}");
+    are_ready_on(&cluster, "new", 2);
 }

@@ -2,6 +2,7 @@
 //! Without the programs (kube-controller-manager and kube-scheduler too) the second says so and proves nothing.
 #![cfg(unix)]
 
+mod in_place;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};

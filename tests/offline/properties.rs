@@ -1,5 +1,6 @@
 //! Properties of admission and of the engine, on random reviews, pods, clusters and policies.
 
+mod in_place;
 mod never_worse;
 pub(super) mod pods;
 mod scheduler;

@@ -172,6 +172,7 @@ async fn visit(
     *log.lock().unwrap() = seen;
 }
 
+/// The containers and their images, without init containers.
 fn images(pod: &Pod) -> Vec<(String, String)> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers
@@ -182,6 +183,16 @@ fn images(pod: &Pod) -> Vec<(String, String)> {
             )
         })
         .collect()
+}
+
+/// The images in the order in which they are pulled.
+fn pulled_images(pod: &Pod) -> impl Iterator<Item = String> {
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let init = init.filter_map(|container| container.image.clone());
+    init.chain(images(pod).into_iter().map(|(_, image)| image))
 }
 
 impl PullingNode {
@@ -206,7 +217,7 @@ impl PullingNode {
             .filter(|pod| pod.metadata.deletion_timestamp.is_none())
         {
             let uid = pod.uid().unwrap_or_default();
-            for (_, image) in images(pod) {
+            for image in pulled_images(pod) {
                 if self.images.contains_key(&image) || self.failed.contains(&(uid.clone(), image.clone())) {
                     continue;
                 }
@@ -240,12 +251,12 @@ impl PullingNode {
         let is_tried = |image: &String| {
             self.images.contains_key(image) || self.failed.contains(&(uid.clone(), image.clone()))
         };
-        if self.settled.contains(&uid) || !all.iter().all(|(_, image)| is_tried(image)) {
+        if self.settled.contains(&uid) || !pulled_images(pod).all(|image| is_tried(&image)) {
             return;
         }
         let waiting =
             |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
-        let is_complete = all.iter().all(|(_, image)| self.images.contains_key(image));
+        let is_complete = pulled_images(pod).all(|image| self.images.contains_key(&image));
         let statuses = all.iter().map(|(container, image)| {
             let state = if !self.images.contains_key(image) {
                 waiting("ErrImagePull", "not found")
@@ -259,7 +270,18 @@ impl PullingNode {
         let statuses: Vec<Value> = statuses.collect();
         let runs = is_complete && !is_puller(pod);
         let phase = if runs { "Running" } else { "Pending" };
-        let status = json!({"status": {"phase": phase, "containerStatuses": statuses}});
+        let now = k8s_openapi::jiff::Timestamp::now();
+        let condition =
+            |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": format!("{now:.0}")});
+        let conditions: Vec<Value> = if runs {
+            ["Initialized", "ContainersReady", "Ready"]
+                .map(condition)
+                .to_vec()
+        } else {
+            Vec::new()
+        };
+        let status =
+            json!({"status": {"phase": phase, "conditions": conditions, "containerStatuses": statuses}});
         let (patch, params) = (Patch::Merge(&status), PatchParams::default());
         if api.patch_status(&name, &params, &patch).await.is_ok() {
             self.settled.insert(uid);

@@ -8,8 +8,7 @@ use crate::cli::options::OutputArgs;
 use crate::cli::plan::source::{PlanSourceArgs, Planning};
 use crate::cli::registry::{LookupArgs, RegistryArgs};
 use crate::cli::{exit_status, write_errors};
-use crate::model::build::Build;
-use crate::plan::{ImagePulls, NewNodes, PULLS_SCHEMA, PlanOptions, Planner, PoolPulls, TargetBuild};
+use crate::plan::{ImagePulls, NodeChange, PULLS_SCHEMA, PlanOptions, Planner, PoolPulls, TargetBuild};
 use crate::registry::{Detail, Registries};
 use crate::render::{image_pulls_text, pull_daemon_sets, pull_jobs, pull_list, write_json, yaml_documents};
 
@@ -95,14 +94,11 @@ enum ObjectsFormat {
 
 impl NewNodesArgs {
     fn planning(&self, registries: Option<Registries>) -> Planning {
-        // Without --to there is no upgrade, and no node has this build.
-        let to = self.to.map_or(Build::new(0), |to| to.0);
         Planning {
-            options: PlanOptions::to(to),
-            new_nodes: NewNodes::OfEachPool {
+            options: PlanOptions::new(NodeChange::MoreNodes {
                 to: self.to.map(|to| to.0),
                 pools: self.pool.clone(),
-            },
+            }),
             registries,
         }
     }

@@ -20,7 +20,7 @@ use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
 use crate::engine::namespace_selector;
 use crate::model::policy::Policy;
-use crate::plan::{NewNodes, NodeInventory, PlanOptions, Planner};
+use crate::plan::{NodeInventory, PlanOptions, Planner};
 use crate::process::today;
 use crate::registry::Registries;
 
@@ -53,10 +53,8 @@ pub struct ClusterSourceArgs {
 
 /// What is planned.
 pub struct Planning {
-    /// The upgrade.
+    /// What changes.
     pub options: PlanOptions,
-    /// Which new nodes are meant.
-    pub new_nodes: NewNodes,
     /// The registries to ask; `None` if they are not asked.
     pub registries: Option<Registries>,
 }
@@ -123,6 +121,11 @@ impl ClusterSourceArgs {
         self.connect.connect().await
     }
 
+    /// The flags that connect to the same cluster as the same user, as words.
+    pub fn connection(&self) -> Vec<String> {
+        self.connect.words()
+    }
+
     /// The plan for a snapshot and what is visited: the same for a cluster and for files.
     async fn of_snapshot<T>(
         &self,
@@ -142,12 +145,8 @@ impl ClusterSourceArgs {
             None => (*snapshot.policies).clone(),
         };
         let facts = &snapshot.facts;
-        let (options, new_nodes) = (planning.options.clone(), planning.new_nodes.clone());
-        let new = || {
-            Planner::new(facts, &policies, options.clone())
-                .with_nodes(nodes.clone())
-                .with_new_nodes(new_nodes.clone())
-        };
+        let options = planning.options.clone();
+        let new = || Planner::new(facts, &policies, options.clone()).with_nodes(nodes.clone());
         let registries = planning.registries.as_mut();
         let (planner, errors) = planned(registries, new, visit).await;
         Ok((finish(&planner, planning.registries.as_ref())?, errors))

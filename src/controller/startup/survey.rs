@@ -9,9 +9,8 @@ use kube::Client;
 use crate::api::{NodeStartup, StartupImages};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
-use crate::model::build::Build;
 use crate::model::pod_images::PodImages;
-use crate::plan::{NewNodes, NodeInventory, PlanOptions, Planner, PoolPulls};
+use crate::plan::{NodeChange, NodeInventory, PlanOptions, Planner, PoolPulls};
 use crate::registry::service::ImageService;
 
 /// The most images that a node waits for.
@@ -45,15 +44,12 @@ pub async fn survey(
 ) -> Result<PullsByNode, SurveyError> {
     let survey = WorkloadSurvey::of(&client, &snapshot.policies.pod_templates()).await?;
     let hosts = snapshot.facts.hosts().iter().filter(|host| !host.may_be_at_zero);
-    let new_nodes = NewNodes::OfEachPool {
+    let options = PlanOptions::new(NodeChange::MoreNodes {
         to: None,
         pools: Vec::new(),
-    };
-    // No node has this build: nothing is upgraded.
-    let options = PlanOptions::to(Build::new(0));
+    });
     let mut planner = Planner::new(&snapshot.facts, &snapshot.policies, options)
-        .with_nodes(NodeInventory::of_hosts(hosts.cloned()))
-        .with_new_nodes(new_nodes);
+        .with_nodes(NodeInventory::of_hosts(hosts.cloned()));
     let visit = |kind, json: &str| {
         if let Err(error) = planner.visit(kind, json) {
             tracing::debug!(%kind, %error, "cannot read an object");

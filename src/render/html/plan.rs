@@ -4,12 +4,14 @@ use std::fmt::Write as _;
 
 use super::super::image_pulls::pull_total;
 use super::super::plan::{after_of, build_text, can_move, in_one_line, note_of, room_of, title};
-use crate::plan::{PoolOutlook, UpgradeClass, UpgradePlan, WorkloadPlan};
+use crate::plan::{PoolOutlook, UpgradeClass, UpgradeMethod, UpgradePlan, WorkloadPlan};
 
 /// A plan with its texts.
 pub(super) struct PlanSection<'p> {
     /// The plan.
     pub(super) plan: &'p UpgradePlan,
+    /// Which nodes change how.
+    pub(super) method: &'static str,
     /// How many workloads can move.
     pub(super) summary: String,
     /// The classes that occur, with their meaning and their number of workloads.
@@ -44,6 +46,12 @@ impl<'p> PlanSection<'p> {
         let workloads = plan.workloads.iter();
         PlanSection {
             plan,
+            method: match plan.method {
+                UpgradeMethod::NewNodes => "New nodes replace the pools.",
+                UpgradeMethod::InPlace => {
+                    "The nodes of the pools get the new build, and keep their names and their other labels."
+                }
+            },
             summary: can_move(plan),
             classes: classes.filter(|(.., count)| *count > 0).collect(),
             pools: pools

@@ -27,7 +27,7 @@ impl Workload {
 
 const CORE: &str = "mcr.microsoft.com/windows/servercore";
 
-fn object(kind: &str, name: &str, mut spec: Value, image: &str) -> Value {
+pub fn object(kind: &str, name: &str, mut spec: Value, image: &str) -> Value {
     spec["containers"] =
         json!([{"name": "app", "image": image, "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}]);
     let replicas = if kind == "ReplicationController" { 1 } else { 2 };

@@ -10,7 +10,7 @@ use transom::model::workload::Kind;
 use transom::plan::{
     AssumedPlacement, Blocker, BuildCapacity, DrainStep, FindingSource, NewNodePulls, NodeCapacity,
     NodesNeeded, PlanFinding, PlanSummary, PoolFault, PoolOutlook, PullTotal, ResourceList, TargetBuild,
-    UpgradeClass, UpgradePlan, WorkloadPlan,
+    UpgradeClass, UpgradeMethod, UpgradePlan, WorkloadPlan,
 };
 use transom::rules::{Rule, catalogue};
 use transom::scan::report::{
@@ -387,6 +387,7 @@ pub fn plan() -> UpgradePlan {
         schema: "transom.dev/plan/v1",
         knowledge: Knowledge::built_in().report(jiff::civil::date(2026, 1, 1)),
         to,
+        method: UpgradeMethod::NewNodes,
         from: pools[..1].iter().map(|pool| pool.pool.clone()).collect(),
         placement: AssumedPlacement {
             namespaces: [("Apply", 6)].into(),

@@ -1,0 +1,72 @@
+//! With an upgrade in place, the workloads whose pods run on pools that keep their build.
+
+use std::collections::BTreeSet;
+
+use super::Planner;
+use super::constraints::AFFINITY;
+use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
+use super::workload::PlannedWorkload;
+use crate::model::policy::PlacementMode;
+use crate::model::text::list;
+
+impl Planner<'_> {
+    /// The findings of a workload: if its pods cannot be scheduled on the upgraded nodes, but run on a pool that keeps its build,
+    /// nothing blocks it. `from`: the pools that are upgraded.
+    pub(super) fn or_elsewhere(
+        &self,
+        workload: &PlannedWorkload,
+        mut findings: Vec<PlanFinding>,
+        from: &BTreeSet<usize>,
+    ) -> Vec<PlanFinding> {
+        let is_solved = |finding: &PlanFinding| finding.cause != Some(BlockedBy::NoController);
+        if !findings
+            .iter()
+            .any(|finding| finding.blocks && is_solved(finding))
+            || !self.stays_off(workload, from)
+        {
+            return findings;
+        }
+        let pools = self.pools_that_stay_for(workload);
+        if pools.is_empty() {
+            return findings;
+        }
+        for finding in findings.iter_mut().filter(|finding| is_solved(finding)) {
+            (finding.blocks, finding.class) = (false, UpgradeClass::Unchanged);
+        }
+        let keeps = if pools.len() == 1 {
+            "keeps its build"
+        } else {
+            "keep their builds"
+        };
+        let message = format!("its pods run on {}, which {keeps}", list(&pools, 4));
+        let source = FindingSource::row("node selection: nodes that are not upgraded", AFFINITY);
+        findings.push(PlanFinding::new(UpgradeClass::Unchanged, "spec", message, source));
+        findings
+    }
+
+    /// Whether no pod of a workload is scheduled on the upgraded nodes. Of a DaemonSet, it must not have had any there, because
+    /// its pods do not move.
+    fn stays_off(&self, workload: &PlannedWorkload, from: &BTreeSet<usize>) -> bool {
+        if workload.is_daemon_set {
+            let mut pools = workload.pods.keys().chain(&workload.selected_pools);
+            return workload.lands_on.is_empty() && !pools.any(|pool| from.contains(pool));
+        }
+        let planned = self.planned();
+        let runs_nowhere = || {
+            let mut builds = planned.new_nodes.iter().map(super::new_nodes::NewNode::build);
+            builds.all(|build| self.images_fail(workload, build))
+        };
+        let placement = self.placements.get(&workload.key.namespace);
+        let is_placed = placement.is_some_and(|(_, mode)| *mode == PlacementMode::Apply);
+        workload.lands_on.is_empty() || (is_placed && runs_nowhere())
+    }
+
+    /// The pools that keep their build and run a workload.
+    fn pools_that_stay_for(&self, workload: &PlannedWorkload) -> Vec<String> {
+        let staying = self.planned().staying.iter().enumerate();
+        let running = staying.filter(|(index, pool)| {
+            workload.stays_on.contains(index) && !self.images_fail(workload, pool.build())
+        });
+        running.map(|(_, pool)| pool.pool.clone()).collect()
+    }
+}
