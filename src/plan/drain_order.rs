@@ -299,7 +299,7 @@ impl Planner<'_> {
             (a.class, &a.namespace, &a.name, &a.kind).cmp(&(b.class, &b.namespace, &b.name, &b.kind))
         });
         let needed = self.needed(upgrade, &from, &by_pool);
-        let order = self.order(&from, by_pool, &needed, &names);
+        let order = self.order((upgrade, &from), by_pool, &needed, &names);
         Ok(UpgradePlan {
             schema: SCHEMA,
             to: TargetBuild(upgrade.to),
@@ -362,7 +362,9 @@ impl Planner<'_> {
         let mut plans = Vec::with_capacity(findings.len());
         let mut by_pool: BTreeMap<usize, PoolWorkloads> = BTreeMap::new();
         for (workload, findings) in self.workloads.iter().zip(findings) {
-            let pools: Vec<usize> = if workload.pods.is_empty() {
+            // With the pods of a cluster known, a DaemonSet without pods has none that change.
+            let has_none = upgrade.is_in_place() && workload.is_daemon_set && self.has_pods;
+            let pools: Vec<usize> = if workload.pods.is_empty() && !has_none {
                 workload.fits(&self.nodes.pools, &versions)
             } else {
                 workload.pods.keys().copied().collect()
@@ -430,7 +432,7 @@ impl Planner<'_> {
 
     fn order(
         &self,
-        from: &BTreeSet<usize>,
+        (upgrade, from): (Upgrade, &BTreeSet<usize>),
         mut by_pool: BTreeMap<usize, PoolWorkloads>,
         needed: &NodesNeeded,
         names: &[String],
@@ -474,6 +476,9 @@ impl Planner<'_> {
                 moved += requests;
                 needed.to_hold(&moved)
             });
+            if upgrade.is_in_place() {
+                step.new_nodes = Some(0);
+            }
             step.ready = step.blocked_by.is_empty() && step.new_nodes.is_some();
         }
         steps

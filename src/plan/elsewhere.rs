@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Planner;
 use super::constraints::AFFINITY;
+use super::new_nodes::NewNode;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::workload::PlannedWorkload;
 use crate::model::policy::PlacementMode;
@@ -32,6 +33,8 @@ impl Planner<'_> {
         }
         for finding in findings.iter_mut().filter(|finding| is_solved(finding)) {
             (finding.blocks, finding.class) = (false, UpgradeClass::Unchanged);
+            // Nothing needs to be done.
+            (finding.remedy, finding.proposed) = (None, None);
         }
         let keeps = if pools.len() == 1 {
             "keeps its build"
@@ -51,22 +54,30 @@ impl Planner<'_> {
             let mut pools = workload.pods.keys().chain(&workload.selected_pools);
             return workload.lands_on.is_empty() && !pools.any(|pool| from.contains(pool));
         }
-        let planned = self.planned();
-        let runs_nowhere = || {
-            let mut builds = planned.new_nodes.iter().map(super::new_nodes::NewNode::build);
-            builds.all(|build| self.images_fail(workload, build))
+        let fails = || {
+            let mut pools = self.planned().new_nodes.iter();
+            pools.all(|pool| !self.runs_on(workload, pool))
         };
         let placement = self.placements.get(&workload.key.namespace);
         let is_placed = placement.is_some_and(|(_, mode)| *mode == PlacementMode::Apply);
-        workload.lands_on.is_empty() || (is_placed && runs_nowhere())
+        workload.lands_on.is_empty() || (is_placed && fails())
     }
 
     /// The pools that keep their build and run a workload.
     fn pools_that_stay_for(&self, workload: &PlannedWorkload) -> Vec<String> {
         let staying = self.planned().staying.iter().enumerate();
-        let running = staying.filter(|(index, pool)| {
-            workload.stays_on.contains(index) && !self.images_fail(workload, pool.build())
-        });
+        let running =
+            staying.filter(|(index, pool)| workload.stays_on.contains(index) && self.runs_on(workload, pool));
         running.map(|(_, pool)| pool.pool.clone()).collect()
+    }
+
+    /// Whether the nodes of a pool run the images of a workload, as far as is known.
+    fn runs_on(&self, workload: &PlannedWorkload, pool: &NewNode) -> bool {
+        let Some(build) = pool.build() else { return true };
+        let knowledge = self.knowledge(build);
+        workload.images.iter().all(|used| {
+            let finding = knowledge.state(used, workload.kernel);
+            !finding.blocks || finding.class == UpgradeClass::Unknown
+        })
     }
 }

@@ -31,7 +31,11 @@ const NODES: [(&str, &str, &str, &str); 7] = [
 fn of_skus() -> Vec<Workload> {
     let image = "mcr.microsoft.com/windows/servercore:ltsc2022";
     let mut all = Vec::new();
-    let mut add = |kind: &str, name: &str, spec: Value| {
+    let mut add = |kind: &str, name: &str, mut spec: Value| {
+        // Placement adds it to the pods of the others.
+        if kind == "DaemonSet" && name != "pool-only-daemonset" {
+            spec["tolerations"] = json!([{"key": "os", "operator": "Exists"}]);
+        }
         all.push(Workload {
             name: name.to_owned(),
             object: workloads::object(kind, name, spec, image),

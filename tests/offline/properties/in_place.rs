@@ -55,6 +55,10 @@ fn plain(mut cluster: Cluster, pod: &Value) -> (Cluster, Value) {
         }
         None => true,
     });
+    // A HostProcess container runs any image for Windows.
+    if !pod["spec"]["securityContext"]["windowsOptions"]["hostProcess"].is_null() {
+        cluster.images.clear();
+    }
     let mut pod = pod.clone();
     let spec = pod["spec"].as_object_mut().expect("a pod spec");
     spec.remove("topologySpreadConstraints");
