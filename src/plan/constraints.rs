@@ -13,8 +13,8 @@ use crate::model::build::Build;
 use crate::model::facts::Facts;
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::node_affinity::{KnownNodeLabels as _, LabelValue, Match};
-use crate::model::os_selectors::is_build_label;
-use crate::model::policy::Policy;
+use crate::model::os_selectors::{is_build_label, is_os_label};
+use crate::model::policy::{PlacementMode, Policy};
 use crate::model::text::shown;
 use crate::rules::scheduling::Constraints;
 use crate::rules::{ContainerAt, PodCx};
@@ -430,12 +430,19 @@ impl<'w> TargetNodes<'w> {
         };
         let remedy = match by {
             BlockedBy::RuntimeClass => self.another_class(),
-            BlockedBy::NodeSelector | BlockedBy::NodeAffinity | BlockedBy::RestrictedBuildLabel => format!(
-                "remove it (placement keeps pods on builds that run their images), or require {} when the image runs \
-                 there",
-                self.target
-            ),
+            BlockedBy::NodeSelector | BlockedBy::NodeAffinity | BlockedBy::RestrictedBuildLabel => {
+                let policy = self.scheduling.policy;
+                let or = if policy.placement == PlacementMode::Apply && policy.parts.build {
+                    "remove it (placement keeps pods on builds that run their images), or "
+                } else {
+                    ""
+                };
+                format!("{or}require {} when the image runs there", self.target)
+            }
             BlockedBy::NodeName => "remove it: the scheduler finds a node".to_owned(),
+            BlockedBy::NodeLabel if is_os_label(requirement.key) => {
+                "write windows, in lower case; the kubelet writes this label".to_owned()
+            }
             BlockedBy::NodeLabel => format!(
                 "give the nodes of {} the label, or remove the requirement",
                 self.target.with_product()

@@ -15,7 +15,9 @@ use super::nodes::NoPool;
 use super::target::TargetBuild;
 use super::workload::PlannedWorkload;
 use crate::model::build::{Build, Compatibility, ContainerIsolation};
+use crate::model::image::{ImageRef, OsHint, os_hint};
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant, best_variant};
+use crate::model::os::Os;
 use crate::rules::KnownVersions;
 
 /// The schema of [`ImagePulls`].
@@ -341,7 +343,21 @@ impl Planner<'_> {
             let known = KnownVersions::of_image(image, &self.facts);
             known.is_some_and(|image| build.is_some_and(|build| image.fail_on(build, isolation)))
         };
-        isolation != ContainerIsolation::HostProcess && workload.images.iter().any(|used| fails(&used.image))
+        let images = || workload.images.iter().map(|used| &*used.image);
+        images().any(|image| self.is_for_linux(image))
+            || (isolation != ContainerIsolation::HostProcess && images().any(fails))
+    }
+
+    /// Whether an image is for Linux only, by its registry, else by its name: no Windows node can pull it.
+    fn is_for_linux(&self, image: &str) -> bool {
+        if let Some(contents) = self.facts.images.get(image).and_then(|known| known.contents()) {
+            return contents.only_os() == Some(Os::Linux);
+        }
+        let hint = ImageRef::parse(image).map(|image| os_hint(&image));
+        matches!(
+            hint,
+            Ok(OsHint::DotnetLinuxOnly | OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository)
+        )
     }
 
     fn pools_exist(&self) -> Result<(), NoPool> {

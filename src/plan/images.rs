@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
-use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, Release, compatibility};
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
 use crate::model::image_facts::{ImageContents, ImageFacts};
 use crate::model::revisions::{ImageVersions, OsVersion, barrier};
@@ -301,7 +301,7 @@ impl ImageKnowledge<'_> {
 
     /// Adds the image of the target's release, following the pattern of this image's tag.
     fn propose(&self, finding: PlanFinding, image: &ImageRef<'_>) -> PlanFinding {
-        let Some(release) = base_release(self.target) else {
+        let Some(release) = Release::newest_for(self.target, ContainerIsolation::Process) else {
             return finding;
         };
         let Some(proposed) = retagged(image, release).or_else(|| dotnet(image, release)) else {
@@ -357,7 +357,7 @@ impl ImageKnowledge<'_> {
                 let message =
                     format!("{text} is for Linux by its name: it does not run on the current nodes either");
                 self.unknown(used, message, FindingSource::rule("linux-image-on-windows-pod"))
-                    .remedy("add nodeSelector kubernetes.io/os: linux, or another image")
+                    .remedy("use an image for Windows, or run it in a pod of its own on Linux nodes")
             }
             _ => {
                 let finding_source = if image.is_untagged_or_latest() {
@@ -411,15 +411,6 @@ fn only_isolated(finding: PlanFinding) -> PlanFinding {
     .note()
 }
 
-/// The newest release with a base image that runs on a host with process isolation.
-fn base_release(target: Build) -> Option<&'static Release> {
-    let runs = |release: &&Release| {
-        !release.tags.is_empty()
-            && compatibility(release.build, target, ContainerIsolation::Process) == Compatibility::Runs
-    };
-    RELEASES.iter().rev().find(runs)
-}
-
 /// The Windows tag of a .NET image, derived from the tag without a Windows variant.
 fn dotnet(image: &ImageRef<'_>, release: &Release) -> Option<String> {
     let of_dotnet = os_hint(image) == OsHint::DotnetLinuxOnly;
@@ -427,7 +418,7 @@ fn dotnet(image: &ImageRef<'_>, release: &Release) -> Option<String> {
     Some(format!(
         "{}:{tag}-nanoserver-{}",
         image.familiar_name(),
-        release.name
+        release.base_tag(true)?
     ))
 }
 

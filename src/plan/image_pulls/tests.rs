@@ -225,6 +225,8 @@ fn workloads_land_on_the_pools_that_their_templates_allow_and_that_run_their_ima
             "nodeSelector: {kubernetes.io/hostname: b-1},",
         ),
         &workload("DaemonSet", "logs", "corp.example/logs:1", ""),
+        // Since .NET 8 this name is for Linux only.
+        &deployment("linux", "mcr.microsoft.com/dotnet/runtime:8.0", ""),
         &deployment("none", "corp.example/none:1", "")
             .replace("spec: {template", "spec: {replicas: 0, template"),
     ]
