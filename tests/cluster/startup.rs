@@ -301,7 +301,7 @@ fn many_join_at_once(cluster: &ControlPlane, kubelets: &PullingKubelets, leader:
         cluster.end_of_log(leader)
     );
     println!("all released after {:?}", began.elapsed());
-    many_were_released_in_time(kubelets, &names, &five);
+    many_were_released_in_time(cluster, kubelets, &names, &five);
     let status = || {
         let policy = cluster.kubectl(&["get", "wnp", "many", "-o", "json"]).succeeded();
         policy.object()["status"]["startup"].clone()
@@ -322,8 +322,24 @@ fn many_join_at_once(cluster: &ControlPlane, kubelets: &PullingKubelets, leader:
     );
 }
 
-fn many_were_released_in_time(kubelets: &PullingKubelets, names: &[String], except: &[String]) {
+/// The nodes with an Event of this reason.
+fn nodes_with_event(cluster: &ControlPlane, reason: &str) -> BTreeSet<String> {
+    let selector = format!("reason={reason}");
+    let printed = cluster.kubectl(&["get", "events", "--field-selector", &selector, "-o", "json"]);
+    let events = printed.succeeded().objects().into_iter();
+    events
+        .filter_map(|event| Some(event["involvedObject"]["name"].as_str()?.to_owned()))
+        .collect()
+}
+
+fn many_were_released_in_time(
+    cluster: &ControlPlane,
+    kubelets: &PullingKubelets,
+    names: &[String],
+    except: &[String],
+) {
     let log = kubelets.log();
+    let ready = nodes_with_event(cluster, "ImagesReady");
     assert_eq!(log.bound_early, BTreeSet::new());
     let pullers = log.most_pullers["many"];
     assert!(pullers <= SLOTS_OF_MANY, "{pullers}");
@@ -331,7 +347,7 @@ fn many_were_released_in_time(kubelets: &PullingKubelets, names: &[String], exce
     for name in names.iter().filter(|name| !except.contains(name)) {
         let (images, after) = log.nodes[name].released.clone().unwrap();
         assert!(after.as_secs() <= TIMEOUT_OF_MANY + 10, "{name}: {after:?}");
-        if after.as_secs() >= TIMEOUT_OF_MANY - 2 {
+        if !ready.contains(name) {
             continue;
         }
         let has = |image: &str| images.contains(image);

@@ -187,10 +187,17 @@ pub fn join_tainted(
     more: &[(&str, &str)],
     taints: &serde_json::Value,
 ) {
-    join_all(cluster, &[name.to_owned()], build, more, taints);
+    let node = new_node(name, build, more, taints);
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &node.to_string())
+        .succeeded();
+    // The API server adds it to every new node, and no controller removes it here.
+    cluster
+        .kubectl(&["taint", "node", name, "node.kubernetes.io/not-ready:NoSchedule-"])
+        .succeeded();
 }
 
-/// Registers many such nodes, some at a time.
+/// Registers many such nodes, some at a time. Nothing else should write their taints at once.
 pub fn join_all(
     cluster: &ControlPlane,
     names: &[String],
@@ -207,7 +214,6 @@ pub fn join_all(
             async move {
                 let node: Node = serde_json::from_value(node).unwrap();
                 nodes.create(&PostParams::default(), &node).await.unwrap();
-                // The API server adds a taint to every new node, and no controller removes it here.
                 let only = Patch::Merge(json!({"spec": {"taints": taints}}));
                 let params = PatchParams::default();
                 nodes.patch(name, &params, &only).await.unwrap();

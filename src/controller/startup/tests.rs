@@ -1,6 +1,6 @@
 //! What the gate plans, writes and reports, without a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use hyper::Method;

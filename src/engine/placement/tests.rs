@@ -680,8 +680,8 @@ fn the_startup_taint_of_new_nodes_and_of_pools_at_zero_changes_nothing() {
         Taint::no_schedule("example.com/other", ""),
     );
     let (policy, mut class) = class_of_2022(&[]);
-    let toleration = json!({"key": "example.com/other", "operator": "Exists"});
-    class.tolerations = vec![serde_json::from_value(toleration).unwrap()];
+    let toleration = r#"{"key": "example.com/other", "operator": "Exists"}"#;
+    class.tolerations = vec![serde_json::from_str(toleration).unwrap()];
     let evaluated = |spec: &Value, is_gated: bool, may_be_at_zero: bool| {
         let taints = |own: &Taint| {
             let gate = is_gated.then(|| gate.clone());
