@@ -26,8 +26,10 @@ pub enum StartupOutcome {
 struct SeenNode {
     name: String,
     policy: String,
-    /// Images that were on the node, in canonical form.
+    /// Images that it waits for and that were on it, in canonical form.
     images: BTreeSet<String>,
+    /// Whether it was known what it waits for.
+    is_known: bool,
     /// Images that it waits for and cannot pull, as workloads write them, since when, and why.
     failed: BTreeMap<String, (Timestamp, String)>,
     /// `None` while it waits.
@@ -83,7 +85,6 @@ impl StartupMemory {
         pods: &[&PullerPod],
         now: Timestamp,
     ) -> NodeNews {
-        let is_new = !self.nodes.contains_key(&node.uid);
         let seen = self.nodes.entry(node.uid.clone()).or_default();
         seen.name.clone_from(&node.name);
         policy.clone_into(&mut seen.policy);
@@ -94,17 +95,22 @@ impl StartupMemory {
         let there = node.images.iter().chain(pulled.map(|(image, _)| image));
         let there: BTreeSet<String> = there.map(|image| canonical(image)).collect();
         let mut news = NodeNews::default();
-        for image in wanted.unwrap_or_default() {
-            let name = canonical(&image.image);
-            if !is_new && there.contains(&name) && !seen.images.contains(&name) {
-                news.pulled_bytes = news.pulled_bytes.saturating_add(image.bytes.unwrap_or(0));
-            }
-        }
-        seen.images.extend(there);
         let missing = wanted.map(|wanted| {
-            let missing = (wanted.iter()).filter(|image| !seen.images.contains(&canonical(&image.image)));
-            missing.map(|image| image.image.clone()).collect::<Vec<String>>()
+            let mut missing = Vec::new();
+            for image in wanted {
+                let name = canonical(&image.image);
+                if there.contains(&name) {
+                    // What is there when this is known first was there before.
+                    let is_news = seen.images.insert(name) && seen.is_known;
+                    let bytes = image.bytes.filter(|_| is_news).unwrap_or(0);
+                    news.pulled_bytes = news.pulled_bytes.saturating_add(bytes);
+                } else if !seen.images.contains(&name) {
+                    missing.push(image.image.clone());
+                }
+            }
+            missing
         });
+        seen.is_known |= wanted.is_some();
         for (image, progress) in of_pods() {
             let PullProgress::Failed(why) = progress else {
                 continue;

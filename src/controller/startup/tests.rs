@@ -13,7 +13,7 @@ use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
 use super::puller::puller_pod;
 use super::pulls::{PullProgress, PullerPod, is_pulling};
-use super::survey::{WantedImage, wanted};
+use super::survey::{WantedImage, needed, wanted};
 use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings};
 use crate::api::{ImagePuller, NodeStartup, StartupImages};
 use crate::cluster::cache::ClusterCache;
@@ -284,6 +284,7 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
         ],
         total: PullTotal::default(),
     };
+    let pulls = needed(pulls);
     let names = |max: Option<&str>, storage: Option<u64>| {
         let startup = NodeStartup {
             list: vec!["first".to_owned(), "d".to_owned()],
