@@ -197,11 +197,15 @@ impl ImageContents {
         users.all(|user| user == first).then_some(first)
     }
 
-    /// The same without layers, which are most of the memory of an answer, for those that count no bytes.
+    /// The same with the lowest layers only. All layers are most of the memory of an answer; what images share is mostly the
+    /// image of Windows below them, which has one layer or two.
     #[must_use]
-    pub fn without_layers(mut self) -> Self {
+    pub fn with_base_layers(mut self) -> Self {
+        /// Windows, and what a framework adds.
+        const BASE: usize = 4;
         for variant in &mut self.variants {
-            variant.layers = Vec::new();
+            variant.layers.truncate(BASE);
+            variant.layers.shrink_to_fit();
         }
         self
     }
@@ -267,6 +271,20 @@ mod tests {
             variants: variants.iter().map(variant).collect(),
             ..ImageContents::default()
         }
+    }
+
+    #[test]
+    fn the_lowest_layers_are_kept_and_the_size_is_that_of_all() {
+        let mut contents = contents(&[("windows", "10.0.20348.1")]);
+        let variant = &mut contents.variants[0];
+        let layer = |size: u64| ImageLayer {
+            digest: format!("sha256:{size}"),
+            size,
+        };
+        (variant.layers, variant.size) = ((1..=9).map(layer).collect(), Some(45));
+        let kept = contents.with_base_layers().variants.remove(0);
+        assert_eq!(kept.layers, (1..=4).map(layer).collect::<Vec<_>>());
+        assert_eq!(kept.size, Some(45));
     }
 
     #[test]

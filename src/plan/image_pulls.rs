@@ -284,12 +284,13 @@ impl Planner<'_> {
     }
 
     /// What these nodes pull, if they are new: what another node of their pool would. Needs [`NodeChange::MoreNodes`] of
-    /// all pools. Unknown nodes are omitted.
-    pub fn pulls_of_nodes<'n>(
+    /// all pools. Unknown nodes are omitted. `keep`: what is kept of it, once for each pool.
+    pub fn pulls_of_nodes<'n, T: Clone>(
         &self,
         names: impl IntoIterator<Item = &'n str>,
-    ) -> BTreeMap<&'n str, Arc<PoolPulls>> {
-        let mut of_pools: BTreeMap<usize, Arc<PoolPulls>> = BTreeMap::new();
+        keep: impl Fn(PoolPulls) -> T,
+    ) -> BTreeMap<&'n str, T> {
+        let mut of_pools: BTreeMap<usize, T> = BTreeMap::new();
         let mut of_nodes = BTreeMap::new();
         for name in names {
             // The new nodes of existing pools are in the order of the pools.
@@ -297,9 +298,9 @@ impl Planner<'_> {
                 continue;
             };
             if !of_pools.contains_key(&pool) {
-                of_pools.extend(self.pulls_of(pool).map(|pulls| (pool, Arc::new(pulls))));
+                of_pools.extend(self.pulls_of(pool).map(|pulls| (pool, keep(pulls))));
             }
-            of_nodes.extend(of_pools.get(&pool).map(|pulls| (name, Arc::clone(pulls))));
+            of_nodes.extend(of_pools.get(&pool).map(|kept| (name, kept.clone())));
         }
         of_nodes
     }

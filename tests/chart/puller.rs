@@ -360,6 +360,29 @@ fn it_changes_no_pod_and_deletes_only_these(attack: &Attack) {
         attack.as_transom(&arguments, &Value::Null)
     };
     let dry_run = ["create", "--dry-run=server", "-f", "-"];
+    let connect = |to: &str| {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/transom-0/{to}");
+        ["get", "--raw", &path].map(str::to_owned)
+    };
+    let connects = [
+        "exec?command=cmd.exe&stdout=true",
+        "attach?stdout=true",
+        "portforward?ports=80",
+        "proxy/",
+    ];
+    for to in connects {
+        let arguments = connect(to);
+        let arguments = arguments.each_ref().map(String::as_str);
+        let printed = attack.as_transom(&arguments, &Value::Null);
+        let is_of_policy = printed.err.contains("ValidatingAdmissionPolicy 'transom-pods'");
+        assert!(!printed.ok && is_of_policy, "{to}: {printed:?}");
+        // Others reach the kubelet, or would with a protocol that kubectl does not speak here.
+        let others = attack.cluster.kubectl(&arguments);
+        assert!(
+            !others.err.contains("ValidatingAdmissionPolicy"),
+            "{to}: {others:?}"
+        );
+    }
     for (what, printed) in [
         (
             "an ephemeral container",
@@ -421,7 +444,7 @@ fn the_program_pulls_and_releases_within_its_rights_and_the_policies() {
     let cluster = &attack.cluster;
     let rendered = engine.render(&values).unwrap();
     serve(&attack, rendered.object("WindowsNodePolicy", "default"));
-    let kubelets = PullingKubelets::start(cluster, BTreeMap::from([(WEB, 300_000_000)]), BTreeMap::new());
+    let kubelets = PullingKubelets::start(cluster, BTreeMap::from([(WEB, 300_000_000)]), BTreeMap::new(), "");
     let taints = json!([{"key": STARTUP, "effect": "NoSchedule"}]);
     join_tainted(cluster, "new-1", "10.0.20348", &[], &taints);
     let released = || kubelets.log().nodes.get("new-1")?.released.clone();
@@ -436,7 +459,7 @@ fn the_program_pulls_and_releases_within_its_rights_and_the_policies() {
             .out
     };
     assert!(wait(MINUTE, || pods().is_empty()), "{}\n{}", pods(), end());
-    assert_eq!(kubelets.log().most_pullers, 1);
+    assert_eq!(kubelets.log().most_pullers["default"], 1);
     let log = std::fs::read_to_string(cluster.path("transom.log")).unwrap();
     let is_refused = log.contains("ValidatingAdmissionPolicy") || log.contains("is forbidden");
     assert!(!is_refused, "{log}");

@@ -384,7 +384,7 @@ fn a_drain_that_waits_for_images_evicts_nothing_before_the_other_nodes_have_them
         (REPORT, 100_000_000),
         ("registry.k8s.io/pause:3.10.1", 1000),
     ];
-    let kubelets = PullingKubelets::start(&cluster, BTreeMap::from(sizes), BTreeMap::new());
+    let kubelets = PullingKubelets::start(&cluster, BTreeMap::from(sizes), BTreeMap::new(), "");
     cordon(&cluster, "cordon", "new");
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "app", "image": REPORT}]});
     let report = in_namespace("shop", workload("CronJob", "report", &spec, 0));

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
@@ -186,6 +187,46 @@ pub fn join_tainted(
     more: &[(&str, &str)],
     taints: &serde_json::Value,
 ) {
+    let node = new_node(name, build, more, taints);
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &node.to_string())
+        .succeeded();
+    // The API server adds it to every new node, and no controller removes it here.
+    cluster
+        .kubectl(&["taint", "node", name, "node.kubernetes.io/not-ready:NoSchedule-"])
+        .succeeded();
+}
+
+/// Registers many such nodes, some at a time. Nothing else should write their taints at once.
+pub fn join_all(
+    cluster: &ControlPlane,
+    names: &[String],
+    build: &str,
+    more: &[(&str, &str)],
+    taints: &serde_json::Value,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(async {
+        let nodes: Api<Node> = Api::all(cluster.client().await);
+        let joins = names.iter().map(|name| {
+            let node = new_node(name, build, more, taints);
+            let nodes = &nodes;
+            async move {
+                let node: Node = serde_json::from_value(node).unwrap();
+                nodes.create(&PostParams::default(), &node).await.unwrap();
+                let only = Patch::Merge(json!({"spec": {"taints": taints}}));
+                let params = PatchParams::default();
+                nodes.patch(name, &params, &only).await.unwrap();
+            }
+        });
+        futures::stream::iter(joins)
+            .buffer_unordered(16)
+            .collect::<()>()
+            .await;
+    });
+}
+
+fn new_node(name: &str, build: &str, more: &[(&str, &str)], taints: &serde_json::Value) -> serde_json::Value {
     let os = if build.is_empty() { "linux" } else { "windows" };
     let mut labels = BTreeMap::from([
         ("kubernetes.io/hostname", name),
@@ -204,7 +245,7 @@ pub fn join_tainted(
         format!("{build}.2700")
     };
     let room = json!({"cpu": "64", "memory": "256Gi", "pods": "250", "ephemeral-storage": "1Ti"});
-    let node = json!({
+    json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints},
         "status": {
             "capacity": room, "allocatable": room,
@@ -215,12 +256,5 @@ pub fn join_tainted(
                 "machineID": "", "systemUUID": "", "bootID": "", "osImage": "",
             },
         },
-    });
-    cluster
-        .kubectl_with(&["create", "-f", "-"], &node.to_string())
-        .succeeded();
-    // The API server adds it to every new node, and no controller removes it here.
-    cluster
-        .kubectl(&["taint", "node", name, "node.kubernetes.io/not-ready:NoSchedule-"])
-        .succeeded();
+    })
 }

@@ -18,6 +18,8 @@ use super::control_plane::ControlPlane;
 const REST: Duration = Duration::from_millis(100);
 /// Bytes per second.
 const BANDWIDTH: u64 = 100_000_000;
+/// How long after its first report a kubelet visits a pod again.
+const RESYNC: Duration = Duration::from_secs(10);
 /// How many images a node reports.
 const REPORTED: usize = 50;
 /// The startup taint.
@@ -32,13 +34,15 @@ pub struct PullingNode {
     pub pulled: Vec<String>,
     /// The images that it had when it first lacked the startup taint, and how long after it joined.
     pub released: Option<(BTreeSet<String>, Duration)>,
+    /// The images that it had pulled by then.
+    pub pulled_before: Vec<String>,
     joined: Option<Instant>,
     /// What it pulls, until when, and for which pod.
     pulling: Option<(String, Instant, String)>,
     /// Images that failed, by pod.
     failed: BTreeSet<(String, String)>,
-    /// Pods whose status was written.
-    settled: BTreeSet<String>,
+    /// Pods whose status was written, and when.
+    settled: BTreeMap<String, Instant>,
     has_news: bool,
 }
 
@@ -46,8 +50,8 @@ pub struct PullingNode {
 #[derive(Clone, Debug, Default)]
 pub struct PullingLog {
     pub nodes: BTreeMap<String, PullingNode>,
-    /// How many pods of Transom's existed at a time, at most.
-    pub most_pullers: usize,
+    /// How many pods of Transom's existed at a time, at most, by policy.
+    pub most_pullers: BTreeMap<String, usize>,
     /// Pods of others that were bound to a node with the startup taint and do not tolerate it.
     pub bound_early: BTreeSet<String>,
 }
@@ -60,11 +64,13 @@ pub struct PullingKubelets {
 }
 
 impl PullingKubelets {
-    /// `sizes`: the images of the registry; others cannot be pulled. `baked`: what each node has from its start.
+    /// `sizes`: the images of the registry; others cannot be pulled. `baked`: what each node has from its start. `garbage`: an
+    /// image that a kubelet removes when a pod of Transom's could not pull others.
     pub fn start(
         cluster: &ControlPlane,
         sizes: BTreeMap<&'static str, u64>,
         baked: BTreeMap<String, u64>,
+        garbage: &'static str,
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -77,7 +83,7 @@ impl PullingKubelets {
             runtime.block_on(async {
                 let client = Client::try_from(config).unwrap();
                 while !stopped.load(Ordering::Relaxed) {
-                    visit(&client, &shared, &sizes, &baked).await;
+                    visit(&client, &shared, (&sizes, &baked, garbage)).await;
                     tokio::time::sleep(REST).await;
                 }
             });
@@ -125,8 +131,7 @@ fn tolerates_all(pod: &Pod) -> bool {
 async fn visit(
     client: &Client,
     log: &Mutex<PullingLog>,
-    sizes: &BTreeMap<&'static str, u64>,
-    baked: &BTreeMap<String, u64>,
+    (sizes, baked, garbage): (&BTreeMap<&'static str, u64>, &BTreeMap<String, u64>, &str),
 ) {
     let (nodes, pods): (Api<Node>, Api<Pod>) = (Api::all(client.clone()), Api::all(client.clone()));
     // Pods first: a pod that is bound now may be bound because its node has just been released.
@@ -137,8 +142,15 @@ async fn visit(
         return;
     };
     let mut seen = log.lock().unwrap().clone();
-    let pullers = pods.iter().filter(|pod| is_puller(pod)).count();
-    seen.most_pullers = seen.most_pullers.max(pullers);
+    let mut pullers: BTreeMap<String, usize> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| is_puller(pod)) {
+        let policy = pod.annotations()["transom.dev/node-policy"].clone();
+        *pullers.entry(policy).or_default() += 1;
+    }
+    for (policy, now) in pullers {
+        let most = seen.most_pullers.entry(policy).or_default();
+        *most = now.max(*most);
+    }
     for node in &all {
         let state = seen.nodes.entry(node.name_any()).or_insert_with(|| PullingNode {
             images: baked.clone(),
@@ -157,6 +169,7 @@ async fn visit(
         } else if state.released.is_none() {
             let after = state.joined.map(|at| at.elapsed()).unwrap_or_default();
             state.released = Some((state.images.keys().cloned().collect(), after));
+            state.pulled_before = state.pulled.clone();
         }
         state.pull(&bound, sizes);
         if std::mem::take(&mut state.has_news) {
@@ -166,7 +179,7 @@ async fn visit(
             state.has_news = written.is_err();
         }
         for pod in bound {
-            state.report(client, pod).await;
+            state.report(client, pod, garbage).await;
         }
     }
     *log.lock().unwrap() = seen;
@@ -217,6 +230,9 @@ impl PullingNode {
             .filter(|pod| pod.metadata.deletion_timestamp.is_none())
         {
             let uid = pod.uid().unwrap_or_default();
+            if (self.settled.get(&uid)).is_some_and(|at| at.elapsed() < RESYNC) {
+                continue;
+            }
             for image in pulled_images(pod) {
                 if self.images.contains_key(&image) || self.failed.contains(&(uid.clone(), image.clone())) {
                     continue;
@@ -240,7 +256,7 @@ impl PullingNode {
     }
 
     /// Writes the status of a pod when each of its images was tried, and removes a deleted one.
-    async fn report(&mut self, client: &Client, pod: &Pod) {
+    async fn report(&mut self, client: &Client, pod: &Pod, garbage: &str) {
         let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
         let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
         if pod.metadata.deletion_timestamp.is_some() {
@@ -251,7 +267,7 @@ impl PullingNode {
         let is_tried = |image: &String| {
             self.images.contains_key(image) || self.failed.contains(&(uid.clone(), image.clone()))
         };
-        if self.settled.contains(&uid) || !pulled_images(pod).all(|image| is_tried(&image)) {
+        if self.settled.contains_key(&uid) || !pulled_images(pod).all(|image| is_tried(&image)) {
             return;
         }
         let waiting =
@@ -284,7 +300,10 @@ impl PullingNode {
             json!({"status": {"phase": phase, "conditions": conditions, "containerStatuses": statuses}});
         let (patch, params) = (Patch::Merge(&status), PatchParams::default());
         if api.patch_status(&name, &params, &patch).await.is_ok() {
-            self.settled.insert(uid);
+            self.settled.insert(uid, Instant::now());
+            if is_puller(pod) && !is_complete {
+                self.has_news |= self.images.remove(garbage).is_some();
+            }
         }
     }
 }

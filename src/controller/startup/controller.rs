@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::gate::{GatePlan, GateRule, GatedNode, NewPuller, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
-use super::news::{NodeEvent, StartupMetrics};
+use super::news::{NodeEvent, StartupMetrics, late, not_pulled};
 use super::puller::puller_pod;
 use super::pulls::{PULLER_SELECTOR, PullerPod, is_pulling};
 use super::survey::{PullsByNode, survey, wanted};
@@ -34,15 +34,14 @@ use crate::controller::startup_states::StartupStates;
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::{Write, Writer};
 use crate::model::node::{NodeSigns as _, ReportedOs};
-use crate::model::text::list;
 use crate::process::server_clock::ServerClock;
 use crate::registry::service::ImageService;
 
-/// How many images a message names.
-const NAMED: usize = 5;
 /// How long a list of pods may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The images whose failure is news, by node.
+type NewFailures = Vec<(Arc<NodeView>, Vec<FailedImage>)>;
 type SurveyResult = Result<PullsByNode, SurveyError>;
 
 /// What the last survey of workloads found.
@@ -64,6 +63,8 @@ pub struct StartupController {
     surveying: Option<(BTreeSet<String>, JoinHandle<SurveyResult>)>,
     /// Why no pod can be created.
     refused: Option<ApiError>,
+    /// How many nodes the last pass could not release.
+    blocked: usize,
     /// Whether pods may be left, of this leader or of another one.
     has_pods: bool,
 }
@@ -113,6 +114,7 @@ impl Controller for StartupController {
         self.written = WriteOverlay::default();
         self.survey = LastSurvey::default();
         self.refused = None;
+        self.blocked = 0;
         self.has_pods = true;
         self.show(&NodePolicies::default());
     }
@@ -128,6 +130,7 @@ impl StartupController {
             survey: LastSurvey::default(),
             surveying: None,
             refused: None,
+            blocked: 0,
             has_pods: true,
         }
     }
@@ -136,11 +139,6 @@ impl StartupController {
         let policies = NodePolicies::of(&snapshot.cache.node_policies);
         let nodes = &snapshot.cache.nodes;
         self.written.retain(|name| nodes.contains_key(name));
-        let generations = policies
-            .iter()
-            .map(|policy| (policy.name.clone(), policy.generation));
-        let exists = |name: &str, uid: &str| nodes.get(name).is_some_and(|node| node.uid == uid);
-        self.memory.retain(exists, generations.collect());
         let now = Instant::now();
         let newest = nodes
             .iter()
@@ -149,10 +147,11 @@ impl StartupController {
             .filter(|node| node.is_gated() && !node.deleting)
             .map(|node| (Arc::clone(&node), rule(&node, &policies)))
             .collect();
+        self.forget(nodes, &gated, &policies);
         self.start_survey(snapshot, &gated);
         let pods = self.pods(&gated, result).await;
-        let (gated, failures) = self.observe(gated, pods.as_deref().unwrap_or_default());
         let now = self.now();
+        let (gated, failures) = self.observe(gated, pods.as_deref().unwrap_or_default(), now);
         let plan = plan(now, &gated, pods.as_deref());
         // First of all: a node must not wait for anything else.
         self.release(&plan, &gated, result).await;
@@ -166,6 +165,23 @@ impl StartupController {
         let next = next.and_then(|left| Duration::try_from(left).ok());
         result.wake_at(next.map(|left| Instant::now() + left));
         result.wake_at(self.written.until());
+    }
+
+    /// Forgets what is of no more use.
+    fn forget(
+        &mut self,
+        nodes: &BTreeMap<String, Arc<NodeView>>,
+        gated: &[(Arc<NodeView>, GateRule)],
+        policies: &NodePolicies,
+    ) {
+        let waiting = gated.iter();
+        let waiting = waiting.filter(|(_, rule)| matches!(rule, GateRule::Policy { .. }));
+        let waiting: BTreeSet<&str> = waiting.map(|(node, _)| &*node.uid).collect();
+        let exists = |name: &str, uid: &str| nodes.get(name).is_some_and(|node| node.uid == uid);
+        let policies = policies.iter();
+        let generations = policies.map(|policy| (policy.name.clone(), policy.generation));
+        self.memory
+            .retain(exists, |uid| waiting.contains(uid), generations.collect());
     }
 
     fn now(&self) -> Timestamp {
@@ -243,35 +259,42 @@ impl StartupController {
         &mut self,
         nodes: Vec<(Arc<NodeView>, GateRule)>,
         pods: &[PullerPod],
-    ) -> (Vec<GatedNode>, Vec<(Arc<NodeView>, FailedImage)>) {
+        now: Timestamp,
+    ) -> (Vec<GatedNode>, NewFailures) {
         let (mut gated, mut failures) = (Vec::new(), Vec::new());
         for (node, rule) in nodes {
-            let mut missing = None;
+            let (mut missing, mut all_failed) = (None, None);
             if let GateRule::Policy { name, startup } = &rule {
                 let pulls = self.survey.pulls.get(&node.name).map(Arc::as_ref);
                 let wanted = wanted(startup, pulls, node.storage);
                 let of_node: Vec<&PullerPod> = (pods.iter()).filter(|pod| pod.node_uid == node.uid).collect();
-                let news = self.memory.observe((&node, name), wanted.as_deref(), &of_node);
+                let news = self
+                    .memory
+                    .observe((&node, name), wanted.as_deref(), &of_node, now);
                 self.parts.metrics.pulled(news.pulled_bytes, news.failures.len());
-                failures.extend(
-                    news.failures
-                        .into_iter()
-                        .map(|failed| (Arc::clone(&node), failed)),
-                );
-                missing = news.missing;
+                if !news.failures.is_empty() {
+                    failures.push((Arc::clone(&node), news.failures));
+                }
+                (missing, all_failed) = (news.missing, news.all_failed);
             }
-            gated.push(GatedNode { node, rule, missing });
+            gated.push(GatedNode {
+                node,
+                rule,
+                missing,
+                all_failed,
+            });
         }
         (gated, failures)
     }
 
-    async fn report_failures(&self, failures: Vec<(Arc<NodeView>, FailedImage)>) {
-        for (node, FailedImage { image, message, .. }) in failures {
+    /// One Event for each node: the next pass must not wait for many.
+    async fn report_failures(&self, failures: NewFailures) {
+        for (node, failed) in failures {
             let event = NodeEvent {
                 reason: "ImagePullFailed",
                 action: "PullImages",
                 is_warning: true,
-                note: format!("the image {image} cannot be pulled: {message}"),
+                note: not_pulled(&failed),
             };
             event.write(&node, &self.parts.writer).await;
         }
@@ -290,6 +313,7 @@ impl StartupController {
             .buffer_unordered(self.parts.settings.in_flight.max(1))
             .collect()
             .await;
+        self.blocked = 0;
         for (before, why, outcome) in written {
             match outcome {
                 ApplyResult::Wrote(node, _) => {
@@ -302,6 +326,7 @@ impl StartupController {
                 ApplyResult::Stands(node) => self.written.put(&before.name, node, Instant::now()),
                 ApplyResult::Gone => self.written.remove(&before.name),
                 ApplyResult::Failed(error) => {
+                    self.blocked += 1;
                     result.fail(
                         format!("remove the startup taint of node {}", before.name),
                         &error,
@@ -322,7 +347,7 @@ impl StartupController {
                 return;
             }
             ReleaseReason::Warm => StartupOutcome::Warm,
-            ReleaseReason::Late => StartupOutcome::Late,
+            ReleaseReason::Failed | ReleaseReason::Late => StartupOutcome::Late,
         };
         let failed = self.memory.finish(&node.uid, outcome);
         self.parts.metrics.started(after);
@@ -337,7 +362,7 @@ impl StartupController {
                 reason: "ImagesLate",
                 action: "RemoveStartupTaint",
                 is_warning: true,
-                note: late(seconds, missing, &failed),
+                note: late(why, seconds, missing, &failed),
             },
         };
         tracing::info!(
@@ -427,7 +452,7 @@ impl StartupController {
                 })
             };
         }
-        self.parts.metrics.show(&states);
+        self.parts.metrics.show(&states, self.blocked);
         self.parts.publish.send_if_modified(|shown| {
             let is_news = **shown != states;
             if is_news {
@@ -454,23 +479,4 @@ fn rule(node: &NodeView, policies: &NodePolicies) -> GateRule {
             },
         },
     }
-}
-
-/// What is said of a node whose timeout is over.
-fn late(seconds: u64, missing: Option<&[String]>, failed: &BTreeMap<String, String>) -> String {
-    let without = match missing {
-        None => "and it is not known which images it needs".to_owned(),
-        Some(missing) => {
-            let words = missing.iter().map(|image| match failed.get(image) {
-                Some(why) => format!("{image} ({why})"),
-                None => image.clone(),
-            });
-            let words: Vec<String> = words.collect();
-            format!(
-                "and these images were not seen on the node: {}",
-                list(&words, NAMED)
-            )
-        }
-    };
-    format!("pods can be scheduled after {seconds} s, because the timeout is over, {without}")
 }

@@ -12,6 +12,9 @@ use crate::cluster::node::NodeView;
 
 /// How long a pod that the kubelet has given up stays, so that it is not created again and again.
 const RETRY: Duration = Duration::from_secs(30);
+/// How long a node waits for images that cannot be pulled: its kubelet tries them about three times. An image that a workload
+/// of the cluster names in vain must not delay each new node until its timeout.
+const GIVE_UP: Duration = Duration::from_secs(60);
 
 /// Why a node waits, or does not.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +42,8 @@ pub struct GatedNode {
     /// The images that were never seen on it, as workloads write them, in the order worth pulling; `None` if it is not known
     /// which images it needs.
     pub missing: Option<Vec<String>>,
+    /// Since when none of them can be pulled; `None` if one may still arrive.
+    pub all_failed: Option<Timestamp>,
 }
 
 /// Why a node gets pods.
@@ -48,6 +53,8 @@ pub enum ReleaseReason {
     Open,
     /// Its images are there.
     Warm,
+    /// All images that it can pull are there.
+    Failed,
     /// The timeout is over.
     Late,
 }
@@ -76,7 +83,7 @@ pub struct GatePlan<'g> {
     pub created: Vec<NewPuller<'g>>,
     /// The pods to delete.
     pub deleted: Vec<&'g PullerPod>,
-    /// When the next timeout is over.
+    /// When the next node is released in any case.
     pub next: Option<Timestamp>,
 }
 
@@ -92,13 +99,19 @@ impl GatedNode {
         created.saturating_add(timeout).unwrap_or(Timestamp::MAX)
     }
 
+    /// When it gets pods because nothing more can be pulled.
+    fn given_up(&self) -> Option<Timestamp> {
+        self.all_failed?.saturating_add(GIVE_UP).ok()
+    }
+
     /// Why it gets pods now; `None` if it waits.
     fn release(&self, now: Timestamp) -> Option<ReleaseReason> {
         let is_warm = || self.missing.as_ref().is_some_and(Vec::is_empty);
         match &self.rule {
             GateRule::Open => Some(ReleaseReason::Open),
             GateRule::Policy { .. } if is_warm() => Some(ReleaseReason::Warm),
-            _ => (now >= self.deadline()).then_some(ReleaseReason::Late),
+            _ if now >= self.deadline() => Some(ReleaseReason::Late),
+            _ => (self.given_up()).and_then(|at| (now >= at).then_some(ReleaseReason::Failed)),
         }
     }
 
@@ -121,8 +134,12 @@ impl PullerPod {
             return retry.is_none_or(|retry| now >= retry);
         }
         let is_settled = (self.images.iter()).all(|(_, progress)| *progress != PullProgress::Pulling);
-        let has = |image: &String| self.images.iter().any(|(of_pod, _)| of_pod == image);
-        is_settled && !missing.iter().all(has)
+        // A kubelet that has removed an image pulls it again for a pod that still names it.
+        let mut of_pod: Vec<&String> = self.images.iter().map(|(image, _)| image).collect();
+        let mut missing: Vec<&String> = missing.iter().collect();
+        of_pod.sort_unstable();
+        missing.sort_unstable();
+        is_settled && of_pod != missing
     }
 }
 
@@ -135,7 +152,8 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
         if let Some(why) = gated.release(now) {
             plan.released.push((&gated.node, why));
         } else {
-            plan.next = plan.next.into_iter().chain([gated.deadline()]).min();
+            let next = plan.next.into_iter().chain(gated.given_up());
+            plan.next = next.chain([gated.deadline()]).min();
             waiting.insert(&gated.node.uid, gated);
         }
     }
@@ -146,7 +164,7 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
     plan
 }
 
-/// The pods whose node does not wait any longer, and those that have ended or lack an image.
+/// The pods whose node does not wait any longer, and those that have ended, or have other images than those that are missing.
 fn no_longer_needed<'g>(
     now: Timestamp,
     waiting: &BTreeMap<&str, &GatedNode>,

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
+
 use super::pulls::{PullProgress, PullerPod};
 use super::survey::WantedImage;
 use crate::api::FailedImage;
@@ -24,10 +26,12 @@ pub enum StartupOutcome {
 struct SeenNode {
     name: String,
     policy: String,
-    /// Images that were on the node, in canonical form.
+    /// Images that it waits for and that were on it, in canonical form.
     images: BTreeSet<String>,
-    /// Images that it waits for and cannot pull, as workloads write them, and why.
-    failed: BTreeMap<String, String>,
+    /// Whether it was known what it waits for.
+    is_known: bool,
+    /// Images that it waits for and cannot pull, as workloads write them, since when, and why.
+    failed: BTreeMap<String, (Timestamp, String)>,
     /// `None` while it waits.
     outcome: Option<StartupOutcome>,
 }
@@ -41,6 +45,8 @@ pub struct NodeNews {
     pub pulled_bytes: u64,
     /// Images whose failure was not known before.
     pub failures: Vec<FailedImage>,
+    /// Since when none of the missing images can be pulled; `None` if one may still arrive.
+    pub all_failed: Option<Timestamp>,
 }
 
 /// What was seen on all nodes, by uid.
@@ -52,12 +58,23 @@ pub struct StartupMemory {
 }
 
 impl StartupMemory {
-    /// Forgets nodes that are gone, and how nodes of a policy started if it has changed.
-    pub fn retain(&mut self, exists: impl Fn(&str, &str) -> bool, generations: BTreeMap<String, i64>) {
+    /// Forgets nodes that are gone, nodes that no longer wait although Transom did not release them, and how nodes of a policy
+    /// started if it has changed. `waits`: whether the node with this uid waits.
+    pub fn retain(
+        &mut self,
+        exists: impl Fn(&str, &str) -> bool,
+        waits: impl Fn(&str) -> bool,
+        generations: BTreeMap<String, i64>,
+    ) {
         let before = std::mem::replace(&mut self.generations, generations);
         let is_same = |policy: &String| before.get(policy) == self.generations.get(policy);
-        self.nodes
-            .retain(|uid, seen| exists(&seen.name, uid) && (seen.outcome.is_none() || is_same(&seen.policy)));
+        self.nodes.retain(|uid, seen| {
+            let is_of_use = match seen.outcome {
+                None => waits(uid),
+                Some(_) => is_same(&seen.policy),
+            };
+            is_of_use && exists(&seen.name, uid)
+        });
     }
 
     /// Adds what is on a node that waits, as it and its pods report.
@@ -66,8 +83,8 @@ impl StartupMemory {
         (node, policy): (&NodeView, &str),
         wanted: Option<&[WantedImage]>,
         pods: &[&PullerPod],
+        now: Timestamp,
     ) -> NodeNews {
-        let is_new = !self.nodes.contains_key(&node.uid);
         let seen = self.nodes.entry(node.uid.clone()).or_default();
         seen.name.clone_from(&node.name);
         policy.clone_into(&mut seen.policy);
@@ -78,30 +95,42 @@ impl StartupMemory {
         let there = node.images.iter().chain(pulled.map(|(image, _)| image));
         let there: BTreeSet<String> = there.map(|image| canonical(image)).collect();
         let mut news = NodeNews::default();
-        for image in wanted.unwrap_or_default() {
-            let name = canonical(&image.image);
-            if !is_new && there.contains(&name) && !seen.images.contains(&name) {
-                news.pulled_bytes = news.pulled_bytes.saturating_add(image.bytes.unwrap_or(0));
-            }
-        }
-        seen.images.extend(there);
         let missing = wanted.map(|wanted| {
-            let missing = (wanted.iter()).filter(|image| !seen.images.contains(&canonical(&image.image)));
-            missing.map(|image| image.image.clone()).collect::<Vec<String>>()
+            let mut missing = Vec::new();
+            for image in wanted {
+                let name = canonical(&image.image);
+                if there.contains(&name) {
+                    // What is there when this is known first was there before.
+                    let is_news = seen.images.insert(name) && seen.is_known;
+                    let bytes = image.bytes.filter(|_| is_news).unwrap_or(0);
+                    news.pulled_bytes = news.pulled_bytes.saturating_add(bytes);
+                } else if !seen.images.contains(&name) {
+                    missing.push(image.image.clone());
+                }
+            }
+            missing
         });
+        seen.is_known |= wanted.is_some();
         for (image, progress) in of_pods() {
-            if let PullProgress::Failed(why) = progress
-                && seen.failed.insert(image.clone(), why.clone()).is_none()
-            {
+            let PullProgress::Failed(why) = progress else {
+                continue;
+            };
+            let since = seen.failed.get(image).map(|(since, _)| *since);
+            if since.is_none() {
                 news.failures.push(FailedImage {
                     node: node.name.clone(),
                     image: image.clone(),
                     message: why.clone(),
                 });
             }
+            let failed = (since.unwrap_or(now), why.clone());
+            seen.failed.insert(image.clone(), failed);
         }
         if let Some(missing) = &missing {
             seen.failed.retain(|image, _| missing.contains(image));
+            let is_hopeless = !missing.is_empty() && seen.failed.len() == missing.len();
+            let since = seen.failed.values().map(|(since, _)| *since);
+            news.all_failed = since.max().filter(|_| is_hopeless);
         }
         news.missing = missing;
         news
@@ -114,7 +143,10 @@ impl StartupMemory {
         };
         seen.outcome = Some(outcome);
         seen.images.clear();
-        seen.failed.clone()
+        let failed = seen.failed.iter();
+        failed
+            .map(|(image, (_, why))| (image.clone(), why.clone()))
+            .collect()
     }
 
     /// The state of each policy with new nodes.
@@ -127,7 +159,7 @@ impl StartupMemory {
                 Some(StartupOutcome::Warm) => state.warm += 1,
                 Some(StartupOutcome::Late) => state.late += 1,
             }
-            let failed = seen.failed.iter().map(|(image, message)| FailedImage {
+            let failed = seen.failed.iter().map(|(image, (_, message))| FailedImage {
                 node: seen.name.clone(),
                 image: image.clone(),
                 message: message.clone(),

@@ -1,6 +1,6 @@
 //! What is reported about new nodes: Events and metrics.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,11 +10,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::gate::ReleaseReason;
+use crate::api::FailedImage;
 use crate::cluster::node::NodeView;
 use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name, of_node};
 use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
 use crate::controller::writer::{Writer, log_unwritten};
+use crate::model::text::list;
 use crate::process::metrics::{MetricLabels, Metrics};
+
+/// How many images a message names.
+const NAMED: usize = 5;
 
 /// An Event of a node.
 pub struct NodeEvent {
@@ -51,6 +57,43 @@ impl NodeEvent {
     }
 }
 
+/// What is said of images that cannot be pulled.
+pub fn not_pulled(failed: &[FailedImage]) -> String {
+    let words = failed
+        .iter()
+        .map(|failed| format!("{} ({})", failed.image, failed.message));
+    let words: Vec<String> = words.collect();
+    format!("cannot be pulled: {}", list(&words, NAMED))
+}
+
+/// What is said of a node that gets pods without some of its images.
+pub fn late(
+    why: ReleaseReason,
+    seconds: u64,
+    missing: Option<&[String]>,
+    failed: &BTreeMap<String, String>,
+) -> String {
+    let because = match why {
+        ReleaseReason::Failed => "nothing more can be pulled",
+        _ => "the timeout is over",
+    };
+    let without = match missing {
+        None => "and it is not known which images it needs".to_owned(),
+        Some(missing) => {
+            let words = missing.iter().map(|image| match failed.get(image) {
+                Some(why) => format!("{image} ({why})"),
+                None => image.clone(),
+            });
+            let words: Vec<String> = words.collect();
+            format!(
+                "and these images were not seen on the node: {}",
+                list(&words, NAMED)
+            )
+        }
+    };
+    format!("pods can be scheduled after {seconds} s, because {because}, {without}")
+}
+
 /// From a node with baked images to the longest timeout that a policy may reasonably set.
 const BUCKETS: [f64; 10] = [10.0, 30.0, 60.0, 120.0, 240.0, 360.0, 480.0, 600.0, 780.0, 1800.0];
 
@@ -82,12 +125,12 @@ impl StartupMetrics {
                 "Images that a node with the startup taint could not pull",
             ),
         };
-        new.show(&StartupStates::default());
+        new.show(&StartupStates::default(), 0);
         new
     }
 
-    /// Shows the states of all policies.
-    pub fn show(&self, states: &StartupStates) {
+    /// Shows the states of all policies. `blocked`: how many nodes could not be released, of whichever policy.
+    pub fn show(&self, states: &StartupStates, blocked: usize) {
         let sum = |of: fn(&StartupOfPolicy) -> usize| states.values().map(of).sum::<usize>();
         let failed = |state: &StartupOfPolicy| {
             let nodes: BTreeSet<&str> = state.failed.iter().map(|failed| &*failed.node).collect();
@@ -98,6 +141,7 @@ impl StartupMetrics {
             ("warm", sum(|state| state.warm)),
             ("late", sum(|state| state.late)),
             ("failed", sum(failed)),
+            ("blocked", blocked),
         ] {
             let gauge = self.nodes.get_or_create_owned(&[("state", state)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

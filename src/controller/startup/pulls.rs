@@ -91,10 +91,11 @@ fn has_ended(pod: &Pod) -> bool {
 fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
     let statuses = pod.status.as_ref();
     let statuses = statuses.and_then(|status| status.container_statuses.as_deref());
+    let secrets = pull_secrets(pod);
     let progress = |name: &str| {
         let mut statuses = statuses.unwrap_or_default().iter();
         let status = statuses.find(|status| status.name == name);
-        status.map_or(PullProgress::Pulling, progress_of)
+        status.map_or(PullProgress::Pulling, |status| progress_of(status, &secrets))
     };
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let images = containers.map(|container| {
@@ -104,7 +105,21 @@ fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
     images.collect()
 }
 
-fn progress_of(status: &ContainerStatus) -> PullProgress {
+/// What it pulls with. A kubelet reports a missing Secret in an Event only, and pulls without it.
+fn pull_secrets(pod: &Pod) -> String {
+    let secrets = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+    let names: Vec<&str> = secrets.map(|secret| &*secret.name).collect();
+    match names[..] {
+        [] => "without a pull Secret".to_owned(),
+        _ => format!("with the pull Secrets {}", names.join(", ")),
+    }
+}
+
+/// `secrets`: what the pod pulls with.
+fn progress_of(status: &ContainerStatus, secrets: &str) -> PullProgress {
     match &status.state {
         Some(ContainerState {
             waiting: Some(waiting),
@@ -119,7 +134,9 @@ fn progress_of(status: &ContainerStatus) -> PullProgress {
                 | "ImageInspectError"
                 | "ErrImageNeverPull"
                 | "RegistryUnavailable"
-                | "SignatureValidationFailed") => PullProgress::Failed(format!("{reason}: {}", message())),
+                | "SignatureValidationFailed") => {
+                    PullProgress::Failed(format!("{reason} {secrets}: {}", message()))
+                }
                 // All others come after the pull.
                 _ => PullProgress::Pulled,
             }

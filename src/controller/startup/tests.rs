@@ -1,13 +1,11 @@
-//! The gate as a whole, without a cluster: a simulated kubelet per node, which pulls one image after the other, and random joins,
-//! failures, changes of leader and removals.
+//! What the gate plans, writes and reports, without a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use hyper::Method;
 use jiff::{Timestamp, ToSpan as _};
 use k8s_openapi::api::core::v1::{Pod, Taint as NodeTaint};
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -15,7 +13,7 @@ use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
 use super::puller::puller_pod;
 use super::pulls::{PullProgress, PullerPod, is_pulling};
-use super::survey::{WantedImage, wanted};
+use super::survey::{WantedImage, needed, wanted};
 use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings};
 use crate::api::{ImagePuller, NodeStartup, StartupImages};
 use crate::cluster::cache::ClusterCache;
@@ -30,6 +28,8 @@ use crate::model::node::Taint;
 use crate::plan::{ImagePull, PoolPulls, PullTotal};
 use crate::process::metrics::Metrics;
 use crate::process::server_clock::ServerClock;
+
+mod simulation;
 
 const START: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -70,6 +70,7 @@ fn gated(node: NodeView, startup: Option<NodeStartup>, missing: Option<&[&str]>)
         node: Arc::new(node),
         rule,
         missing: missing.map(|images| images.iter().map(ToString::to_string).collect()),
+        all_failed: None,
     }
 }
 
@@ -95,6 +96,15 @@ fn a_node_is_released_at_once_if_nothing_gates_it_else_when_it_is_warm_or_late()
         assert_eq!(released(&plan), expected, "case {number}");
         assert_eq!(plan.next.is_some(), expected.is_empty(), "case {number}");
     }
+    // None of the missing images can be pulled, since 10.
+    let failing = [GatedNode {
+        all_failed: Some(at(10)),
+        ..gated(node("a", 0), startup(), Some(&["a"]))
+    }];
+    assert_eq!(released(&plan(at(69), &failing, None)), []);
+    assert_eq!(plan(at(69), &failing, None).next, Some(at(70)));
+    assert_eq!(released(&plan(at(70), &failing, None)), [ReleaseReason::Failed]);
+    assert_eq!(released(&plan(at(100), &failing, None)), [ReleaseReason::Late]);
     let held = GatedNode {
         rule: GateRule::Held,
         ..gated(node("a", 0), None, None)
@@ -134,7 +144,7 @@ fn puller(node: &str, images: &[(&str, PullProgress)]) -> PullerPod {
 }
 
 #[test]
-fn a_pod_is_replaced_when_it_lacks_an_image_and_deleted_when_its_node_does_not_wait() {
+fn a_pod_is_replaced_when_other_images_are_missing_and_deleted_when_its_node_does_not_wait() {
     let deleted = |missing: &[&str], pod: PullerPod, now: i64| {
         let nodes = [gated(node("a", 0), Some(by_pods(100, 1)), Some(missing))];
         plan(at(now), &nodes, Some(&[pod])).deleted.len()
@@ -150,6 +160,9 @@ fn a_pod_is_replaced_when_it_lacks_an_image_and_deleted_when_its_node_does_not_w
     assert_eq!(deleted(&["x", "y"], one(PullProgress::Pulling), 0), 0);
     assert_eq!(deleted(&["y"], one(PullProgress::Pulled), 0), 1);
     assert_eq!(deleted(&["x", "y"], one(failed()), 0), 1);
+    // Kubelets that remove the pulled one would pull it again.
+    let both = puller("a", &[("x", failed()), ("y", PullProgress::Pulled)]);
+    assert_eq!(deleted(&["x"], both, 0), 1);
     assert_eq!(deleted(&["x"], puller("gone", &[("x", failed())]), 0), 1);
     assert_eq!(deleted(&[], one(PullProgress::Pulled), 0), 1, "it is warm");
     // The kubelet rejected it.
@@ -188,8 +201,12 @@ fn a_reason_after_the_pull_proves_the_image_and_one_of_the_pull_names_the_failur
         assert!(!is_pulling(&waiting(reason)));
     }
     for reason in ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"] {
-        let failed = PullProgress::Failed(format!("{reason}: why"));
-        assert_eq!(progress(waiting(reason)), failed);
+        let failed = |with: &str| PullProgress::Failed(format!("{reason} {with}: why"));
+        assert_eq!(progress(waiting(reason)), failed("without a pull Secret"));
+        let mut private = waiting(reason);
+        let secrets = json!([{"name": "a"}, {"name": "b"}]);
+        private.spec.as_mut().unwrap().image_pull_secrets = serde_json::from_value(secrets).unwrap();
+        assert_eq!(progress(private), failed("with the pull Secrets a, b"));
         assert!(!is_pulling(&waiting(reason)), "it waits for its next attempt");
     }
     for pulling in [waiting("ContainerCreating"), waiting(""), pod(&json!([]))] {
@@ -267,6 +284,7 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
         ],
         total: PullTotal::default(),
     };
+    let pulls = needed(pulls);
     let names = |max: Option<&str>, storage: Option<u64>| {
         let startup = NodeStartup {
             list: vec!["first".to_owned(), "d".to_owned()],
@@ -281,9 +299,14 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
     assert_eq!(names(Some("150"), None), ["first", "d", "a", "b", "c"]);
     assert_eq!(names(Some("149"), None), ["first", "d", "a", "b"]);
     assert_eq!(
-        names(Some("149"), Some(100)),
+        names(Some("149"), Some(500)),
+        ["first", "d", "a", "b"],
+        "300 bytes of the disk, for 120 compressed bytes"
+    );
+    assert_eq!(
+        names(Some("149"), Some(400)),
         ["first", "d"],
-        "60 bytes of the disk"
+        "240 bytes of the disk, for 96 compressed bytes"
     );
     assert_eq!(wanted(&NodeStartup::default(), None, None), None);
     let listed = NodeStartup {
@@ -309,12 +332,12 @@ fn what_was_seen_is_not_missing_again_and_a_failure_is_news_once() {
         ..node("a", 0)
     };
     let full = "docker.io/library/nginx:1";
-    let news = memory.observe((&with(&[full]), "p"), Some(&wanted), &[]);
+    let news = memory.observe((&with(&[full]), "p"), Some(&wanted), &[], at(0));
     assert_eq!(news.missing, Some(vec!["b.example/x".to_owned()]));
     assert_eq!(news.pulled_bytes, 0, "it was there before");
     let failing = puller("a", &[("b.example/x", PullProgress::Failed("denied".to_owned()))]);
     let failures = |memory: &mut StartupMemory| {
-        let news = memory.observe((&with(&[]), "p"), Some(&wanted), &[&failing]);
+        let news = memory.observe((&with(&[]), "p"), Some(&wanted), &[&failing], at(10));
         assert_eq!(
             news.missing,
             Some(vec!["b.example/x".to_owned()]),
@@ -325,15 +348,65 @@ fn what_was_seen_is_not_missing_again_and_a_failure_is_news_once() {
     assert_eq!((failures(&mut memory), failures(&mut memory)), (1, 0));
     let states = memory.states();
     assert_eq!((states["p"].starting, states["p"].failed.len()), (1, 1));
-    let news = memory.observe((&with(&["b.example/x:latest"]), "p"), Some(&wanted), &[]);
+    let news = memory.observe((&with(&["b.example/x:latest"]), "p"), Some(&wanted), &[], at(0));
     assert_eq!((news.missing, news.pulled_bytes), (Some(Vec::new()), 10));
     assert!(memory.finish("uid-a", StartupOutcome::Warm).is_empty());
     assert_eq!(
         (memory.states()["p"].warm, memory.states()["p"].failed.len()),
         (1, 0)
     );
-    memory.retain(|_, _| true, BTreeMap::from([("p".to_owned(), 2)]));
+    memory.retain(|_, _| true, |_| false, BTreeMap::from([("p".to_owned(), 2)]));
     assert!(memory.states().is_empty(), "the policy has changed");
+}
+
+#[test]
+fn a_node_is_hopeless_since_the_last_of_its_missing_images_failed() {
+    let mut memory = StartupMemory::default();
+    let wanted = [want("x"), want("y"), want("z")];
+    let failed = || PullProgress::Failed("denied".to_owned());
+    let mut all_failed = |now: i64, images: &[(&str, PullProgress)]| {
+        let pod = puller("a", images);
+        let news = memory.observe((&node("a", 0), "p"), Some(&wanted), &[&pod], at(now));
+        news.all_failed
+    };
+    let (x, z) = (("x", failed()), ("z", PullProgress::Pulled));
+    assert_eq!(all_failed(1, &[x.clone(), ("y", PullProgress::Pulling)]), None);
+    assert_eq!(all_failed(5, &[x.clone(), ("y", failed())]), None, "z may arrive");
+    assert_eq!(
+        all_failed(6, &[x.clone(), ("y", failed()), z.clone()]),
+        Some(at(5))
+    );
+    assert_eq!(all_failed(9, &[x.clone(), ("y", failed())]), Some(at(5)));
+    let y = ("y", PullProgress::Pulled);
+    assert_eq!(all_failed(10, &[x, y.clone()]), Some(at(1)));
+    assert_eq!(
+        all_failed(11, &[("x", PullProgress::Pulled), y]),
+        None,
+        "it is warm"
+    );
+}
+
+#[test]
+fn a_node_that_another_client_released_no_longer_waits() {
+    let mut memory = StartupMemory::default();
+    let wanted = [want("x")];
+    for (name, finished) in [("a", false), ("b", true), ("c", false)] {
+        memory.observe((&node(name, 0), "p"), Some(&wanted), &[], at(0));
+        if finished {
+            memory.finish(&format!("uid-{name}"), StartupOutcome::Warm);
+        }
+    }
+    let generations = || BTreeMap::from([("p".to_owned(), 1)]);
+    let counts = |memory: &StartupMemory| {
+        let states = memory.states();
+        (states["p"].starting, states["p"].warm)
+    };
+    memory.retain(|_, _| true, |uid| uid != "uid-b", generations());
+    assert_eq!(counts(&memory), (2, 0), "the policy is new to it");
+    memory.observe((&node("b", 0), "p"), Some(&wanted), &[], at(0));
+    memory.finish("uid-b", StartupOutcome::Warm);
+    memory.retain(|_, _| true, |uid| uid == "uid-c", generations());
+    assert_eq!(counts(&memory), (1, 1));
 }
 
 /// A snapshot with the node `a`, which has the startup taint since 1970, and a policy with this `startup`.
@@ -421,144 +494,4 @@ async fn a_node_without_a_policy_that_gates_it_is_released_without_an_event() {
     let _ = controller.pass(&snapshot(&Value::Null)).await;
     assert_eq!(sent.lock().unwrap().len(), 1);
     assert!(published.borrow().is_empty());
-}
-
-/// A node with its kubelet.
-#[derive(Clone, Debug)]
-struct SimNode {
-    joins: i64,
-    /// Seconds that each of its images takes; `None` for one that fails.
-    images: Vec<Option<i64>>,
-    /// Its pod since, if it has one.
-    pod: Option<i64>,
-    pulled: BTreeSet<usize>,
-    released: Option<(i64, ReleaseReason)>,
-}
-
-fn sim_node() -> impl Strategy<Value = SimNode> {
-    let image = prop_oneof![4 => (1..40_i64).prop_map(Some), 1 => Just(None)];
-    (0..300_i64, prop::collection::vec(image, 0..5)).prop_map(|(joins, images)| SimNode {
-        joins,
-        images,
-        pod: None,
-        pulled: BTreeSet::new(),
-        released: None,
-    })
-}
-
-impl SimNode {
-    fn all(&self) -> Vec<String> {
-        (0..self.images.len())
-            .map(|index| format!("i.example/{index}:1"))
-            .collect()
-    }
-
-    /// The pod, as its kubelet reports it: reasons only when it has tried all images once.
-    fn puller(&mut self, name: &str, now: i64) -> Option<PullerPod> {
-        let since = self.pod?;
-        let mut done = since;
-        for (index, seconds) in self.images.iter().enumerate() {
-            done += seconds.unwrap_or(1);
-            if seconds.is_some() && now >= done {
-                self.pulled.insert(index);
-            }
-        }
-        let progress = |seconds: &Option<i64>| match seconds {
-            _ if now < done => PullProgress::Pulling,
-            Some(_) => PullProgress::Pulled,
-            None => PullProgress::Failed("denied".to_owned()),
-        };
-        let images: Vec<(String, PullProgress)> = self
-            .all()
-            .into_iter()
-            .zip(self.images.iter().map(progress))
-            .collect();
-        let images: Vec<(&str, PullProgress)> = images
-            .iter()
-            .map(|(image, progress)| (&**image, progress.clone()))
-            .collect();
-        Some(puller(name, &images))
-    }
-
-    fn view(&self, name: &str) -> NodeView {
-        let all = self.all();
-        NodeView {
-            images: self.pulled.iter().map(|index| all[*index].clone()).collect(),
-            ..node(name, self.joins)
-        }
-    }
-}
-
-/// One pass of the controller over the simulated nodes.
-fn step(nodes: &mut [SimNode], memory: &mut StartupMemory, startup: &NodeStartup, now: i64) {
-    let names: Vec<String> = (0..nodes.len()).map(|index| format!("n{index}")).collect();
-    let pods: Vec<PullerPod> = (nodes.iter_mut().zip(&names))
-        .filter_map(|(node, name)| node.puller(name, now))
-        .collect();
-    assert!(pods.len() <= startup.slots(), "{} pods", pods.len());
-    let waiting = nodes.iter().zip(&names);
-    let waiting = waiting.filter(|(node, _)| node.joins <= now && node.released.is_none());
-    let gated_nodes: Vec<GatedNode> = waiting
-        .map(|(node, name)| {
-            let view = node.view(name);
-            let wanted: Vec<WantedImage> = node.all().iter().map(|image| want(image)).collect();
-            let own: Vec<&PullerPod> = pods.iter().filter(|pod| pod.node_uid == view.uid).collect();
-            let news = memory.observe((&view, "p"), Some(&wanted), &own);
-            let missing = news.missing.unwrap();
-            let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
-            gated(view, Some(startup.clone()), Some(&missing))
-        })
-        .collect();
-    let plan = plan(at(now), &gated_nodes, Some(&pods));
-    let index = |uid: &str| uid.strip_prefix("uid-n").unwrap().parse::<usize>().unwrap();
-    for (view, why) in &plan.released {
-        nodes[index(&view.uid)].released = Some((now, *why));
-    }
-    for pod in &plan.deleted {
-        nodes[index(&pod.node_uid)].pod = None;
-    }
-    for new in &plan.created {
-        let node = &mut nodes[index(&new.node.uid)];
-        assert_eq!(node.pod, None, "a node has one pod");
-        node.pod = Some(now);
-    }
-}
-
-proptest! {
-    #[test]
-    fn no_node_waits_past_its_timeout_and_no_more_nodes_pull_than_allowed(
-        mut nodes in prop::collection::vec(sim_node(), 1..25),
-        slots in 1..5_i32,
-        timeout in 30..200_i32,
-        pause in 1..10_i64,
-        leaders in prop::collection::btree_set(0..500_i64, 0..3),
-    ) {
-        let startup = by_pods(timeout, slots);
-        let mut memory = StartupMemory::default();
-        let mut now = 0;
-        while now < 600 {
-            if leaders.range(now..now + pause).next().is_some() {
-                memory = StartupMemory::default();
-            }
-            step(&mut nodes, &mut memory, &startup, now);
-            let waits = |node: &SimNode| node.joins <= now && node.released.is_none();
-            for node in nodes.iter().filter(|node| waits(node)) {
-                prop_assert!(now < node.joins + i64::from(timeout), "{node:?} at {now}");
-            }
-            now += pause;
-        }
-        // Pods of released nodes are deleted.
-        step(&mut nodes, &mut memory, &startup, now);
-        for node in &nodes {
-            let (released, why) = node.released.unwrap();
-            let can_be_warm = node.images.iter().all(Option::is_some);
-            prop_assert!(node.pod.is_none(), "{node:?}");
-            prop_assert!(released - node.joins < i64::from(timeout) + pause, "{node:?}");
-            match why {
-                ReleaseReason::Warm => prop_assert!(can_be_warm && node.pulled.len() == node.images.len()),
-                ReleaseReason::Late => prop_assert!(released >= node.joins + i64::from(timeout)),
-                ReleaseReason::Open => prop_assert!(false, "{node:?}"),
-            }
-        }
-    }
 }

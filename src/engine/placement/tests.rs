@@ -671,6 +671,62 @@ fn class_of_2022(labels: &[(&str, &str)]) -> (Policy, RuntimeClassFacts) {
     (policy, class)
 }
 
+/// It is temporary: no pod tolerates it, and no pod is refused or placed elsewhere because of it.
+#[test]
+fn the_startup_taint_of_new_nodes_and_of_pools_at_zero_changes_nothing() {
+    let gate = Taint::no_schedule(Taint::STARTUP_KEY, "");
+    let (os, other) = (
+        Taint::no_schedule("os", "windows"),
+        Taint::no_schedule("example.com/other", ""),
+    );
+    let (policy, mut class) = class_of_2022(&[]);
+    let toleration = r#"{"key": "example.com/other", "operator": "Exists"}"#;
+    class.tolerations = vec![serde_json::from_str(toleration).unwrap()];
+    let evaluated = |spec: &Value, is_gated: bool, may_be_at_zero: bool| {
+        let taints = |own: &Taint| {
+            let gate = is_gated.then(|| gate.clone());
+            gate.into_iter().chain([own.clone()]).collect::<Vec<Taint>>()
+        };
+        let host = |name: &str, build: u32, own: &Taint| Host {
+            may_be_at_zero,
+            ..windows(name, build, &[("pool", name)], &taints(own))
+        };
+        let hosts = [host("a", 20348, &os), host("b", 17763, &other)];
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        if may_be_at_zero {
+            facts.pools = hosts.to_vec();
+        } else {
+            hosts.into_iter().for_each(|host| facts.add_host(host));
+        }
+        let class = ("windows-2022".to_owned(), class.clone());
+        facts.runtime_classes.extend([class]);
+        let pod = json!({"metadata": {"name": "p"}, "spec": spec}).to_string();
+        let subject = Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap();
+        let evaluation = evaluate(&subject, &facts, &policy);
+        let edits = to_json_patch(&evaluation.edits).to_string();
+        (edits, format!("{:?}", evaluation.findings))
+    };
+    let mut edited = 0;
+    for image in [LTSC2019, LTSC2022, "corp.example/app"] {
+        for more in [
+            json!({}),
+            json!({"nodeSelector": {"kubernetes.io/os": "windows", "pool": "a"}}),
+            json!({"tolerations": [{"key": "os", "operator": "Exists"}]}),
+        ] {
+            let mut spec = json!({"os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"},
+                "containers": [{"name": "c", "image": image}]});
+            json_patch::merge(&mut spec, &more);
+            for at_zero in [false, true] {
+                let with = evaluated(&spec, true, at_zero);
+                assert_eq!(with, evaluated(&spec, false, at_zero), "{image} {more} {at_zero}");
+                assert!(!with.0.contains(Taint::STARTUP_KEY), "{}", with.0);
+                edited += usize::from(with.0.contains("tolerations"));
+            }
+        }
+    }
+    assert!(edited > 5, "{edited}");
+}
+
 #[test]
 fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
     let (policy, class) = class_of_2022(&[("disk", "nvme")]);

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::key::{Access, ImageKey};
-use crate::model::image_facts::{ImageFacts, ImageVariant};
+use crate::model::image_facts::{ImageFacts, ImageLayer, ImageVariant};
 use crate::registry::client::has_unread_configurations;
 
 /// How long the answer about a tag is current; reviews refresh it from half of that on.
@@ -460,6 +460,9 @@ fn estimated_bytes(facts: &ImageFacts) -> usize {
             + variant.os.len()
             + variant.architecture.len()
             + variant.digest.len()
+            + (variant.layers.iter())
+                .map(|layer| size_of::<ImageLayer>() + layer.digest.len())
+                .sum::<usize>()
             + config
     };
     let found = facts.found.as_ref();

@@ -58,11 +58,11 @@ async fn with(
     )
 }
 
-/// An answer as the cache keeps it: reviews need no layers.
+/// An answer as the cache keeps it: reviews need no layers, and the start gate estimates with the lowest what new nodes pull.
 fn answered(facts: ImageFacts) -> LookupOutcome {
     LookupOutcome::Answered(ImageFacts {
         looked_up: facts.looked_up,
-        found: facts.found.map(ImageContents::without_layers),
+        found: facts.found.map(ImageContents::with_base_layers),
     })
 }
 

@@ -490,7 +490,7 @@ pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
     let right = || reach.iter().filter(|reached| reached.fit == HostFit::Right);
     let has_node = right().any(|reached| !reached.host.may_be_at_zero);
     let is_needed = |reached: &&Reached<'_>| !has_node || reached.is_declared || !reached.host.may_be_at_zero;
-    let enters = |of: &Constraints<'_>, host: &Host| of.untolerated(&host.taints).next().is_none();
+    let enters = |of: &Constraints<'_>, host: &Host| of.untolerated_lasting(&host.taints).next().is_none();
     let has_open = right().any(|reached| !reached.host.may_be_at_zero && enters(&before, reached.host));
     let opens_wrong = nodes().any(|reached| {
         reached.fit == HostFit::Wrong
