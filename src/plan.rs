@@ -33,7 +33,7 @@ pub use self::drain_order::{
 pub use self::image_pulls::{ImagePull, ImagePulls, PULLS_SCHEMA, PoolPulls, PullTotal};
 use self::images::{ImageUse, WorkloadIsolation};
 use self::lookups::{UndecidedWorkloads, is_undecided};
-pub use self::new_nodes::{NodeChange, Upgrade, UpgradeMethod};
+pub use self::new_nodes::{PlannedChange, Upgrade, UpgradeMethod};
 pub use self::nodes::{NoPool, NodeInventory};
 pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
 pub use self::placement::AssumedPlacement;
@@ -63,7 +63,7 @@ pub const SCHEMA: &str = "transom.dev/plan/v1";
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
     /// What changes.
-    pub change: NodeChange,
+    pub change: PlannedChange,
     /// The pools to remove, or to upgrade in place, by name, by build or by one of their nodes; empty selects every pool of an
     /// older build.
     pub from: Vec<String>,
@@ -73,7 +73,7 @@ pub struct PlanOptions {
 
 impl PlanOptions {
     /// This change, and no other options.
-    pub fn new(change: NodeChange) -> Self {
+    pub fn new(change: PlannedChange) -> Self {
         PlanOptions {
             change,
             from: Vec::new(),
@@ -84,7 +84,7 @@ impl PlanOptions {
     /// An upgrade of every pool of an older build to new nodes of this one.
     pub fn upgrade_to(to: Build) -> Self {
         let method = UpgradeMethod::NewNodes;
-        PlanOptions::new(NodeChange::Upgrade(Upgrade { to, method }))
+        PlanOptions::new(PlannedChange::Upgrade(Upgrade { to, method }))
     }
 
     /// An upgrade of these pools in place.
@@ -92,7 +92,7 @@ impl PlanOptions {
         let method = UpgradeMethod::InPlace;
         PlanOptions {
             from: pools,
-            ..PlanOptions::new(NodeChange::Upgrade(Upgrade { to, method }))
+            ..PlanOptions::new(PlannedChange::Upgrade(Upgrade { to, method }))
         }
     }
 }

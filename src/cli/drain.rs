@@ -25,7 +25,7 @@ use crate::drain::{
 };
 use crate::model::label_selector::LabelSelector;
 use crate::model::text::{list, shell_word};
-use crate::plan::{NodeChange, PlanOptions, Planner, TargetBuild};
+use crate::plan::{PlanOptions, PlannedChange, Planner, TargetBuild};
 use crate::process::arg_parsers::{count, duration, positive};
 use crate::process::today;
 use crate::registry::{Detail, Registries};
@@ -181,7 +181,7 @@ impl DrainArgs {
         let registries = self
             .look_ups
             .registries_if(self.registry, Detail::Configurations)?;
-        let more_nodes = || NodeChange::MoreNodes {
+        let more_nodes = || PlannedChange::MoreNodes {
             to: None,
             pools: Vec::new(),
         };

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Planner;
 use super::images::WorkloadIsolation;
-use super::new_nodes::{NewNode, NodeChange, of_each_pool};
+use super::new_nodes::{NewNode, PlannedChange, of_each_pool};
 use super::nodes::NoPool;
 use super::target::TargetBuild;
 use super::workload::PlannedWorkload;
@@ -283,7 +283,7 @@ impl Planner<'_> {
         Ok(nodes.filter_map(|index| self.pulls_of(index)).collect())
     }
 
-    /// What these nodes pull, if they are new: what another node of their pool would. Needs [`NodeChange::MoreNodes`] of
+    /// What these nodes pull, if they are new: what another node of their pool would. Needs [`PlannedChange::MoreNodes`] of
     /// all pools. Unknown nodes are omitted. `keep`: what is kept of it, once for each pool.
     pub fn pulls_of_nodes<'n, T: Clone>(
         &self,
@@ -362,7 +362,7 @@ impl Planner<'_> {
     }
 
     fn pools_exist(&self) -> Result<(), NoPool> {
-        let NodeChange::MoreNodes { to, pools } = &self.plan_options.change else {
+        let PlannedChange::MoreNodes { to, pools } = &self.plan_options.change else {
             return Ok(());
         };
         if pools.is_empty() {

@@ -17,7 +17,7 @@ use crate::model::string_enum::string_enum;
 
 /// How the Windows nodes of a cluster change.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NodeChange {
+pub enum PlannedChange {
     /// They get another build.
     Upgrade(Upgrade),
     /// Nodes like those of each pool are added, including pools that may be at zero nodes. Nothing is upgraded.
@@ -50,12 +50,12 @@ string_enum! {
     }
 }
 
-impl NodeChange {
+impl PlannedChange {
     /// The upgrade; `None` if nothing is upgraded.
     pub(super) fn upgrade(&self) -> Option<Upgrade> {
         match self {
-            NodeChange::Upgrade(upgrade) => Some(*upgrade),
-            NodeChange::MoreNodes { .. } => None,
+            PlannedChange::Upgrade(upgrade) => Some(*upgrade),
+            PlannedChange::MoreNodes { .. } => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Planner;
 use super::new_nodes::{
-    NewNode, NodeChange, Upgrade, UpgradeMethod, label_of, of_each_pool, of_host, of_pool, of_target,
+    NewNode, PlannedChange, Upgrade, UpgradeMethod, label_of, of_each_pool, of_host, of_pool, of_target,
     upgraded,
 };
 use crate::model::build::Build;
@@ -28,11 +28,11 @@ pub(super) struct PlannedCluster {
 impl Planner<'_> {
     pub(super) fn planned(&self) -> &PlannedCluster {
         self.planned.get_or_init(|| match &self.plan_options.change {
-            NodeChange::Upgrade(Upgrade { to, method }) => match method {
+            PlannedChange::Upgrade(Upgrade { to, method }) => match method {
                 UpgradeMethod::NewNodes => self.with_nodes_of(*to),
                 UpgradeMethod::InPlace => self.in_place(*to),
             },
-            NodeChange::MoreNodes { to, pools } => self.with_more_nodes(*to, pools),
+            PlannedChange::MoreNodes { to, pools } => self.with_more_nodes(*to, pools),
         })
     }
 

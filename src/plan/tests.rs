@@ -49,7 +49,7 @@ pub(super) fn planned(
 pub(super) fn with_planner<T>(
     yaml: &str,
     pools: &[Host],
-    change: NodeChange,
+    change: PlannedChange,
     finish: impl FnOnce(&mut Planner<'_>) -> T,
 ) -> T {
     visited(

@@ -8,7 +8,7 @@ use crate::cli::options::OutputArgs;
 use crate::cli::plan::source::{PlanSourceArgs, Planning};
 use crate::cli::registry::{LookupArgs, RegistryArgs};
 use crate::cli::{exit_status, write_errors};
-use crate::plan::{ImagePulls, NodeChange, PULLS_SCHEMA, PlanOptions, Planner, PoolPulls, TargetBuild};
+use crate::plan::{ImagePulls, PULLS_SCHEMA, PlanOptions, PlannedChange, Planner, PoolPulls, TargetBuild};
 use crate::registry::{Detail, Registries};
 use crate::render::{image_pulls_text, pull_daemon_sets, pull_jobs, pull_list, write_json, yaml_documents};
 
@@ -95,7 +95,7 @@ enum ObjectsFormat {
 impl NewNodesArgs {
     fn planning(&self, registries: Option<Registries>) -> Planning {
         Planning {
-            options: PlanOptions::new(NodeChange::MoreNodes {
+            options: PlanOptions::new(PlannedChange::MoreNodes {
                 to: self.to.map(|to| to.0),
                 pools: self.pool.clone(),
             }),

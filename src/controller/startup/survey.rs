@@ -10,7 +10,7 @@ use crate::api::{NodeStartup, StartupImages};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::model::pod_images::PodImages;
-use crate::plan::{NodeChange, NodeInventory, PlanOptions, Planner, PoolPulls};
+use crate::plan::{NodeInventory, PlanOptions, PlannedChange, Planner, PoolPulls};
 use crate::registry::service::ImageService;
 
 /// The most images that a node waits for.
@@ -47,7 +47,7 @@ pub async fn survey(
 ) -> Result<PullsByNode, SurveyError> {
     let survey = WorkloadSurvey::of(&client, &snapshot.policies.pod_templates()).await?;
     let hosts = snapshot.facts.hosts().iter().filter(|host| !host.may_be_at_zero);
-    let options = PlanOptions::new(NodeChange::MoreNodes {
+    let options = PlanOptions::new(PlannedChange::MoreNodes {
         to: None,
         pools: Vec::new(),
     });

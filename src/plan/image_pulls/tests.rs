@@ -186,11 +186,11 @@ fn a_node_pulls_the_variant_for_its_build() {
 }
 
 /// The images of each pool, for objects in YAML.
-fn by_pool(yaml: &str, change: NodeChange) -> Vec<(String, Vec<String>)> {
+fn by_pool(yaml: &str, change: PlannedChange) -> Vec<(String, Vec<String>)> {
     with_pools(yaml, &[], change)
 }
 
-fn with_pools(yaml: &str, pools: &[Host], change: NodeChange) -> Vec<(String, Vec<String>)> {
+fn with_pools(yaml: &str, pools: &[Host], change: PlannedChange) -> Vec<(String, Vec<String>)> {
     let pulls = plan_tests::with_planner(yaml, pools, change, |planner| planner.image_pulls().unwrap());
     let pool = |pulls: PoolPulls| {
         let images = names(&pulls).into_iter().map(str::to_owned).collect();
@@ -199,8 +199,8 @@ fn with_pools(yaml: &str, pools: &[Host], change: NodeChange) -> Vec<(String, Ve
     pulls.into_iter().map(pool).collect()
 }
 
-fn each(to: Option<u32>, pools: &[&str]) -> NodeChange {
-    NodeChange::MoreNodes {
+fn each(to: Option<u32>, pools: &[&str]) -> PlannedChange {
+    PlannedChange::MoreNodes {
         to: to.map(Build::new),
         pools: pools.iter().map(|pool| (*pool).to_owned()).collect(),
     }
