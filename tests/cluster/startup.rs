@@ -162,7 +162,7 @@ fn no_pod_is_bound_before_its_node_is_warm_or_late_even_if_the_leader_is_killed(
     let mut warm = 0;
     let few = |name: &String| name.starts_with(['a', 'b']);
     for (name, (images, after)) in released().into_iter().filter(|(name, _)| few(name)) {
-        let has_all = [WEB, SMALL, AGENT].iter().all(|image| images.contains(*image));
+        let has_all = has_all(&images);
         println!("{name}: {after:?}, all images: {has_all}");
         if name == "b0" {
             // One of its images fails, so it is not delayed to its timeout; another one is removed by its kubelet.
@@ -322,6 +322,12 @@ fn many_join_at_once(cluster: &ControlPlane, kubelets: &PullingKubelets, leader:
     );
 }
 
+/// Whether these are the images of the workloads, before or after one of them changed.
+fn has_all(images: &BTreeSet<String>) -> bool {
+    let has = |image: &str| images.contains(image);
+    has(AGENT) && has(SMALL) && (has(WEB) || has(NEW_WEB))
+}
+
 /// The nodes with an Event of this reason.
 fn nodes_with_event(cluster: &ControlPlane, reason: &str) -> BTreeSet<String> {
     let selector = format!("reason={reason}");
@@ -350,13 +356,9 @@ fn many_were_released_in_time(
         if !ready.contains(name) {
             continue;
         }
-        let has = |image: &str| images.contains(image);
-        assert!(
-            has(AGENT) && has(SMALL) && (has(WEB) || has(NEW_WEB)),
-            "{name}: {images:?}"
-        );
+        assert!(has_all(&images), "{name}: {images:?}");
         warm += 1;
-        new += usize::from(has(NEW_WEB));
+        new += usize::from(images.contains(NEW_WEB));
     }
     println!("{warm} warm, {new} of them with the new image, at most {pullers} pods");
     // Slots are used again, also for what changed meanwhile.
