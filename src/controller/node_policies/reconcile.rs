@@ -352,7 +352,11 @@ impl NodeController {
                 .collect(),
             undeclared: BTreeSet::new(),
             classes: self.classes.of_policy(&policy.name),
-            startup: startup_of(&self.startup.borrow(), &policy.name, policy.stored.spec.startup.is_some()),
+            startup: startup_of(
+                &self.startup.borrow(),
+                &policy.name,
+                policy.stored.spec.startup.is_some(),
+            ),
         }
     }
 }

@@ -444,9 +444,7 @@ fn rule(node: &NodeView, policies: &NodePolicies) -> GateRule {
 }
 
 fn gates_any(policies: &NodePolicies) -> bool {
-    policies
-        .iter()
-        .any(|policy| policy.stored.spec.startup.is_some())
+    policies.iter().any(|policy| policy.stored.spec.startup.is_some())
 }
 
 #[cfg(test)]

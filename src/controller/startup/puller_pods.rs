@@ -122,8 +122,8 @@ impl PullerPods {
             self.delete(&plan.deleted, until),
             self.create(&plan.created, now, until)
         );
-        let is_left = deleted.len() < plan.deleted.len()
-            || (self.is_allowed() && created.len() < plan.created.len());
+        let is_left =
+            deleted.len() < plan.deleted.len() || (self.is_allowed() && created.len() < plan.created.len());
         for (pod, written) in deleted {
             if !self.is_allowed() && matches!(written, Err(ApiError::Forbidden(_))) {
                 // Their deadline ends them, and they are deleted with their nodes.

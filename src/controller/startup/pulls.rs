@@ -114,7 +114,10 @@ fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
 
 /// The Secrets that a pod pulls with. A kubelet reports a missing Secret in an Event only, and pulls without it.
 fn pull_secrets(pod: &Pod) -> Vec<String> {
-    let secrets = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+    let secrets = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.image_pull_secrets.iter().flatten());
     secrets.map(|secret| secret.name.clone()).collect()
 }
 

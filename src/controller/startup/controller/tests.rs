@@ -44,7 +44,10 @@ fn snapshot(nodes: &[NodeView], policies: &[(&str, Value)]) -> Snapshot {
     let policies = policies.iter().map(|(name, spec)| {
         let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
             "metadata": {"name": name, "generation": 1}, "spec": spec});
-        ((*name).to_owned(), Arc::new(serde_json::from_value(policy).unwrap()))
+        (
+            (*name).to_owned(),
+            Arc::new(serde_json::from_value(policy).unwrap()),
+        )
     });
     let nodes = nodes
         .iter()
@@ -138,7 +141,9 @@ impl Gate {
         let mut sent = self.sent.lock().unwrap();
         let is_it = |sent: &(Method, String, Value)| sent.0 == *method && sent.1.ends_with(end);
         let taken = sent.iter().filter(|sent| is_it(sent));
-        let taken = taken.map(|(_, path, body)| (path.clone(), body.clone())).collect();
+        let taken = taken
+            .map(|(_, path, body)| (path.clone(), body.clone()))
+            .collect();
         sent.retain(|sent| !is_it(sent));
         taken
     }
@@ -190,10 +195,7 @@ async fn a_node_that_cannot_be_released_is_reported_once_with_the_missing_right(
         }
     }
     let shown = gate.metrics.expose();
-    assert!(
-        shown.contains("startup_nodes{state=\"blocked\"} 1\n"),
-        "{shown}"
-    );
+    assert!(shown.contains("startup_nodes{state=\"blocked\"} 1\n"), "{shown}");
     let events = gate.take(&Method::POST, "/events");
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0].1["reason"], "ReleaseFailed");
@@ -246,7 +248,8 @@ async fn lists_pods_and_events_that_hang_do_not_delay_the_release_of_nodes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_has_no_labels_of_its_pool_yet_waits_for_them() {
-    let of_pool = |startup: Value| json!({"nodeSelector": {"matchLabels": {"pool": "w"}}, "startup": startup});
+    let of_pool =
+        |startup: Value| json!({"nodeSelector": {"matchLabels": {"pool": "w"}}, "startup": startup});
     let gating = || ("p", of_pool(json!({"puller": "None"})));
     let any = || ("any", json!({"priority": -1}));
     let new = |age| NodeView {
