@@ -64,7 +64,8 @@ impl LastSurvey {
         } else {
             settings.survey_again
         };
-        ended.elapsed() >= pause.max(self.took * SURVEY_REST)
+        let rest = (self.took * SURVEY_REST).min(settings.survey_every);
+        ended.elapsed() >= pause.max(rest)
     }
 }
 

@@ -160,23 +160,23 @@ impl PullerPods {
         pods: &[&'p PullerPod],
         until: Instant,
     ) -> Vec<(&'p PullerPod, Result<(), ApiError>)> {
-        let api = self.api();
-        let delete = async |pod: &'p PullerPod| {
-            let write = Write::Delete {
-                name: pod.name.clone(),
-                uid: Some(pod.uid.clone()),
-                version: None,
-            };
-            (pod, self.writer.write(&api, &write).await.map(drop))
-        };
         let mut deleted = Vec::new();
         for some in pods.chunks(self.settings.in_flight.max(1)) {
             if !deleted.is_empty() && Instant::now() >= until {
                 break;
             }
-            deleted.extend(join_all(some.iter().map(|pod| delete(pod))).await);
+            deleted.extend(join_all(some.iter().map(|pod| self.delete_one(pod))).await);
         }
         deleted
+    }
+
+    async fn delete_one<'p>(&self, pod: &'p PullerPod) -> (&'p PullerPod, Result<(), ApiError>) {
+        let delete = Write::Delete {
+            name: pod.name.clone(),
+            uid: Some(pod.uid.clone()),
+            version: None,
+        };
+        (pod, self.writer.write(&self.api(), &delete).await.map(drop))
     }
 
     async fn create<'p>(

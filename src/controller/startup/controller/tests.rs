@@ -11,7 +11,6 @@ use super::*;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::snapshot::SnapshotBuilder;
 use crate::cluster::test_client::{Reply, serving};
-use crate::controller::startup::PullerAccount;
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::process::metrics::Metrics;
@@ -397,6 +396,7 @@ async fn surveys_of_a_large_cluster_are_rare_though_nodes_join() {
     };
     assert!(!is_due(1, 9).await);
     assert!(is_due(1, 10).await);
-    assert!(!is_due(20, 79).await);
-    assert!(is_due(20, 80).await);
+    assert!(!is_due(5, 19).await);
+    assert!(is_due(5, 20).await);
+    assert!(is_due(100, 60).await, "new nodes must not wait for long");
 }
