@@ -128,7 +128,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     assert!(events <= 20, "{events} Events");
     runtime.block_on(nodes_start(&client, &cluster));
     // Meanwhile it reads the workloads.
-    runtime.block_on(heartbeats(&client, Duration::from_secs(20), || {
+    runtime.block_on(heartbeats(&client, Duration::from_secs(15), || {
         let memory = memory_of(pid);
         assert!(is_bounded(&memory), "{memory}");
         true

@@ -20,8 +20,7 @@ const MOST_IMAGES: usize = 64;
 const ASKED: usize = 64;
 /// The percentage of a node's `ephemeral-storage` that images of workloads may take: kubelets remove unused images at 85 %.
 const DISK_PERCENT: u64 = 60;
-/// The estimated bytes on disk of ten compressed bytes. Registries do not report them; Windows base images take 2.3 to 2.7
-/// times their compressed size.
+/// The bytes on disk of ten compressed bytes: an estimate, because registries do not report them.
 const UNPACKED_OF_TEN: u64 = 25;
 
 /// The images of workloads that nodes need, in the order worth pulling, by the name of the node.
