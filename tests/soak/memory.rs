@@ -8,6 +8,7 @@ use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::process_memory::Memory;
 use futures::StreamExt as _;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -16,6 +17,9 @@ use serde_json::{Value, json};
 const NODES: usize = 5_000;
 const WINDOWS: usize = 1_500;
 const NAMESPACES: usize = 2_000;
+/// Nodes that start, and workloads whose images they need.
+const STARTING: usize = 200;
+const WORKLOADS: usize = 500;
 
 const BUILDS: [&str; 4] = ["10.0.17763", "10.0.20348", "10.0.25398", "10.0.26100"];
 
@@ -122,8 +126,66 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     assert!(patches <= WINDOWS + WINDOWS / 5, "{patches} patches of nodes");
     assert!(gets <= WINDOWS / 5, "{gets} reads of nodes");
     assert!(events <= 20, "{events} Events");
+    runtime.block_on(nodes_start(&client, &cluster));
+    // Meanwhile it reads the workloads.
+    runtime.block_on(heartbeats(&client, Duration::from_secs(15), || {
+        let memory = memory_of(pid);
+        assert!(is_bounded(&memory), "{memory}");
+        true
+    }));
+    print(&format!(
+        "{STARTING} nodes start beside {WORKLOADS} workloads: {}",
+        memory_of(pid)
+    ));
     let ready = replica.get("/readyz");
     assert!(ready.as_ref().is_some_and(|(ok, _)| *ok), "{ready:?}");
+}
+
+/// Gives Windows nodes the startup taint, and waits until the leader counts them.
+async fn nodes_start(client: &Client, cluster: &ControlPlane) {
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let params = PostParams::default();
+    futures::stream::iter(0..WORKLOADS)
+        .map(|number| {
+            let (deployments, params) = (&deployments, &params);
+            let deployment: Deployment = serde_json::from_value(workload(number)).unwrap();
+            async move { drop(deployments.create(params, &deployment).await.unwrap()) }
+        })
+        .buffer_unordered(32)
+        .collect::<()>()
+        .await;
+    let startup = json!({"spec": {"startup": {"timeoutSeconds": 86_400}}}).to_string();
+    cluster
+        .kubectl(&["patch", "wnp", "default", "--type=merge", "-p", &startup])
+        .succeeded();
+    let names: Vec<String> = (0..STARTING).map(name).collect();
+    let mut taint = vec!["taint", "nodes"];
+    taint.extend(names.iter().map(String::as_str));
+    taint.push("startup-taint.cluster-autoscaler.kubernetes.io/transom:NoSchedule");
+    cluster.kubectl(&taint).succeeded();
+    let starting = || {
+        let policy = cluster
+            .kubectl(&["get", "wnp", "default", "-o", "json"])
+            .succeeded();
+        policy.object()["status"]["startup"]["starting"].as_u64() == Some(STARTING as u64)
+    };
+    assert!(
+        wait(Duration::from_secs(120), starting),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+}
+
+fn workload(number: usize) -> Value {
+    let name = format!("service-{number}");
+    let container = json!({"name": "app", "image": format!("registry.example.com/platform/team-{}/{name}:2026.1", number % 50)});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [container]},
+        }},
+    })
 }
 
 fn print(text: &str) {
