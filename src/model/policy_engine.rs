@@ -266,121 +266,131 @@ mod tests {
         signs
     }
 
-    /// What a cluster shows, and the engine that enforces, `-` for one that does not, or nothing.
+    const BEFORE: Date = date(2026, 9, 30);
+    const AFTER: Date = date(2026, 10, 1);
+
+    /// What a cluster shows (DaemonSets, plugins of Windows nodes, platform) on a day, and the engine that enforces; after `-`
+    /// why none does; empty if unknown.
+    type ClusterRow<'r> = (
+        &'r [&'r str],
+        &'r [NetworkPlugin],
+        Option<NodePlatform>,
+        Date,
+        &'r str,
+    );
+
+    const CLUSTERS: [ClusterRow<'static>; 17] = [
+        // AKS.
+        (
+            &["azure-npm", "azure-npm-win"],
+            &[],
+            Some(NodePlatform::Aks),
+            BEFORE,
+            "Azure",
+        ),
+        (
+            &["azure-npm", "azure-npm-win"],
+            &[],
+            Some(NodePlatform::Aks),
+            AFTER,
+            "-Azure",
+        ),
+        (&["azure-npm"], &[], Some(NodePlatform::Aks), BEFORE, "-Azure"),
+        (
+            &["cilium", "azure-cns", "azure-cns-win"],
+            &[],
+            Some(NodePlatform::Aks),
+            AFTER,
+            "-Cilium",
+        ),
+        (&["calico-node"], &[], Some(NodePlatform::Aks), AFTER, ""),
+        (
+            &["calico-node", "calico-node-windows"],
+            &[],
+            Some(NodePlatform::Aks),
+            AFTER,
+            "Calico",
+        ),
+        (
+            &["azure-cns", "azure-cns-win"],
+            &[],
+            Some(NodePlatform::Aks),
+            AFTER,
+            "",
+        ),
+        // EKS.
+        (
+            &["aws-node"],
+            &[],
+            Some(NodePlatform::Eks),
+            AFTER,
+            "-the network policy agent",
+        ),
+        (
+            &["aws-node", "calico-node"],
+            &[],
+            Some(NodePlatform::Eks),
+            AFTER,
+            "",
+        ),
+        (
+            &["aws-node", "calico-node", "calico-node-windows"],
+            &[],
+            Some(NodePlatform::Eks),
+            AFTER,
+            "Calico",
+        ),
+        // GKE.
+        (
+            &["anetd"],
+            &[],
+            Some(NodePlatform::Gke),
+            AFTER,
+            "-GKE Dataplane V2",
+        ),
+        (
+            &["calico-node"],
+            &[],
+            Some(NodePlatform::Gke),
+            AFTER,
+            "-Calico does not",
+        ),
+        // RKE2: the nodes of its Calico have annotations; its Flannel enforces nothing.
+        (&["calico-node"], &[], Some(NodePlatform::Rancher), AFTER, ""),
+        (
+            &[],
+            &[NetworkPlugin::Calico],
+            Some(NodePlatform::Rancher),
+            AFTER,
+            "Calico",
+        ),
+        (
+            &[],
+            &[NetworkPlugin::Flannel],
+            Some(NodePlatform::Rancher),
+            AFTER,
+            "-Flannel",
+        ),
+        // OpenShift, and Antrea.
+        (
+            &["ovnkube-node"],
+            &[NetworkPlugin::OvnKubernetes],
+            Some(NodePlatform::OpenShift),
+            AFTER,
+            "-OVN",
+        ),
+        (
+            &["antrea-agent", "antrea-agent-windows"],
+            &[],
+            None,
+            AFTER,
+            "Antrea",
+        ),
+    ];
+
     #[test]
-    fn the_engines_of_eight_networks_are_recognised() {
-        use NetworkPlugin as Plugin;
-        let before = date(2026, 9, 30);
-        let after = date(2026, 10, 1);
-        let table: [(&[&str], &[Plugin], Option<NodePlatform>, Date, &str); 17] = [
-            // AKS.
-            (
-                &["azure-npm", "azure-npm-win"],
-                &[],
-                Some(NodePlatform::Aks),
-                before,
-                "Azure",
-            ),
-            (
-                &["azure-npm", "azure-npm-win"],
-                &[],
-                Some(NodePlatform::Aks),
-                after,
-                "-Azure",
-            ),
-            (&["azure-npm"], &[], Some(NodePlatform::Aks), before, "-Azure"),
-            (
-                &["cilium", "azure-cns", "azure-cns-win"],
-                &[],
-                Some(NodePlatform::Aks),
-                after,
-                "-Cilium",
-            ),
-            (&["calico-node"], &[], Some(NodePlatform::Aks), after, ""),
-            (
-                &["calico-node", "calico-node-windows"],
-                &[],
-                Some(NodePlatform::Aks),
-                after,
-                "Calico",
-            ),
-            (
-                &["azure-cns", "azure-cns-win"],
-                &[],
-                Some(NodePlatform::Aks),
-                after,
-                "",
-            ),
-            // EKS.
-            (
-                &["aws-node"],
-                &[],
-                Some(NodePlatform::Eks),
-                after,
-                "-the network policy agent",
-            ),
-            (
-                &["aws-node", "calico-node"],
-                &[],
-                Some(NodePlatform::Eks),
-                after,
-                "",
-            ),
-            (
-                &["aws-node", "calico-node", "calico-node-windows"],
-                &[],
-                Some(NodePlatform::Eks),
-                after,
-                "Calico",
-            ),
-            // GKE.
-            (
-                &["anetd"],
-                &[],
-                Some(NodePlatform::Gke),
-                after,
-                "-GKE Dataplane V2",
-            ),
-            (
-                &["calico-node"],
-                &[],
-                Some(NodePlatform::Gke),
-                after,
-                "-Calico does not",
-            ),
-            // RKE2: the nodes of its Calico have annotations; its Flannel enforces nothing.
-            (&["calico-node"], &[], Some(NodePlatform::Rancher), after, ""),
-            (
-                &[],
-                &[Plugin::Calico],
-                Some(NodePlatform::Rancher),
-                after,
-                "Calico",
-            ),
-            (
-                &[],
-                &[Plugin::Flannel],
-                Some(NodePlatform::Rancher),
-                after,
-                "-Flannel",
-            ),
-            // OpenShift, and Antrea.
-            (
-                &["ovnkube-node"],
-                &[Plugin::OvnKubernetes],
-                Some(NodePlatform::OpenShift),
-                after,
-                "-OVN",
-            ),
-            (
-                &["antrea-agent", "antrea-agent-windows"],
-                &[],
-                None,
-                after,
-                "Antrea",
-            ),
-        ];
-        for (daemon_sets, plugins, platform, today, expected) in table {
+    fn the_engines_of_platforms_are_recognised() {
+        for (daemon_sets, plugins, platform, today, expected) in CLUSTERS {
             let found = match signs(daemon_sets, plugins).enforcement(platform, today) {
                 Enforcement::Enforced(title) => title.to_owned(),
                 Enforcement::NotEnforced { why, .. } => format!("-{why}"),
