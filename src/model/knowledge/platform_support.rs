@@ -204,10 +204,11 @@ pub fn product(build: Build) -> String {
 }
 
 impl Knowledge {
-    /// The support of a platform for a build; `None` if no source states anything about it.
+    /// The support of a platform for a build, by the newest row; `None` if no source states anything about it.
     pub fn support_of(&self, platform: NodePlatform, build: Build) -> Option<&PlatformSupport> {
         let is_it = |row: &&PlatformSupport| row.platform == platform && Build::new(row.build) == build;
-        self.support.iter().find(is_it)
+        // Of the same day, the first row, as between rows of the same id.
+        self.support.iter().rev().filter(is_it).max_by_key(|row| row.date)
     }
 
     /// The days on which support for nodes of a build changes, ascending: by Microsoft, and by the platform if known.
@@ -243,10 +244,13 @@ impl Knowledge {
 
     /// The last day of maintenance of a release of containerd, if a source states it.
     pub fn containerd_end(&self, (major, minor): (u32, u32)) -> Option<Date> {
+        let is_it = |row: &&ContainerdEnd| major == 1 && row.minor == minor;
         let row = self
             .containerd
             .iter()
-            .find(|row| major == 1 && row.minor == minor);
+            .rev()
+            .filter(is_it)
+            .max_by_key(|row| row.date);
         row.map(|row| row.ends)
     }
 }

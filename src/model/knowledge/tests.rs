@@ -2,6 +2,7 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::model::build::Build;
 
 /// A file with these fault rows.
 fn file(faults: &[Value]) -> Value {
@@ -150,4 +151,32 @@ fn rows_are_old_after_six_months() {
     );
     let newer = known.with(parse(&file(&[])).unwrap());
     assert_eq!(newer.date(), Some(date(2027, 3, 1)));
+}
+
+#[test]
+fn the_newest_row_about_the_same_thing_is_used_whatever_its_id() {
+    let support = |day: &str, ends: &str| {
+        json!({"id": format!("aks-{day}"), "date": day, "platform": "AKS",
+        "build": 20348, "ends": ends, "source": "https://example.com/1"})
+    };
+    let containerd = |day: &str, ends: &str| {
+        json!({"id": format!("containerd-{day}"), "date": day, "minor": 7,
+        "ends": ends, "source": "https://example.com/1"})
+    };
+    let rows = |of: &dyn Fn(&str, &str) -> Value| {
+        json!([
+            of("2030-01-01", "2031-01-01"),
+            of("2030-02-01", "2031-02-01"),
+            of("2030-02-01", "2031-02-02"),
+            of("2029-01-01", "2031-03-01")
+        ])
+    };
+    let mut file = file(&[]);
+    (file["support"], file["containerd"]) = (rows(&support), rows(&containerd));
+    file["support"][2]["id"] = json!("aks-third");
+    file["containerd"][2]["id"] = json!("containerd-third");
+    let all = Knowledge::built_in().with(parse(&file).unwrap());
+    let row = all.support_of(NodePlatform::Aks, Build::new(20348)).unwrap();
+    assert_eq!(row.ends, Some(date(2031, 2, 1)));
+    assert_eq!(all.containerd_end((1, 7)), Some(date(2031, 2, 1)));
 }
