@@ -9,14 +9,15 @@ mod report;
 mod state;
 
 pub use self::classify::{Outage, OutageCause, PodClass, RefusedPods, classify, outages, refused};
-pub use self::images::{LackingImage, lacking_images};
+pub use self::images::{ImageWait, LackingImage, lacking_images};
 pub use self::inventory::{DrainHistory, DrainInventory, InventoryNode};
 pub use self::next::{DrainAction, StopCause, WaitCause, next};
 pub use self::report::{
     DRAIN_SCHEMA, DrainEvent, DrainEventKind, DrainReport, DrainResult, DrainedNode, PodToMove,
 };
 pub use self::state::{
-    DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, PodName, PodOwner,
+    DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, EvictionAnswer, PodName,
+    PodOwner,
 };
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod cluster;
 mod follow;
 mod preparation;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,6 +31,9 @@ use crate::process::today;
 use crate::registry::{Detail, Registries};
 use crate::render::{drain_end, drain_text, write_json};
 
+/// How long pods that are not Ready may recover: a service that they depend on may be away for a moment.
+const RECOVERY: Duration = Duration::from_secs(180);
+
 /// Drain Windows nodes without an outage: evict a replica only while the others are Ready
 ///
 /// Cordons all nodes, then evicts the pods of one node after the other, in the order of transom plan, through the Eviction API, so that
@@ -38,7 +42,7 @@ use crate::render::{drain_end, drain_text, write_json};
 /// with emptyDir volumes, static pods and those of DaemonSets are treated as by kubectl drain.
 ///
 /// Exit status: 0 everything was moved and is Ready; 1 the drain stopped or was interrupted; 2 for bad usage, or a cluster that
-/// cannot be read.
+/// cannot be read before the first change.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom drain --pool win22 --to ltsc2025 --ignore-daemonsets --delete-emptydir-data --dry-run
@@ -78,7 +82,7 @@ pub struct DrainArgs {
     /// Stop if the scheduler finds no node for a pod for this time
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = positive)]
     pending_timeout: Duration,
-    /// Stop if nothing improves for this time: no pod leaves its node, and no replica becomes Ready
+    /// Stop if nothing improves for this time: no pod leaves its node, no replica becomes Ready, and no node gets an image
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = positive)]
     progress_timeout: Duration,
     /// Leave pods of DaemonSets on their nodes, as in kubectl drain
@@ -142,7 +146,8 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     let connected = args.source.connect().await?;
     let cluster = DrainCluster::new(connected.0.client.clone(), args.grace_period);
     journal.show("reading the cluster");
-    let finish = |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, &args.nodes);
+    let finish =
+        |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, &args.nodes, args.to);
     let (preparation, errors) = args
         .source
         .read(&connected, today(), &mut planning, finish)
@@ -156,16 +161,14 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     let (state, inventory) = run.first_state().await?;
     let mut report = args.report(&preparation, &state, &rules);
     report.lacking_images = preparation.lacking(&inventory, &state, &rules);
-    let hindrance = args.hindrance(preparation.missing_target(&inventory, args.to), &state, &rules);
+    let waits = args.wait_for_images && preparation.has_gated(&inventory);
+    let missing_target = preparation.missing_target(&inventory).filter(|_| !waits);
+    let hindrance = args.hindrance(missing_target, &state, &rules);
     run.journal.text(|out| drain_text(&report, out));
     let end = match hindrance {
         Some(reason) => DrainEnd::stopped(reason),
         None if args.dry_run => DrainEnd::of(DrainResult::Planned),
-        None if args.wait_for_images => match run.wait_for_images(&state).await? {
-            None => run.follow().await?,
-            Some(end) => end,
-        },
-        None => run.follow().await?,
+        None => run.run(args.wait_for_images.then_some(&state)).await?,
     };
     (report.result, report.reason) = (end.result, end.reason);
     report.events = run.journal.take();
@@ -203,6 +206,7 @@ impl DrainArgs {
             timeout: self.timeout.filter(|timeout| !timeout.is_zero()),
             pending_timeout: self.pending_timeout,
             progress_timeout: self.progress_timeout,
+            recovery_timeout: RECOVERY.min(self.progress_timeout / 2),
         }
     }
 
@@ -240,6 +244,11 @@ impl DrainArgs {
                 "the emptyDir volumes of {} are deleted",
                 list(&losing, 5)
             ));
+        }
+        let cordoned = state.nodes.iter().filter(|node| node.is_cordoned);
+        let cordoned: Vec<String> = cordoned.map(|node| node.name.clone()).collect();
+        if !cordoned.is_empty() {
+            notes.push(format!("already cordoned: {}", cordoned.join(", ")));
         }
         notes
     }
@@ -281,14 +290,61 @@ impl DrainArgs {
     /// Writes the end, with the commands that continue and go back.
     fn end(&self, report: &DrainReport, out: &mut dyn Write) -> io::Result<()> {
         let words: Vec<String> = std::env::args().skip(1).map(|word| shell_word(&word)).collect();
-        let mut back = "transom drain --uncordon".to_owned();
-        for (option, name) in
-            (self.pool.iter().map(|pool| (" --pool", pool))).chain(self.nodes.iter().map(|node| ("", node)))
-        {
-            back.push_str(option);
-            back.push(' ');
-            back.push_str(&shell_word(name));
+        let again = format!("transom {}", words.join(" "));
+        drain_end(report, &again, self.back(report).as_deref(), out)
+    }
+
+    /// The command that uncordons what the drain has cordoned; `None` if that is nothing.
+    fn back(&self, report: &DrainReport) -> Option<String> {
+        let events = report.events.iter();
+        let cordoned = events.filter(|event| event.event == DrainEventKind::Cordoned);
+        let cordoned: BTreeSet<&str> = cordoned.map(|event| event.about.as_str()).collect();
+        if cordoned.is_empty() {
+            return None;
         }
-        drain_end(report, [&format!("transom {}", words.join(" ")), &back], out)
+        let connection = self.source.connection();
+        let words = ["transom", "drain", "--uncordon"].into_iter();
+        let words = words.chain(connection.iter().map(String::as_str)).chain(cordoned);
+        Some(words.map(shell_word).collect::<Vec<_>>().join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::drain::DrainEvent;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: DrainArgs,
+    }
+
+    #[test]
+    fn going_back_uncordons_in_the_same_cluster_what_the_drain_has_cordoned() {
+        let words = "drain --pool old --kubeconfig /k/a.yaml --context prod --as me --timeout 2h".split(' ');
+        let args = Command::try_parse_from(words).unwrap().args;
+        let preparation = Preparation::default();
+        let mut report = args.report(&preparation, &DrainState::default(), &args.rules());
+        assert_eq!(args.back(&report), None);
+        for (event, about) in [
+            (DrainEventKind::Cordoned, "old-2"),
+            (DrainEventKind::Cordoned, "old 1"),
+            (DrainEventKind::Evicted, "shop/web from old-2"),
+            (DrainEventKind::Cordoned, "old-2"),
+        ] {
+            report.events.push(DrainEvent {
+                time: Timestamp::UNIX_EPOCH,
+                event,
+                about: about.to_owned(),
+            });
+        }
+        assert_eq!(
+            args.back(&report).unwrap(),
+            "transom drain --uncordon --kubeconfig /k/a.yaml --context prod --as me 'old 1' old-2"
+        );
     }
 }

@@ -110,6 +110,11 @@ impl ConnectArgs {
         self.client.is_named()
     }
 
+    /// The flags that connect to the same cluster as the same user, as words.
+    pub fn words(&self) -> Vec<String> {
+        self.client.words()
+    }
+
     /// Transom's namespace in files that were exported from a cluster.
     pub fn namespace_of_files(&self) -> &str {
         self.own.transom_namespace.as_deref().unwrap_or(NAMESPACE)
@@ -150,6 +155,26 @@ impl ClusterClientArgs {
     /// Whether a flag or its variable names the cluster. Otherwise `connect` searches for one.
     pub fn is_named(&self) -> bool {
         self.kubeconfig.kubeconfig.is_some() || self.kubeconfig.context.is_some()
+    }
+
+    /// The flags that connect to the same cluster as the same user, as words.
+    fn words(&self) -> Vec<String> {
+        let ClusterClientArgs { kubeconfig, request } = self;
+        let file = kubeconfig
+            .kubeconfig
+            .as_ref()
+            .map(|file| file.display().to_string());
+        let groups = request.groups.iter().map(|group| ("--as-group", group.clone()));
+        let flags = [
+            ("--kubeconfig", file),
+            ("--context", kubeconfig.context.clone()),
+            ("--as", request.user.clone()),
+        ];
+        let given = flags.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
+        given
+            .chain(groups)
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .collect()
     }
 
     /// A client for the API server.

@@ -144,13 +144,6 @@ pub enum OutageCause {
     CannotMove,
 }
 
-impl OutageCause {
-    /// Whether the API server never evicts its pods.
-    fn is_final(self) -> bool {
-        matches!(self, OutageCause::ZeroBudget | OutageCause::SeveralBudgets)
-    }
-}
-
 /// The workloads with an outage, each with all its causes.
 pub fn outages(state: &DrainState, rules: &DrainRules) -> Vec<Outage> {
     let serving = state
@@ -164,8 +157,12 @@ pub fn outages(state: &DrainState, rules: &DrainRules) -> Vec<Outage> {
 
 /// Why the API server never evicts a pod, as long as budgets stay as they are.
 pub(super) fn never_evicted(state: &DrainState, pod: &DrainPod) -> Option<Outage> {
-    let mut outages = of_budgets(state, pod).into_iter();
-    outages.find(|outage| outage.cause.is_final() && pod.is_available())
+    let is_final = |outage: &Outage| match outage.cause {
+        OutageCause::ZeroBudget => pod.is_available(),
+        OutageCause::SeveralBudgets => pod.has_started && !pod.has_ended && !pod.is_terminating,
+        _ => false,
+    };
+    of_budgets(state, pod).into_iter().find(is_final)
 }
 
 fn of_pod(state: &DrainState, pod: &DrainPod) -> Vec<Outage> {

@@ -1,12 +1,15 @@
 //! The images that moved pods need and that the nodes which remain do not have yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::inventory::{InventoryNode, image_key};
+use super::state::DrainRules;
 use crate::model::node::pool_of;
+use crate::model::text::count;
 use crate::plan::{ImagePull, PoolPulls};
 
 /// An image that nodes lack.
@@ -56,6 +59,51 @@ pub fn lacking_images(
         }
     }
     all
+}
+
+/// The wait until nodes have the images, and take pods. Times are since its start.
+#[derive(Clone, Debug, Default)]
+pub struct ImageWait {
+    /// How much was missing last: images of nodes, and a node that takes pods.
+    missing: usize,
+    /// The same in words.
+    what: String,
+    improved: Duration,
+}
+
+impl ImageWait {
+    /// What it waits for now; `None` if for nothing. `closed`: why no node takes pods.
+    pub fn next(
+        &mut self,
+        lacking: &[LackingImage],
+        closed: Option<String>,
+        now: Duration,
+    ) -> Option<String> {
+        let of_nodes: usize = lacking.iter().map(|image| image.nodes.len()).sum();
+        let missing = of_nodes + usize::from(closed.is_some());
+        if missing < self.missing {
+            self.improved = now;
+        }
+        self.missing = missing;
+        if let Some(first) = lacking.first() {
+            self.what = count(lacking.len(), "image");
+            return Some(format!("{} on {}", first.image, first.nodes.join(", ")));
+        }
+        "a schedulable node".clone_into(&mut self.what);
+        closed
+    }
+
+    /// Why it ends although something is missing.
+    pub fn end(&self, rules: &DrainRules, now: Duration) -> Option<String> {
+        let what = &self.what;
+        if let Some(timeout) = rules.timeout.filter(|timeout| now >= *timeout) {
+            return Some(format!("{what} still missing after {} s", timeout.as_secs()));
+        }
+        (now.saturating_sub(self.improved) >= rules.progress_timeout).then(|| {
+            let seconds = rules.progress_timeout.as_secs();
+            format!("{what} still missing, and nothing has improved for {seconds} s")
+        })
+    }
 }
 
 /// The images of the moving workloads that may land on a pool, with these workloads.

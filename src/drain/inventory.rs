@@ -11,7 +11,7 @@ use super::state::{
 use crate::model::image::ImageRef;
 use crate::model::label_selector::LabelSelector;
 use crate::model::mirror::{Witness, is_mirror};
-use crate::model::node::Host;
+use crate::model::node::{Host, Taint};
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::object_status::ObjectStatus;
 use crate::model::resources::{Meta, Node, NodeCondition, PersistentVolume};
@@ -34,6 +34,14 @@ pub struct InventoryNode {
     pub images: BTreeSet<String>,
     /// Whether it may have images that it does not report: a kubelet reports at most 50.
     pub has_more_images: bool,
+}
+
+impl InventoryNode {
+    /// Whether it has the startup taint, so that pods cannot start on it yet.
+    pub fn is_gated(&self) -> bool {
+        let mut taints = self.host.taints.iter();
+        taints.any(|taint| taint.key == Taint::STARTUP_KEY && taint.keeps_off())
+    }
 }
 
 /// What was listed.
@@ -97,6 +105,11 @@ impl DrainInventory {
             name: metadata.name.to_string(),
             selector: spec.selector,
             allowed: u64::try_from(status.disruptions_allowed).unwrap_or_default(),
+            desired_healthy: if cannot_compute {
+                u64::MAX
+            } else {
+                u64::try_from(status.desired_healthy).unwrap_or_default()
+            },
             is_zero: cannot_compute || is_full,
         });
         Ok(())
@@ -108,8 +121,9 @@ impl DrainInventory {
         let own = owner_of(kind.as_str(), &meta.namespace, &meta.name);
         if let Some(owner) = meta.controller() {
             let owner = owner_of(&owner.kind, &meta.namespace, &owner.name);
-            self.owners.insert(own, owner);
-        } else if let Some(replicas) = read::<WorkloadReplicas<'_>>(json)?.replicas(kind) {
+            self.owners.insert(own.clone(), owner);
+        }
+        if let Some(replicas) = read::<WorkloadReplicas<'_>>(json)?.replicas(kind) {
             self.desired.insert(own, replicas);
         }
         Ok(())
@@ -143,6 +157,14 @@ impl DrainInventory {
         }
     }
 
+    /// The schedulable nodes that the start gate keeps free of pods, except the drained ones.
+    pub fn gated<'i>(&'i self, drained: &[String]) -> impl Iterator<Item = &'i InventoryNode> {
+        let is_gated = |node: &&InventoryNode| {
+            node.is_ready && !node.is_cordoned && node.is_gated() && !drained.contains(&node.host.name)
+        };
+        self.nodes.values().filter(is_gated)
+    }
+
     /// The namespaces with pods on these nodes.
     pub fn namespaces_on(&self, nodes: &[String]) -> BTreeSet<String> {
         let is_there = |pod: &&DrainPod| pod.node.as_ref().is_some_and(|node| nodes.contains(node));
@@ -150,13 +172,16 @@ impl DrainInventory {
         pods.map(|pod| pod.name.namespace.clone()).collect()
     }
 
-    /// The topmost known owner.
+    /// The topmost owner that was listed, or a CronJob: the replicas of other owners, as custom resources, are not known, and
+    /// one may own several workloads.
     fn top_owner(&self, mut owner: PodOwner) -> PodOwner {
         // The controllers of Kubernetes create at most three levels of owners.
         for _ in 0..4 {
             match self.owners.get(&owner) {
-                Some(above) => owner = above.clone(),
-                None => break,
+                Some(above) if self.desired.contains_key(above) || above.kind == "CronJob" => {
+                    owner = above.clone();
+                }
+                _ => break,
             }
         }
         owner
@@ -168,8 +193,14 @@ impl DrainInventory {
 pub struct DrainHistory {
     /// The workloads of which pods were evicted, with the replicas that were available before.
     moved: BTreeMap<PodOwner, u64>,
+    /// The workloads that were listed, of those.
+    listed: BTreeSet<PodOwner>,
+    /// The most pods of workloads that were not listed.
+    most: BTreeMap<PodOwner, u64>,
     /// Since when pods have no node, by uid.
     pending: HashMap<String, Duration>,
+    /// Since when pods are not Ready, by uid.
+    unready: HashMap<String, Duration>,
     best: Option<DrainProgress>,
     improved: Duration,
 }
@@ -184,21 +215,34 @@ impl DrainHistory {
         now: Duration,
     ) -> DrainState {
         let mut pods = std::mem::take(&mut inventory.pods);
-        let mut pending = HashMap::new();
+        let (mut pending, mut unready) = (HashMap::new(), HashMap::new());
+        // A pod may wait for a node that the start gate releases.
+        let before = if inventory.gated(nodes).next().is_some() {
+            HashMap::new()
+        } else {
+            std::mem::take(&mut self.pending)
+        };
         for pod in &mut pods {
             pod.owner = pod.owner.take().map(|owner| inventory.top_owner(owner));
             if pod.unschedulable.is_some() {
-                let since = self.pending.get(&pod.uid).copied().unwrap_or(now);
-                pod.waits = now.saturating_sub(since);
-                pending.insert(pod.uid.clone(), since);
+                pod.waits = seen_for(&before, &mut pending, pod, now);
+            }
+            if !pod.is_ready {
+                pod.unready = seen_for(&self.unready, &mut unready, pod, now);
             }
         }
-        self.pending = pending;
+        (self.pending, self.unready) = (pending, unready);
+        // One that is no longer listed was deleted, and gets no replicas.
+        let is_there =
+            |owner: &PodOwner| inventory.desired.contains_key(owner) || !self.listed.contains(owner);
+        self.moved.retain(|owner, _| is_there(owner));
+        self.count(&pods, &mut inventory.desired);
         let drained = nodes.iter().filter_map(|name| {
             let node = inventory.nodes.get(name)?;
             Some(DrainNode {
                 name: name.clone(),
                 is_cordoned: node.is_cordoned,
+                refused: None,
             })
         });
         let mut state = DrainState {
@@ -211,6 +255,7 @@ impl DrainHistory {
             elapsed: now,
             ..DrainState::default()
         };
+        state.settle_budgets();
         let progress = state.progress(rules);
         if self.best.is_none_or(|best| progress < best) {
             (self.best, self.improved) = (Some(progress), now);
@@ -219,15 +264,47 @@ impl DrainHistory {
         state
     }
 
+    /// Adds the desired replicas of workloads that were not listed, as the most pods that they had.
+    fn count(&mut self, pods: &[DrainPod], desired: &mut BTreeMap<PodOwner, u64>) {
+        let mut counts: BTreeMap<&PodOwner, u64> = BTreeMap::new();
+        let stays = pods.iter().filter(|pod| !pod.has_ended && !pod.is_terminating);
+        for owner in stays.filter_map(|pod| pod.owner.as_ref()) {
+            if owner.has_replicas() && !desired.contains_key(owner) {
+                *counts.entry(owner).or_default() += 1;
+            }
+        }
+        for (owner, count) in counts {
+            let most = self.most.entry(owner.clone()).or_default();
+            *most = count.max(*most);
+        }
+        for (owner, most) in &self.most {
+            desired.entry(owner.clone()).or_insert(*most);
+        }
+    }
+
     /// Keeps what was evicted since the state was made.
     pub fn keep(&mut self, state: &DrainState) {
         self.moved.clone_from(&state.moved);
+        let listed = state.moved.keys().filter(|owner| !self.most.contains_key(*owner));
+        self.listed.extend(listed.cloned());
     }
 
     /// The namespaces of the workloads of which pods were evicted.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.moved.keys().map(|owner| owner.namespace.as_str())
     }
+}
+
+/// How long a pod was seen in a condition. `before`: since when pods were in the list before.
+fn seen_for(
+    before: &HashMap<String, Duration>,
+    seen: &mut HashMap<String, Duration>,
+    pod: &DrainPod,
+    now: Duration,
+) -> Duration {
+    let since = before.get(&pod.uid).copied().unwrap_or(now);
+    seen.insert(pod.uid.clone(), since);
+    now.saturating_sub(since)
 }
 
 /// One notation of an image: a node lists it with its registry and `library/`, and a pod may not.
@@ -272,6 +349,7 @@ fn pod(object: &Object<'_>, json: &str) -> DrainPod {
         owner: owner.map(|owner| owner_of(&owner.kind, &object.namespace, &owner.name)),
         is_mirror,
         has_ended: status.has_ended(Kind::Pod),
+        has_started: !status.is_pending(),
         has_empty_dir: volumes().any(|volume| volume.empty_dir.is_some()),
         claims: claims.collect(),
         labels: meta.labels.to_owned_map(),
@@ -286,7 +364,8 @@ fn pod(object: &Object<'_>, json: &str) -> DrainPod {
             .filter(|_| node.is_none())
             .map(str::to_owned),
         waits: Duration::ZERO,
-        is_refused: false,
+        unready: Duration::ZERO,
+        refused: None,
     }
 }
 

@@ -8,6 +8,9 @@ use super::classify::{Outage, never_evicted, outages, refused};
 use super::state::{DrainNode, DrainPod, DrainRules, DrainState, PodName, PodOwner};
 use crate::model::text::{list, one_line};
 
+/// How old a state may be when a pod is evicted: other pods fail meanwhile, and a state does not show it.
+pub(super) const FRESH: Duration = Duration::from_secs(5);
+
 /// A step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DrainAction {
@@ -34,8 +37,12 @@ pub enum WaitCause {
     Budget(PodName, String),
     /// Too few replicas of the workload are available: available, desired.
     Replicas(PodOwner, u64, u64),
-    /// The API server has refused the eviction for now.
-    Refused(PodName),
+    /// The eviction has failed for now: why.
+    Refused(PodName, String),
+    /// The node could not be cordoned: why.
+    NotCordoned(String, String),
+    /// The state is too old for the next eviction.
+    Stale,
 }
 
 impl fmt::Display for WaitCause {
@@ -52,7 +59,13 @@ impl fmt::Display for WaitCause {
             WaitCause::Replicas(owner, available, desired) => {
                 write!(f, "{owner} has {available} of {desired} replicas Ready")
             }
-            WaitCause::Refused(pod) => write!(f, "the API server does not evict {pod} now"),
+            WaitCause::Refused(pod, why) => {
+                write!(f, "the API server does not evict {pod} now: {}", one_line(why))
+            }
+            WaitCause::NotCordoned(node, why) => write!(f, "cannot cordon {node}: {}", one_line(why)),
+            WaitCause::Stale => {
+                f.write_str("evictions take long, so the cluster is read again before the next one")
+            }
         }
     }
 }
@@ -133,6 +146,10 @@ pub fn next(state: &DrainState, rules: &DrainRules) -> DrainAction {
     if let Some(timeout) = rules.timeout.filter(|timeout| state.elapsed >= *timeout) {
         return DrainAction::Stop(StopCause::Timeout(timeout));
     }
+    let step = match step {
+        DrainAction::Evict(_) if state.age >= FRESH => DrainAction::Wait(WaitCause::Stale),
+        step => step,
+    };
     match step {
         DrainAction::Wait(wait) if state.idle >= rules.progress_timeout => {
             DrainAction::Stop(StopCause::NoProgress(rules.progress_timeout, wait))
@@ -151,8 +168,13 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
         return DrainAction::Stop(StopCause::Outage(outages));
     }
     // All nodes first: an evicted pod must not start on the next one.
-    if let Some(node) = state.nodes.iter().find(|node| !node.is_cordoned) {
-        return DrainAction::Cordon(node.name.clone());
+    let open = state.nodes.iter().filter(|node| !node.is_cordoned);
+    if let Some(node) = open.min_by_key(|node| node.refused.is_some()) {
+        let name = node.name.clone();
+        return match &node.refused {
+            None => DrainAction::Cordon(name),
+            Some(why) => DrainAction::Wait(WaitCause::NotCordoned(name, why.clone())),
+        };
     }
     if let Some((pod, message)) = longest_pending(state, rules) {
         let (name, message) = (pod.name.clone(), message.to_owned());
@@ -217,13 +239,14 @@ fn on_node(state: &DrainState, rules: &DrainRules, node: &DrainNode) -> Option<D
 
 /// Why a pod is not evicted now.
 fn held(state: &DrainState, rules: &DrainRules, pod: &DrainPod) -> Option<WaitCause> {
+    if let Some(why) = &pod.refused {
+        return Some(WaitCause::Refused(pod.name.clone(), why.clone()));
+    }
     if pod.is_terminating {
         return Some(WaitCause::Terminating(pod.name.clone()));
     }
-    if pod.is_refused {
-        return Some(WaitCause::Refused(pod.name.clone()));
-    }
-    if !pod.is_available() {
+    // One that was not Ready only now may serve again in a moment, as the others of its workload.
+    if pod.has_ended || (!pod.is_ready && pod.unready >= rules.recovery_timeout) {
         return None;
     }
     if let Some(budget) = state.budgets_of(pod).next() {
@@ -232,7 +255,8 @@ fn held(state: &DrainState, rules: &DrainRules, pod: &DrainPod) -> Option<WaitCa
     }
     let owner = pod.owner.as_ref().filter(|owner| owner.has_replicas())?;
     let (available, desired) = (state.available(owner), state.desired(owner));
-    let stays = available.saturating_sub(1).saturating_add(rules.max_unavailable);
+    let others = available.saturating_sub(u64::from(pod.is_available()));
+    let stays = others.saturating_add(rules.max_unavailable);
     (stays < desired).then(|| WaitCause::Replicas(owner.clone(), available, desired))
 }
 

@@ -12,6 +12,8 @@ use crate::model::node::Host;
 
 /// The time between two rounds.
 const ROUND: Duration = Duration::from_secs(10);
+/// The rounds in which a pod that is not Ready may recover.
+const RECOVERY_ROUNDS: u32 = 4;
 /// More rounds than any drain of these clusters may take.
 const MOST_ROUNDS: usize = 20_000;
 
@@ -23,6 +25,8 @@ struct SimulatedWorkload {
     /// The rounds until a pod is Ready.
     start: u64,
     never_ready: bool,
+    /// Whether the drain knows the number of replicas.
+    is_known: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -40,13 +44,18 @@ struct Scenario {
 
 fn scenarios() -> impl Strategy<Value = Scenario> {
     let budget = prop_oneof![Just(None), (any::<bool>(), 0..4_u64).prop_map(Some)];
-    let workload = (1..6_u64, budget, 0..6_u64, prop::bool::weighted(0.1));
-    let workload = workload.prop_map(|(replicas, budget, start, never_ready)| SimulatedWorkload {
-        replicas,
-        budget,
-        start,
-        never_ready,
-    });
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.8));
+    let workload = (1..6_u64, budget, 0..6_u64, flags);
+    let workload =
+        workload.prop_map(
+            |(replicas, budget, start, (never_ready, is_known))| SimulatedWorkload {
+                replicas,
+                budget,
+                start,
+                never_ready,
+                is_known,
+            },
+        );
     let workloads = prop::collection::vec(workload, 1..6);
     let nodes = (1..4_usize, 0..4_usize, 1..14_usize);
     (
@@ -80,6 +89,8 @@ struct SimulatedPod {
     workload: usize,
     /// The rounds until it is Ready.
     starts: u64,
+    /// The rounds in which it was not Ready.
+    unready: u32,
     /// The rounds until it is gone, once it is being deleted; `None` if its kubelet is dead.
     ends: Option<u64>,
 }
@@ -154,7 +165,16 @@ impl Simulation {
     /// Controllers create the pods that are missing.
     fn create_missing(&mut self) {
         for workload in 0..self.scenario.workloads.len() {
-            let SimulatedWorkload { replicas, start, .. } = self.scenario.workloads[workload];
+            let SimulatedWorkload {
+                replicas,
+                start,
+                is_known,
+                ..
+            } = self.scenario.workloads[workload];
+            // A controller may be slow; without a known number the drain would take the rest for all.
+            if self.created > 0 && is_known && self.fails(4) {
+                continue;
+            }
             let there = self.of(workload).filter(|pod| !pod.seen.is_terminating).count() as u64;
             for _ in there..replicas {
                 self.created += 1;
@@ -171,6 +191,7 @@ impl Simulation {
                     seen,
                     workload,
                     starts: start,
+                    unready: 0,
                     ends: None,
                 });
             }
@@ -202,8 +223,13 @@ impl Simulation {
 
     /// Kubelets start and end pods; some fail.
     fn run(&mut self) {
+        // What a workload depends on is away for a moment.
+        let away: Vec<bool> = (0..self.scenario.workloads.len())
+            .map(|_| self.fails(20))
+            .collect();
         for index in 0..self.pods.len() {
-            let (crashes, recovers) = (self.fails(40), self.fails(3));
+            let crashes = self.fails(40) || away[self.pods[index].workload];
+            let recovers = self.fails(3);
             let never_ready = self.scenario.workloads[self.pods[index].workload].never_ready;
             let pod = &mut self.pods[index];
             if pod.seen.is_terminating {
@@ -214,6 +240,7 @@ impl Simulation {
                 let starts = pod.starts == 0 && !(never_ready && is_new);
                 pod.seen.is_ready = (starts || recovers) && !crashes;
             }
+            pod.unready = if pod.seen.is_ready { 0 } else { pod.unready + 1 };
         }
         self.pods
             .retain(|pod| !(pod.seen.is_terminating && pod.ends == Some(0)));
@@ -242,8 +269,16 @@ impl Simulation {
         inventory.pods = self.pods.iter().map(|pod| pod.seen.clone()).collect();
         for (index, workload) in self.scenario.workloads.iter().enumerate() {
             let name = format!("w{index}");
-            inventory.desired.insert(tests::owner(&name), workload.replicas);
-            if workload.budget.is_some() {
+            if workload.is_known {
+                inventory.desired.insert(tests::owner(&name), workload.replicas);
+            }
+            if let Some((is_most, _)) = workload.budget {
+                // The disruption controller takes for `minAvailable` the pods that there are.
+                let expected = if is_most {
+                    workload.replicas
+                } else {
+                    self.of(index).count() as u64
+                };
                 let labels = [("app".to_owned(), name.clone())].into();
                 inventory.budgets.push(DisruptionBudget {
                     namespace: "shop".to_owned(),
@@ -253,31 +288,39 @@ impl Simulation {
                         ..LabelSelector::default()
                     }),
                     allowed: self.available(index).saturating_sub(self.floor(index)),
-                    is_zero: self.floor(index) >= workload.replicas,
+                    desired_healthy: self.floor(index),
+                    is_zero: self.floor(index) >= expected,
                 });
             }
         }
         inventory
     }
 
-    /// The API server evicts a pod, or refuses to. A pod that is not Ready needs no budget here.
-    fn evict(&mut self, name: &PodName) -> bool {
+    /// The API server evicts a pod, or refuses to; its answer may be lost. A pod that is not Ready needs no budget here.
+    fn evict(&mut self, name: &PodName) -> EvictionAnswer {
         let index = self.pods.iter().position(|pod| pod.seen.name == *name).unwrap();
         let (workload, is_available) = (self.pods[index].workload, self.pods[index].seen.is_available());
         assert!(
             self.drained().iter().all(|node| self.cordoned.contains(node)),
             "all nodes are cordoned before {name} is evicted"
         );
-        if is_available {
-            let (left, floor) = (self.available(workload) - 1, self.floor(workload));
-            assert!(
-                left >= floor,
-                "{left} of w{workload} stay available, and {floor} must"
-            );
-        }
-        if self.fails(8) {
-            return false;
-        }
+        let (left, floor) = (
+            self.available(workload) - u64::from(is_available),
+            self.floor(workload),
+        );
+        let is_broken = !is_available && self.pods[index].unready > RECOVERY_ROUNDS;
+        assert!(
+            left >= floor || is_broken,
+            "{left} of w{workload} stay available, and {floor} must"
+        );
+        let answer = match (self.fails(8), self.roll(4)) {
+            (false, _) => EvictionAnswer::Accepted,
+            (true, 0) => return EvictionAnswer::NotNow("a budget".to_owned()),
+            (true, 1) => return EvictionAnswer::Unknown("a timeout".to_owned()),
+            (true, 2) => EvictionAnswer::Unknown("a timeout".to_owned()),
+            // Someone else has deleted it.
+            (true, _) => EvictionAnswer::Gone,
+        };
         let ends = if self.fails(60) {
             None
         } else {
@@ -286,7 +329,27 @@ impl Simulation {
         let pod = &mut self.pods[index];
         (pod.seen.is_terminating, pod.ends) = (true, ends);
         self.evictions += 1;
-        true
+        answer
+    }
+
+    /// Whether a workload really has an outage.
+    fn has(&self, outage: &Outage) -> bool {
+        let workload = outage.workload.trim_start_matches("Deployment shop/w");
+        let workload = workload.parse().unwrap();
+        let replicas = self.scenario.workloads[workload].replicas;
+        match outage.cause {
+            OutageCause::OneReplica => replicas == 1,
+            OutageCause::ZeroBudget => self.floor(workload) >= replicas,
+            _ => false,
+        }
+    }
+
+    /// A pod fails while an eviction takes long, and no list shows it.
+    fn fail_one(&mut self) {
+        let index = self.roll(self.pods.len());
+        if let Some(pod) = self.pods.get_mut(index) {
+            pod.seen.is_ready = false;
+        }
     }
 }
 
@@ -296,6 +359,7 @@ fn rules(scenario: &Scenario) -> DrainRules {
         allow_outage: scenario.allow_outage,
         pending_timeout: ROUND * 5,
         progress_timeout: ROUND * 12,
+        recovery_timeout: ROUND * RECOVERY_ROUNDS,
         ..tests::rules()
     }
 }
@@ -316,10 +380,11 @@ fn ended(scenario: &Scenario) -> (DrainAction, Simulation) {
                     simulation.cordoned.insert(node);
                 }
                 DrainAction::Evict(pod) => {
-                    if simulation.evict(&pod) {
-                        state.evicted(&pod);
-                    } else {
-                        state.refused(&pod);
+                    let answer = simulation.evict(&pod);
+                    state.answered(&pod, &answer);
+                    if simulation.fails(10) {
+                        simulation.fail_one();
+                        state.age = next::FRESH;
                     }
                 }
                 DrainAction::Wait(_) => break,
@@ -346,9 +411,10 @@ proptest! {
                 let is_left = |pod: &SimulatedPod| pod.seen.node.as_ref().is_some_and(|node| nodes.contains(node));
                 prop_assert!(!simulation.pods.iter().any(is_left), "no pod is left on the nodes");
             }
-            DrainAction::Stop(StopCause::Outage(_)) => {
+            DrainAction::Stop(StopCause::Outage(outages)) => {
                 prop_assert!(!scenario.allow_outage);
                 prop_assert!(scenario.has_failures || simulation.evictions == 0, "nothing was changed");
+                prop_assert!(outages.iter().all(|outage| simulation.has(outage)), "{:?}", outages);
             }
             DrainAction::Stop(_) => {}
             other => panic!("{other:?} is no end"),

@@ -62,6 +62,8 @@ pub struct DrainPod {
     pub is_mirror: bool,
     /// Whether it has succeeded or failed.
     pub has_ended: bool,
+    /// Whether it has started; until then the API server evicts it whatever budgets say.
+    pub has_started: bool,
     /// Whether it has an `emptyDir` volume.
     pub has_empty_dir: bool,
     /// The PersistentVolumeClaims of its volumes, in its namespace.
@@ -78,8 +80,10 @@ pub struct DrainPod {
     pub unschedulable: Option<String>,
     /// How long the drain has seen it without a node.
     pub waits: Duration,
-    /// Whether the API server has refused its eviction in this round.
-    pub is_refused: bool,
+    /// How long the drain has seen it not Ready.
+    pub unready: Duration,
+    /// Why its eviction has failed in this round.
+    pub refused: Option<String>,
 }
 
 impl DrainPod {
@@ -101,6 +105,8 @@ pub struct DrainNode {
     pub name: String,
     /// Whether it is cordoned (`spec.unschedulable`).
     pub is_cordoned: bool,
+    /// Why it could not be cordoned in this round.
+    pub refused: Option<String>,
 }
 
 /// A PodDisruptionBudget.
@@ -114,6 +120,8 @@ pub struct DisruptionBudget {
     pub selector: Option<LabelSelector>,
     /// How many evictions it allows now (`status.disruptionsAllowed`).
     pub allowed: u64,
+    /// How many of its pods must be healthy (`status.desiredHealthy`).
+    pub desired_healthy: u64,
     /// Whether it allows no eviction even if all its pods are healthy.
     pub is_zero: bool,
 }
@@ -145,8 +153,25 @@ pub struct DrainRules {
     pub timeout: Option<Duration>,
     /// How long a pod may have no node.
     pub pending_timeout: Duration,
+    /// How long a pod that is not Ready may recover, before it is evicted as one that serves nothing.
+    pub recovery_timeout: Duration,
     /// How long nothing may improve.
     pub progress_timeout: Duration,
+}
+
+/// What an eviction came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EvictionAnswer {
+    /// The pod ends.
+    Accepted,
+    /// The pod is gone, or another one has its name.
+    Gone,
+    /// A budget, or a limit of requests, does not allow it now: the message of the API server.
+    NotNow(String),
+    /// The API server refused it for another reason.
+    Failed(String),
+    /// It failed, and the pod may end nevertheless.
+    Unknown(String),
 }
 
 /// What is left to do. A smaller value is progress, and it cannot become smaller forever.
@@ -165,7 +190,7 @@ pub struct DrainState {
     pub nodes: Vec<DrainNode>,
     /// Their pods, and the other pods of the workloads of these.
     pub pods: Vec<DrainPod>,
-    /// The desired replicas of workloads.
+    /// The desired replicas of workloads; of those that were not listed, the most pods that the drain has seen.
     pub desired: BTreeMap<PodOwner, u64>,
     /// The PodDisruptionBudgets.
     pub budgets: Vec<DisruptionBudget>,
@@ -175,6 +200,8 @@ pub struct DrainState {
     pub cannot_move: BTreeMap<PodOwner, String>,
     /// The claims whose volume is on one node: namespace and name.
     pub node_claims: BTreeSet<(String, String)>,
+    /// How long ago it was listed.
+    pub age: Duration,
     /// How long the drain has run.
     pub elapsed: Duration,
     /// How long nothing has improved ([`DrainState::progress`]).
@@ -199,11 +226,36 @@ impl DrainState {
         self.pods.iter().filter(of_owner).count() as u64
     }
 
-    /// How many replicas a workload should have; without a known number, those that are available, or were before the first
-    /// eviction.
+    /// How many replicas a workload should have.
     pub(super) fn desired(&self, owner: &PodOwner) -> u64 {
-        let known = self.desired.get(owner).or_else(|| self.moved.get(owner)).copied();
+        let known = self.desired.get(owner).copied();
         known.unwrap_or_else(|| self.available(owner))
+    }
+
+    /// How many pods a budget should select: the replicas of the workloads that it selects, and its pods without replicas.
+    pub(super) fn desired_of_budget(&self, budget: &DisruptionBudget) -> u64 {
+        let selected = self.pods.iter().filter(|pod| budget.selects(pod));
+        let mut workloads = BTreeSet::new();
+        let mut others = 0;
+        for pod in selected {
+            match &pod.owner {
+                Some(owner) if owner.has_replicas() => _ = workloads.insert(owner),
+                _ => others += 1,
+            }
+        }
+        let replicas = workloads.into_iter().map(|owner| self.desired(owner));
+        replicas.sum::<u64>().saturating_add(others)
+    }
+
+    /// Corrects budgets that seem to allow nothing because a pod is missing for a moment: `minAvailable: 2` of 3 replicas.
+    pub(super) fn settle_budgets(&mut self) {
+        let is_zero = |budget: &DisruptionBudget| {
+            budget.is_zero && budget.desired_healthy >= self.desired_of_budget(budget)
+        };
+        let settled: Vec<bool> = self.budgets.iter().map(is_zero).collect();
+        for (budget, is_zero) in self.budgets.iter_mut().zip(settled) {
+            budget.is_zero = is_zero;
+        }
     }
 
     /// Records that a node was cordoned.
@@ -213,8 +265,27 @@ impl DrainState {
         }
     }
 
-    /// Records that the API server has accepted the eviction of a pod: until the next list, it is being deleted.
-    pub fn evicted(&mut self, name: &PodName) {
+    /// Records that a node could not be cordoned for now, and why.
+    pub fn not_cordoned(&mut self, node: &str, why: &str) {
+        for drained in self.nodes.iter_mut().filter(|drained| drained.name == node) {
+            drained.refused = Some(why.to_owned());
+        }
+    }
+
+    /// Records the answer to the eviction of a pod. Until the next list, a pod that may end is not available.
+    pub fn answered(&mut self, name: &PodName, answer: &EvictionAnswer) {
+        match answer {
+            EvictionAnswer::Accepted | EvictionAnswer::Gone => self.evicted(name),
+            EvictionAnswer::NotNow(why) | EvictionAnswer::Failed(why) => self.refused(name, why),
+            EvictionAnswer::Unknown(why) => {
+                self.evicted(name);
+                self.refused(name, why);
+            }
+        }
+    }
+
+    /// Records that a pod is being deleted.
+    pub(super) fn evicted(&mut self, name: &PodName) {
         let Some(index) = self.pods.iter().position(|pod| pod.name == *name) else {
             return;
         };
@@ -233,10 +304,10 @@ impl DrainState {
         self.pods[index].is_terminating = true;
     }
 
-    /// Records that the API server has refused the eviction of a pod for now.
-    pub fn refused(&mut self, name: &PodName) {
+    /// Records that the eviction of a pod has failed for now, and why.
+    fn refused(&mut self, name: &PodName, why: &str) {
         for pod in self.pods.iter_mut().filter(|pod| pod.name == *name) {
-            pod.is_refused = true;
+            pod.refused = Some(why.to_owned());
         }
     }
 }

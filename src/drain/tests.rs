@@ -17,6 +17,7 @@ pub fn rules() -> DrainRules {
         timeout: None,
         pending_timeout: Duration::from_secs(300),
         progress_timeout: Duration::from_secs(1800),
+        recovery_timeout: Duration::from_secs(180),
     }
 }
 
@@ -41,6 +42,7 @@ pub fn pod(name: &str, workload: &str) -> DrainPod {
         owner: Some(owner(workload)),
         is_mirror: false,
         has_ended: false,
+        has_started: true,
         has_empty_dir: false,
         claims: Vec::new(),
         labels: BTreeMap::from([("app".to_owned(), workload.to_owned())]),
@@ -49,7 +51,8 @@ pub fn pod(name: &str, workload: &str) -> DrainPod {
         is_terminating: false,
         unschedulable: None,
         waits: Duration::ZERO,
-        is_refused: false,
+        unready: Duration::ZERO,
+        refused: None,
     }
 }
 
@@ -67,6 +70,7 @@ pub fn state(pods: Vec<DrainPod>, desired: &[(&str, u64)]) -> DrainState {
     let node = |name: &str| DrainNode {
         name: name.to_owned(),
         is_cordoned: true,
+        refused: None,
     };
     DrainState {
         nodes: vec![node("old-1"), node("old-2")],

@@ -39,6 +39,11 @@ impl<'a> ObjectStatus<'a> {
         self.has(condition, "True")
     }
 
+    /// Whether it is a pod whose containers have not started.
+    pub fn is_pending(&self) -> bool {
+        self.phase.as_str() == "Pending"
+    }
+
     /// The scheduler's message about a pod without a node (`PodScheduled=False`, reason `Unschedulable`).
     pub fn unschedulable(&self) -> Option<&str> {
         let is_it = |it: &&ObjectCondition<'_>| {

@@ -90,12 +90,16 @@ fn write_images(images: &[LackingImage], out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// Writes how a drain ended, and how to continue. `commands`: those that continue and that go back.
+/// Writes how a drain ended, and the commands that continue and that go back. `back`: `None` if nothing was cordoned.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn drain_end(report: &DrainReport, commands: [&str; 2], out: &mut dyn Write) -> io::Result<()> {
-    let [again, back] = commands;
+pub fn drain_end(
+    report: &DrainReport,
+    again: &str,
+    back: Option<&str>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let reason = report.reason.as_deref().unwrap_or_default();
     match report.result {
         DrainResult::Done => return writeln!(out, "done"),
@@ -104,7 +108,7 @@ pub fn drain_end(report: &DrainReport, commands: [&str; 2], out: &mut dyn Write)
         DrainResult::Interrupted => writeln!(out, "interrupted; evictions that were accepted go on")?,
     }
     writeln!(out, "to continue: {again}")?;
-    writeln!(out, "to go back: {back}")
+    back.map_or(Ok(()), |back| writeln!(out, "to go back: {back}"))
 }
 
 #[cfg(test)]

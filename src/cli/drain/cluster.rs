@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::READ_RIGHTS;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, NODES_PATH, for_each};
-use crate::drain::{DrainInventory, DrainPod, PodName};
+use crate::drain::{DrainInventory, DrainPod, EvictionAnswer, PodName};
 use crate::model::workload::Kind;
 
 /// Windows nodes; their kubelets write the label.
@@ -37,13 +37,27 @@ pub struct DrainCluster {
 }
 
 /// What an eviction came to.
-pub enum EvictionAnswer {
-    /// The pod ends.
-    Accepted,
-    /// Not now, or it is gone: the next list shows.
-    NotNow,
-    /// For another reason.
-    Failed(String),
+///
+/// # Errors
+/// If the right to evict is missing.
+fn answer_of(error: Option<ApiError>) -> Result<EvictionAnswer, ApiError> {
+    let Some(error) = error else {
+        return Ok(EvictionAnswer::Accepted);
+    };
+    let text = error.to_string();
+    Ok(match error {
+        ApiError::NotFound
+        | ApiError::Conflict
+        | ApiError::NamespaceNotFound(_)
+        | ApiError::NamespaceTerminating(_) => EvictionAnswer::Gone,
+        ApiError::TooManyRequests { .. } => EvictionAnswer::NotNow(text),
+        ApiError::Timeout(_) | ApiError::Unavailable(_) => EvictionAnswer::Unknown(text),
+        // Admission webhooks, and the API server itself, also answer 403.
+        ApiError::Forbidden(_) if text.contains("cannot create resource \"pods/eviction\"") => {
+            return Err(error);
+        }
+        _ => EvictionAnswer::Failed(text),
+    })
 }
 
 impl DrainCluster {
@@ -127,7 +141,7 @@ impl DrainCluster {
     ///
     /// # Errors
     /// If the API server refuses it, or does not answer.
-    pub async fn set_cordoned(&self, node: &str, is_cordoned: bool) -> anyhow::Result<()> {
+    pub async fn set_cordoned(&self, node: &str, is_cordoned: bool) -> Result<(), ApiError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let patch = Patch::Merge(json!({"spec": {"unschedulable": is_cordoned.then_some(true)}}));
         answered(nodes.patch(node, &PatchParams::default(), &patch)).await?;
@@ -151,19 +165,45 @@ impl DrainCluster {
             .header(hyper::header::CONTENT_TYPE, "application/json")
             .body(eviction.to_string().into_bytes())
             .context("cannot write the eviction")?;
-        match answered(self.client.request::<Value>(request)).await {
-            Ok(_) => Ok(EvictionAnswer::Accepted),
-            // A budget, or a limit of requests.
-            Err(
-                ApiError::TooManyRequests { .. }
-                | ApiError::NotFound
-                | ApiError::Conflict
-                | ApiError::NamespaceTerminating(_),
-            ) => Ok(EvictionAnswer::NotNow),
-            Err(error @ ApiError::Forbidden(_)) => {
-                Err(anyhow::Error::new(error).context(format!("cannot evict {}", pod.name)))
-            }
-            Err(error) => Ok(EvictionAnswer::Failed(error.to_string())),
+        let answer = answered(self.client.request::<Value>(request)).await;
+        answer_of(answer.err()).with_context(|| format!("cannot evict {}", pod.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eviction_that_failed_says_whether_the_pod_may_end_and_only_a_missing_right_is_an_error() {
+        let text = || "m".to_owned();
+        let forbidden = |why: &str| ApiError::Forbidden(why.to_owned());
+        let denied = "admission webhook \"a.b\" denied the request";
+        for (error, answer) in [
+            (None, EvictionAnswer::Accepted),
+            (Some(ApiError::NotFound), EvictionAnswer::Gone),
+            (Some(ApiError::Conflict), EvictionAnswer::Gone),
+            (
+                Some(ApiError::Unavailable(text())),
+                EvictionAnswer::Unknown(text()),
+            ),
+            (Some(ApiError::Other(text())), EvictionAnswer::Failed(text())),
+            (Some(forbidden(denied)), EvictionAnswer::Failed(denied.to_owned())),
+            (
+                Some(ApiError::TooManyRequests {
+                    message: text(),
+                    retry_after: None,
+                }),
+                EvictionAnswer::NotNow(text()),
+            ),
+        ] {
+            assert_eq!(answer_of(error), Ok(answer));
         }
+        let timeout = answer_of(Some(ApiError::Timeout(std::time::Duration::from_secs(15))));
+        assert!(matches!(timeout, Ok(EvictionAnswer::Unknown(_))), "{timeout:?}");
+        let missing = forbidden(
+            "pods \"web-1\" is forbidden: User \"a\" cannot create resource \"pods/eviction\" in API group \"\"",
+        );
+        assert_eq!(answer_of(Some(missing.clone())), Err(missing));
     }
 }

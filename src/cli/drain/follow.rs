@@ -8,13 +8,13 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 
-use super::cluster::{DrainCluster, EvictionAnswer};
+use super::cluster::DrainCluster;
 use super::preparation::Preparation;
 use crate::cli::progress::Progress;
 use crate::cluster::errors::ApiError;
 use crate::drain::{
     DrainAction, DrainEvent, DrainEventKind, DrainHistory, DrainInventory, DrainResult, DrainRules,
-    DrainState, PodName, next,
+    DrainState, EvictionAnswer, ImageWait, PodName, next,
 };
 use crate::model::text::{count, one_line};
 use crate::serve::shutdown;
@@ -72,10 +72,10 @@ impl DrainJournal {
         )
     }
 
-    /// Records an event. The same event in a row is recorded once.
+    /// Records an event. What waits or fails is recorded once until something changes.
     pub fn note(&mut self, event: DrainEventKind, about: String) {
-        let is_same = |last: &DrainEvent| last.event == event && last.about == about;
-        if self.events.last().is_some_and(is_same) {
+        let mut since = self.events.iter().rev().take_while(|last| !is_change(last));
+        if since.any(|last| last.event == event && last.about == about) {
             return;
         }
         let event = DrainEvent {
@@ -104,11 +104,20 @@ impl DrainJournal {
         }
     }
 
+    /// Whether the drain has changed something.
+    pub fn has_changes(&self) -> bool {
+        self.events.iter().any(is_change)
+    }
+
     /// All events, at the end.
     pub fn take(&mut self) -> Vec<DrainEvent> {
         self.progress.end();
         std::mem::take(&mut self.events)
     }
+}
+
+fn is_change(event: &DrainEvent) -> bool {
+    !matches!(event.event, DrainEventKind::Waiting | DrainEventKind::Failed)
 }
 
 /// A drain.
@@ -181,11 +190,25 @@ impl<'d> DrainRun<'d> {
         Ok(self.state_of(inventory))
     }
 
-    /// Makes steps until the drain ends.
+    /// Drains. `waits_for`: the state whose pods need their images on the other nodes first.
     ///
     /// # Errors
-    /// If the cluster cannot be read, or a right is missing.
-    pub async fn follow(&mut self) -> anyhow::Result<DrainEnd> {
+    /// If the cluster cannot be read, or a right is missing, before something was changed.
+    pub async fn run(&mut self, waits_for: Option<&DrainState>) -> anyhow::Result<DrainEnd> {
+        if let Some(state) = waits_for
+            && let Some(end) = self.wait_for_images(state).await?
+        {
+            return Ok(end);
+        }
+        match self.follow().await {
+            // What was changed is reported in any case.
+            Err(error) if self.journal.has_changes() => Ok(DrainEnd::stopped(format!("{error:#}"))),
+            end => end,
+        }
+    }
+
+    /// Makes steps until the drain ends.
+    async fn follow(&mut self) -> anyhow::Result<DrainEnd> {
         let signal = shutdown()?;
         let mut signal = std::pin::pin!(signal);
         let mut is_whole = true;
@@ -195,7 +218,7 @@ impl<'d> DrainRun<'d> {
             match self.state(is_whole).await {
                 Ok(mut state) => {
                     read = Instant::now();
-                    match self.round(&mut state, signal.as_mut()).await? {
+                    match self.round(&mut state, read, signal.as_mut()).await? {
                         // Pods may have come to the nodes in other namespaces.
                         Some(end) if end.result == DrainResult::Done && !is_whole => {
                             is_whole = true;
@@ -218,26 +241,20 @@ impl<'d> DrainRun<'d> {
         }
     }
 
-    /// Makes the steps that a state allows; returns the end, if it is reached.
+    /// Makes the steps that a state allows, which was listed at this time; returns the end, if it is reached.
     async fn round(
         &mut self,
         state: &mut DrainState,
+        listed: Instant,
         mut signal: Signal<'_>,
     ) -> anyhow::Result<Option<DrainEnd>> {
         loop {
             if signal.as_mut().now_or_never().is_some() {
                 return Ok(Some(DrainEnd::of(DrainResult::Interrupted)));
             }
+            state.age = listed.elapsed();
             match next(state, self.rules) {
-                DrainAction::Cordon(node) => {
-                    let cannot = || format!("cannot cordon {node}");
-                    self.cluster
-                        .set_cordoned(&node, true)
-                        .await
-                        .with_context(cannot)?;
-                    state.cordoned(&node);
-                    self.journal.note(DrainEventKind::Cordoned, node);
-                }
+                DrainAction::Cordon(node) => self.cordon(state, node).await?,
                 DrainAction::Evict(name) => self.evict(state, &name).await?,
                 DrainAction::Wait(wait) => {
                     let left = state.progress(self.rules).pods_left;
@@ -252,21 +269,36 @@ impl<'d> DrainRun<'d> {
         }
     }
 
+    async fn cordon(&mut self, state: &mut DrainState, node: String) -> anyhow::Result<()> {
+        match self.cluster.set_cordoned(&node, true).await {
+            Ok(()) => {
+                state.cordoned(&node);
+                self.journal.note(DrainEventKind::Cordoned, node);
+            }
+            // The next list shows whether the node is there.
+            Err(why) if why.is_transient() || why == ApiError::NotFound => {
+                state.not_cordoned(&node, &why.to_string());
+            }
+            Err(why) => return Err(why).with_context(|| format!("cannot cordon {node}")),
+        }
+        Ok(())
+    }
+
     async fn evict(&mut self, state: &mut DrainState, name: &PodName) -> anyhow::Result<()> {
         let Some(pod) = state.pods.iter().find(|pod| pod.name == *name) else {
             return Ok(());
         };
         let from = pod.node.clone().unwrap_or_default();
-        match self.cluster.evict(pod).await? {
+        let answer = self.cluster.evict(pod).await?;
+        state.answered(name, &answer);
+        self.history.keep(state);
+        match answer {
             EvictionAnswer::Accepted => {
-                state.evicted(name);
-                self.history.keep(state);
                 self.journal
                     .note(DrainEventKind::Evicted, format!("{name} from {from}"));
             }
-            EvictionAnswer::NotNow => state.refused(name),
-            EvictionAnswer::Failed(why) => {
-                state.refused(name);
+            EvictionAnswer::Gone | EvictionAnswer::NotNow(_) => {}
+            EvictionAnswer::Failed(why) | EvictionAnswer::Unknown(why) => {
                 self.journal
                     .note(DrainEventKind::Failed, format!("{name}: {why}"));
             }
@@ -274,33 +306,34 @@ impl<'d> DrainRun<'d> {
         Ok(())
     }
 
-    /// Waits until no image is missing; returns the end, if the drain ends before that.
-    ///
-    /// # Errors
-    /// If the nodes cannot be listed.
-    pub async fn wait_for_images(&mut self, state: &DrainState) -> anyhow::Result<Option<DrainEnd>> {
+    /// Waits until no image is missing, and a node takes pods; returns the end, if the drain ends before that.
+    async fn wait_for_images(&mut self, state: &DrainState) -> anyhow::Result<Option<DrainEnd>> {
         let signal = shutdown()?;
         let mut signal = std::pin::pin!(signal);
+        let mut wait = ImageWait::default();
         loop {
-            let nodes = self.cluster.nodes().await?;
-            let lacking = self.preparation.lacking(&nodes, state, self.rules);
-            let Some(first) = lacking.first() else {
-                self.started = Instant::now();
-                self.history = DrainHistory::default();
-                return Ok(None);
-            };
-            if let Some(timeout) = self
-                .rules
-                .timeout
-                .filter(|timeout| self.started.elapsed() >= *timeout)
-            {
-                let after = timeout.as_secs();
-                let why = format!("{} still missing after {after} s", count(lacking.len(), "image"));
+            match self.cluster.nodes().await {
+                Ok(nodes) => {
+                    let lacking = self.preparation.lacking(&nodes, state, self.rules);
+                    let closed = self.preparation.missing_target(&nodes);
+                    let closed = closed.filter(|_| !self.rules.allow_outage);
+                    let now = self.started.elapsed();
+                    let Some(what) = wait.next(&lacking, closed, now) else {
+                        self.started = Instant::now();
+                        self.history = DrainHistory::default();
+                        return Ok(None);
+                    };
+                    self.journal.show(&what);
+                    self.journal.note(DrainEventKind::Waiting, what);
+                }
+                Err(error) if is_transient(&error) => {
+                    self.journal.note(DrainEventKind::Waiting, format!("{error:#}"));
+                }
+                Err(error) => return Err(error),
+            }
+            if let Some(why) = wait.end(self.rules, self.started.elapsed()) {
                 return Ok(Some(DrainEnd::stopped(why)));
             }
-            let wait = format!("{} on {}", first.image, first.nodes.join(", "));
-            self.journal.show(&wait);
-            self.journal.note(DrainEventKind::Waiting, wait);
             if is_over_after(signal.as_mut(), PAUSE).await {
                 return Ok(Some(DrainEnd::of(DrainResult::Interrupted)));
             }
@@ -320,4 +353,24 @@ fn is_transient(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<ApiError>()
         .is_some_and(ApiError::is_transient)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_or_fails_is_recorded_once_until_something_changes() {
+        let mut journal = DrainJournal::new(false);
+        let note = |journal: &mut DrainJournal, event, about: &str| journal.note(event, about.to_owned());
+        for _ in 0..3 {
+            note(&mut journal, DrainEventKind::Failed, "shop/a: denied");
+            note(&mut journal, DrainEventKind::Waiting, "shop/a");
+        }
+        assert!(!journal.has_changes());
+        note(&mut journal, DrainEventKind::Evicted, "shop/b");
+        note(&mut journal, DrainEventKind::Waiting, "shop/a");
+        assert!(journal.has_changes());
+        assert_eq!(journal.take().len(), 4);
+    }
 }

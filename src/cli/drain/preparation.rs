@@ -11,9 +11,12 @@ use crate::drain::{
 use crate::plan::{BlockedBy, PlanFinding, Planner, PoolPulls, TargetBuild, UpgradeClass, WorkloadPlan};
 
 /// What is known of a drain before it begins.
+#[derive(Default)]
 pub struct Preparation {
     /// The nodes, in order.
     pub nodes: Vec<DrainedNode>,
+    /// The build of the nodes that pods move to, if it is given.
+    to: Option<TargetBuild>,
     /// What nodes of the pools that remain pull.
     pools: Vec<PoolPulls>,
     /// The images of CronJobs that may run on the nodes, by CronJob: there may be no pod of theirs now.
@@ -26,7 +29,7 @@ pub struct Preparation {
 
 impl Preparation {
     /// From what was visited. `named`: the nodes that are named; empty for whole pools.
-    pub fn of(planner: &Planner<'_>, named: &[String]) -> anyhow::Result<Self> {
+    pub fn of(planner: &Planner<'_>, named: &[String], to: Option<TargetBuild>) -> anyhow::Result<Self> {
         let plan = planner.plan()?;
         let order = plan.as_ref().map(|plan| plan.drain_order.as_slice());
         let nodes = planner.leaving_nodes(order.unwrap_or_default(), named)?;
@@ -40,6 +43,7 @@ impl Preparation {
             nodes: (nodes.into_iter())
                 .map(|(name, pool)| DrainedNode { name, pool })
                 .collect(),
+            to,
             pools: planner.image_pulls()?,
             cron_jobs: planner.cron_jobs_that_go()?,
             cannot_move: cannot_move.collect(),
@@ -52,7 +56,7 @@ impl Preparation {
         self.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
-    /// The nodes that pods can move to.
+    /// The nodes that pods can move to, once the start gate releases them.
     fn targets<'i>(&self, inventory: &'i DrainInventory, to: Option<TargetBuild>) -> Vec<&'i InventoryNode> {
         let drained: BTreeSet<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
         let is_target = |node: &&InventoryNode| {
@@ -64,15 +68,28 @@ impl Preparation {
         inventory.nodes.values().filter(is_target).collect()
     }
 
+    /// Whether the start gate keeps a node free of pods that they can move to.
+    pub fn has_gated(&self, inventory: &DrainInventory) -> bool {
+        let targets = self.targets(inventory, self.to);
+        targets.into_iter().any(InventoryNode::is_gated)
+    }
+
     /// Why pods cannot move anywhere.
-    pub fn missing_target(&self, inventory: &DrainInventory, to: Option<TargetBuild>) -> Option<String> {
-        if !self.targets(inventory, to).is_empty() {
+    pub fn missing_target(&self, inventory: &DrainInventory) -> Option<String> {
+        let targets = self.targets(inventory, self.to);
+        if targets.iter().any(|node| !node.is_gated()) {
             return None;
         }
-        let which = to.map_or_else(
+        let which = self.to.map_or_else(
             || "no other Windows node".to_owned(),
             |to| format!("no node of {to}"),
         );
+        if let Some(gated) = targets.first() {
+            return Some(format!(
+                "{which} is schedulable: {} still has the startup taint; --wait-for-images waits for it, and --allow-outage does not",
+                gated.host.name
+            ));
+        }
         let add = self
             .nodes_to_add
             .map_or_else(String::new, |nodes| format!(" (at least {nodes})"));
@@ -139,4 +156,38 @@ fn obstacle(plan: &WorkloadPlan) -> Option<String> {
         .filter(is_certain)
         .max_by_key(|it| it.class)?;
     Some(finding.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::node::{Host, Taint};
+
+    #[test]
+    fn a_node_with_the_startup_taint_takes_no_pods_yet() {
+        let preparation = Preparation::default();
+        let node = |name: &str, taints: Vec<Taint>| InventoryNode {
+            host: Host {
+                name: name.to_owned(),
+                taints,
+                ..Host::default()
+            },
+            is_cordoned: false,
+            is_ready: true,
+            images: BTreeSet::new(),
+            has_more_images: false,
+        };
+        let mut inventory = DrainInventory::default();
+        let mut missing = |name: &str, taints| {
+            inventory.nodes.insert(name.to_owned(), node(name, taints));
+            (
+                preparation.missing_target(&inventory),
+                preparation.has_gated(&inventory),
+            )
+        };
+        let (why, is_gated) = missing("new-1", vec![Taint::no_schedule(Taint::STARTUP_KEY, "")]);
+        assert!(why.is_some_and(|why| why.contains("new-1 still has the startup taint")));
+        assert!(is_gated);
+        assert_eq!(missing("new-2", Vec::new()), (None, true));
+    }
 }

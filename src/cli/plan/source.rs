@@ -121,6 +121,11 @@ impl ClusterSourceArgs {
         self.connect.connect().await
     }
 
+    /// The flags that connect to the same cluster as the same user, as words.
+    pub fn connection(&self) -> Vec<String> {
+        self.connect.words()
+    }
+
     /// The plan for a snapshot and what is visited: the same for a cluster and for files.
     async fn of_snapshot<T>(
         &self,

@@ -68,6 +68,7 @@ fn what_has_an_outage_is_named_with_its_causes() {
             ..LabelSelector::default()
         }),
         allowed: 1,
+        desired_healthy: 1,
         is_zero,
     };
     let mut pods: Vec<DrainPod> = ["one", "zero", "both", "disk", "pinned", "fine"]

@@ -86,3 +86,41 @@ fn nodes_lack_what_they_do_not_report_of_the_workloads_that_land_on_them() {
         ]
     );
 }
+
+#[test]
+fn a_wait_for_images_ends_if_no_node_gets_one() {
+    let lacking = |nodes: &[&str]| {
+        let image = LackingImage {
+            image: "web:1".to_owned(),
+            pool: "new".to_owned(),
+            nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+            workloads: Vec::new(),
+            size: None,
+        };
+        [image]
+    };
+    let rules = super::super::tests::rules();
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+    let mut wait = ImageWait::default();
+    assert_eq!(
+        wait.next(&lacking(&["a"]), None, minutes(0)).unwrap(),
+        "web:1 on a"
+    );
+    // New nodes, of which one pulls.
+    wait.next(&lacking(&["a", "b", "c"]), None, minutes(20));
+    wait.next(&lacking(&["a", "b"]), None, minutes(25));
+    assert_eq!(wait.end(&rules, minutes(54)), None);
+    let stuck = wait.end(&rules, minutes(55)).unwrap();
+    assert!(stuck.contains("1 image still missing, and nothing"), "{stuck}");
+    let timed = DrainRules {
+        timeout: Some(minutes(26)),
+        ..rules
+    };
+    assert_eq!(
+        wait.end(&timed, minutes(26)).unwrap(),
+        "1 image still missing after 1560 s"
+    );
+    let closed = || Some("no node".to_owned());
+    assert_eq!(wait.next(&[], closed(), minutes(26)), closed());
+    assert_eq!(wait.next(&[], None, minutes(27)), None);
+}

@@ -1,5 +1,7 @@
+use super::super::state::{DisruptionBudget, EvictionAnswer};
 use super::super::tests::{owner, pod, ready, rules, state};
 use super::*;
+use crate::model::label_selector::LabelSelector;
 
 fn evicts(name: &str) -> DrainAction {
     DrainAction::Evict(PodName {
@@ -134,4 +136,97 @@ fn what_is_evicted_must_be_ready_again_before_the_drain_is_done() {
     // It was not complete before.
     state.moved.insert(owner("web"), 1);
     assert_eq!(next(&state, &rules()), DrainAction::Done);
+}
+
+#[test]
+fn a_pod_that_may_be_gone_is_not_available_and_one_that_is_refused_is() {
+    let of = |answer: &EvictionAnswer| {
+        let pods = vec![ready("a", "web", "old-1"), ready("b", "web", "old-1")];
+        let mut state = state(pods, &[("web", 2)]);
+        let name = state.pods[0].name.clone();
+        state.answered(&name, answer);
+        next(&state, &rules())
+    };
+    let why = || "no answer".to_owned();
+    let refused =
+        |step: &DrainAction| matches!(step, DrainAction::Wait(WaitCause::Refused(_, text)) if *text == why());
+    assert_eq!(of(&EvictionAnswer::NotNow(why())), evicts("b"));
+    assert_eq!(of(&EvictionAnswer::Failed(why())), evicts("b"));
+    let unknown = of(&EvictionAnswer::Unknown(why()));
+    assert!(refused(&unknown), "{unknown:?}");
+    let gone = of(&EvictionAnswer::Gone);
+    assert!(
+        matches!(gone, DrainAction::Wait(WaitCause::Terminating(_))),
+        "{gone:?}"
+    );
+}
+
+#[test]
+fn pods_that_are_not_ready_for_a_moment_are_not_all_evicted() {
+    let unready = |name: &str, seconds| DrainPod {
+        is_ready: false,
+        unready: Duration::from_secs(seconds),
+        ..ready(name, "web", "old-1")
+    };
+    let of = |seconds| {
+        let pods = ["a", "b", "c"].map(|name| unready(name, seconds)).into();
+        next(&state(pods, &[("web", 3)]), &rules())
+    };
+    let waits = DrainAction::Wait(WaitCause::Replicas(owner("web"), 0, 3));
+    assert_eq!((of(0), of(179)), (waits.clone(), waits));
+    assert_eq!(of(180), evicts("a"));
+}
+
+#[test]
+fn several_budgets_keep_a_pod_that_has_started_and_is_not_ready() {
+    let budget = |name: &str| DisruptionBudget {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        selector: Some(LabelSelector::default()),
+        allowed: 1,
+        desired_healthy: 1,
+        is_zero: false,
+    };
+    let allow = DrainRules {
+        allow_outage: true,
+        ..rules()
+    };
+    let of = |has_started| {
+        let broken = DrainPod {
+            is_ready: false,
+            unready: Duration::from_secs(600),
+            has_started,
+            ..ready("a", "web", "old-1")
+        };
+        let mut state = state(vec![broken], &[("web", 1)]);
+        state.budgets = vec![budget("first"), budget("second")];
+        next(&state, &allow)
+    };
+    let stops = of(true);
+    assert!(
+        matches!(stops, DrainAction::Stop(StopCause::NeverEvicted(_))),
+        "{stops:?}"
+    );
+    assert_eq!(of(false), evicts("a"));
+}
+
+#[test]
+fn an_old_state_evicts_nothing_and_a_node_that_is_not_cordoned_is_tried_again() {
+    let mut state = state(
+        vec![ready("a", "web", "old-1"), ready("b", "web", "new")],
+        &[("web", 2)],
+    );
+    state.age = FRESH;
+    assert_eq!(next(&state, &rules()), DrainAction::Wait(WaitCause::Stale));
+    for node in &mut state.nodes {
+        node.is_cordoned = false;
+    }
+    state.not_cordoned("old-1", "no answer");
+    assert_eq!(next(&state, &rules()), DrainAction::Cordon("old-2".to_owned()));
+    state.cordoned("old-2");
+    let waits = WaitCause::NotCordoned("old-1".to_owned(), "no answer".to_owned());
+    assert_eq!(next(&state, &rules()), DrainAction::Wait(waits.clone()));
+    state.idle = rules().progress_timeout;
+    let stop = StopCause::NoProgress(state.idle, waits);
+    assert_eq!(next(&state, &rules()), DrainAction::Stop(stop));
 }

@@ -42,11 +42,13 @@ fn a_drain_says_what_it_will_do_and_how_to_continue() {
         reason: Some("because".to_owned()),
     };
     insta::assert_snapshot!(text(|out| drain_text(&report, out)));
-    let end = |report: &DrainReport| text(|out| drain_end(report, ["again", "back"], out));
+    let end = |report: &DrainReport| text(|out| drain_end(report, "again", Some("back"), out));
     assert_eq!(
         end(&report),
         "stopped: because\nto continue: again\nto go back: back\n"
     );
+    let unchanged = text(|out| drain_end(&report, "again", None, out));
+    assert!(!unchanged.contains("go back"), "{unchanged}");
     report.result = DrainResult::Done;
     assert_eq!(end(&report), "done\n");
 }
