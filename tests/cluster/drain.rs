@@ -241,10 +241,14 @@ fn what_has_an_outage_stops_the_drain_and_the_role_of_the_page_is_enough() {
         "images that nodes must pull first:",
         "transom generate image-pulls -o daemonset --pool new",
         "stopped: workloads have an outage",
-        "to go back: transom drain --uncordon --pool old",
     ] {
         assert!(run.out.contains(text), "{text}\n{}{}", run.out, run.err);
     }
+    assert!(
+        !run.out.contains("to go back"),
+        "nothing was cordoned: {}",
+        run.out
+    );
     assert_eq!((run.status, is_cordoned()), (1, false));
     let strict = transom(
         Path::new("."),
@@ -294,6 +298,10 @@ fn what_has_an_outage_stops_the_drain_and_the_role_of_the_page_is_enough() {
         run.err
     );
     assert_eq!((run.status, run.err.as_str(), is_cordoned()), (1, "", true));
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let back =
+        format!("to go back: transom drain --uncordon --kubeconfig {kubeconfig} --as drainer old-1 old-2\n");
+    assert!(run.out.contains(&back), "{back}{}", run.out);
     let pods = pods(&cluster);
     assert_eq!(
         on_pool(&pods, "old").count(),
