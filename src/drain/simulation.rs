@@ -335,7 +335,7 @@ impl Simulation {
     /// Whether a workload really has an outage.
     fn has(&self, outage: &Outage) -> bool {
         let workload = outage.workload.trim_start_matches("Deployment shop/w");
-        let workload = workload.parse().unwrap();
+        let workload: usize = workload.parse().unwrap();
         let replicas = self.scenario.workloads[workload].replicas;
         match outage.cause {
             OutageCause::OneReplica => replicas == 1,
