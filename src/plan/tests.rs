@@ -818,7 +818,7 @@ fn a_linux_image_that_a_windows_node_never_started_is_no_workload_for_windows() 
     let kept = plan.workloads.iter().find(|it| it.name == "named-so").unwrap();
     assert_eq!(
         kept.findings[0].remedy.as_deref(),
-        Some("add nodeSelector kubernetes.io/os: linux, or another image"),
+        Some("use an image for Windows, or run it in a pod of its own on Linux nodes"),
         "{kept:#?}"
     );
 }

@@ -51,6 +51,10 @@ fn plain(mut cluster: Cluster, pod: &Value) -> (Cluster, Value) {
     cluster.images.retain(|_, facts| match &mut facts.found {
         Some(found) => {
             found.variants.retain(|variant| variant.architecture == "amd64");
+            // The scheduler's model does not know that an image may need a newer update than the node has.
+            for version in found.variants.iter_mut().filter_map(|it| it.os_version.as_mut()) {
+                version.revision = None;
+            }
             !found.variants.is_empty()
         }
         None => true,
