@@ -75,6 +75,11 @@ impl NodeStartup {
         usize::try_from(self.max_concurrent_nodes).unwrap_or_default()
     }
 
+    /// Whether a node waits for the images of workloads.
+    pub fn waits_for_workloads(&self) -> bool {
+        self.images == StartupImages::Workloads
+    }
+
     /// The most compressed bytes; `None` if the policy sets no limit.
     pub fn byte_limit(&self) -> Option<u64> {
         bytes_of(self.max_bytes.as_deref()?)

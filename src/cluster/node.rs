@@ -154,6 +154,12 @@ impl NodeView {
         has_startup_taint(&self.taints)
     }
 
+    /// Whether a cloud, Cluster API or Karpenter may still add labels to it.
+    pub fn is_uninitialized(&self) -> bool {
+        let mut taints = self.taints.iter();
+        taints.any(|taint| Taint::UNINITIALIZED_KEYS.contains(&&*taint.key))
+    }
+
     /// Whether it is kept in the cache: nodes that may be for Windows, by their kubelet or by a label, and nodes that
     /// carry anything that Transom may have to remove.
     pub fn is_of_interest(&self) -> bool {

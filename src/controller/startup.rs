@@ -6,7 +6,7 @@
 //!                     ├─ memory    what was seen on each node: images, failures, and how it ended
 //!                     ├─ pulls     the pods that pull, as they are stored
 //!                     ├─ gate      plan: which nodes are released, and which pods created and deleted (pure)
-//!                     ├─ puller    the shape of these pods
+//!                     ├─ puller    the shape of these pods; puller_pods: lists, creates and deletes them
 //!                     └─ news      Events of nodes, and metrics; startup_states: what the status of policies shows
 //! ```
 
@@ -20,6 +20,7 @@ mod gate;
 mod memory;
 mod news;
 mod puller;
+mod puller_pods;
 pub mod pulls;
 mod survey;
 #[cfg(test)]

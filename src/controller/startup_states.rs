@@ -21,3 +21,33 @@ pub struct StartupOfPolicy {
 
 /// The new nodes of each policy, by name.
 pub type StartupStates = BTreeMap<String, StartupOfPolicy>;
+
+/// The new nodes of a policy. `is_gating`: whether it has `startup`; without it, it has a state only if there is a problem.
+pub fn startup_of(states: &StartupStates, policy: &str, is_gating: bool) -> Option<StartupOfPolicy> {
+    let state = states.get(policy).cloned();
+    let state = state.or_else(|| is_gating.then(StartupOfPolicy::default));
+    state.filter(|state| is_gating || state.problem.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_without_startup_shows_problems_only() {
+        let problem = StartupOfPolicy {
+            problem: Some(("ReleaseFailed", "no".to_owned())),
+            ..StartupOfPolicy::default()
+        };
+        let starting = StartupOfPolicy {
+            starting: 1,
+            ..StartupOfPolicy::default()
+        };
+        let states = [("bad".to_owned(), problem), ("was".to_owned(), starting)];
+        let states: StartupStates = states.into();
+        let shown = ["bad", "was", "other"];
+        let shown = |is_gating: bool| shown.map(|policy| startup_of(&states, policy, is_gating).is_some());
+        assert_eq!(shown(true), [true, true, true]);
+        assert_eq!(shown(false), [true, false, false]);
+    }
+}

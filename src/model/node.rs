@@ -415,6 +415,13 @@ impl Taint {
     /// having set it; Transom never sets it.
     pub const STARTUP_KEY: &str = "startup-taint.cluster-autoscaler.kubernetes.io/transom";
 
+    /// The taints of nodes that a cloud, Cluster API or Karpenter has not labelled yet. They are removed when it has.
+    pub const UNINITIALIZED_KEYS: [&str; 3] = [
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.cluster.x-k8s.io/uninitialized",
+        "karpenter.sh/unregistered",
+    ];
+
     /// Whether it belongs to Kubernetes, a cloud or an autoscaler: Transom neither sets nor removes these, regardless
     /// of policies and annotations.
     pub fn is_protected(&self) -> bool {
@@ -435,7 +442,7 @@ impl Taint {
     /// Whether the taint is permanent. Controllers and autoscalers use temporary taints for a node that is new, in
     /// trouble, or about to be removed; the pods that those keep off are scheduled later.
     pub fn lasts(&self) -> bool {
-        const PASSING: [&str; 15] = [
+        const PASSING: [&str; 13] = [
             "node.kubernetes.io/not-ready",
             "node.kubernetes.io/unreachable",
             "node.kubernetes.io/unschedulable",
@@ -444,21 +451,19 @@ impl Taint {
             "node.kubernetes.io/pid-pressure",
             "node.kubernetes.io/network-unavailable",
             "node.kubernetes.io/out-of-service",
-            "node.cloudprovider.kubernetes.io/uninitialized",
             "node.cloudprovider.kubernetes.io/shutdown",
             "ToBeDeletedByClusterAutoscaler",
             "DeletionCandidateOfClusterAutoscaler",
             "karpenter.sh/disrupted",
             "karpenter.sh/disruption",
-            "karpenter.sh/unregistered",
         ];
-        // Cluster API and the cluster autoscaler remove theirs when a node has started.
+        // The cluster autoscaler and others remove theirs when a node has started.
         let of_start = [
             "startup-taint.cluster-autoscaler.kubernetes.io/",
             "ignore-taint.cluster-autoscaler.kubernetes.io/",
         ];
         !PASSING.contains(&self.key.as_str())
-            && self.key != "node.cluster.x-k8s.io/uninitialized"
+            && !Self::UNINITIALIZED_KEYS.contains(&self.key.as_str())
             && !of_start.iter().any(|start| self.key.starts_with(start))
     }
 

@@ -29,6 +29,7 @@ mod registries;
 mod release;
 mod rendered;
 mod startup;
+mod startup_alert;
 mod trust;
 mod values;
 

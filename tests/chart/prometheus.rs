@@ -41,7 +41,7 @@ impl Drop for Prometheus {
 }
 
 /// Whether Debian's package `prometheus` is installed, which has both programs.
-fn is_installed() -> bool {
+pub fn is_installed() -> bool {
     ["prometheus", "promtool"].iter().all(|program| {
         let requested = Command::new(program)
             .arg("--version")

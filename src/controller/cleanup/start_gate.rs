@@ -77,15 +77,12 @@ impl Cleanup<'_> {
         }
     }
 
-    /// The pods that pull images, by name. Without the right to list them none was created.
+    /// The pods that pull images, by name.
     pub(super) async fn pullers(&self) -> Result<Vec<String>, ApiError> {
         let listing = Listing::new(Pod::url_path(&(), Some(&self.options.namespace)));
         let listing = listing.with_labels(PULLER_SELECTOR).metadata_only();
-        match collect::<PartialObjectMeta<Pod>>(self.client, listing).await {
-            Ok(pods) => Ok(pods.into_iter().filter_map(|pod| pod.metadata.name).collect()),
-            Err(ApiError::Forbidden(_)) => Ok(Vec::new()),
-            Err(why) => Err(why),
-        }
+        let pods = collect::<PartialObjectMeta<Pod>>(self.client, listing).await?;
+        Ok(pods.into_iter().filter_map(|pod| pod.metadata.name).collect())
     }
 }
 
@@ -142,5 +139,18 @@ mod tests {
         let named = still_set(&client, ["agentpool=win".to_owned()]).await.unwrap();
         assert!(named.contains(": NodePool ours, agentpool=win;"), "{named}");
         assert!(!named.contains("NodePool other"), "{named}");
+    }
+
+    #[tokio::test]
+    async fn pods_that_must_not_be_listed_are_a_failure() {
+        let client = answering(|_, _, _| {
+            let message = "pods is forbidden";
+            (403, json!({"kind": "Status", "code": 403, "message": message}))
+        });
+        let options = installation("transom");
+        let mut cleanup = Cleanup::new(&client, &options, false);
+        cleanup.delete_pullers().await;
+        let failures = cleanup.report.failures;
+        assert!(failures[0].contains("pods is forbidden"), "{failures:?}");
     }
 }

@@ -27,7 +27,7 @@ use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::leader_loop::{Controller, PassResult};
-use crate::controller::startup_states::StartupStates;
+use crate::controller::startup_states::{StartupStates, startup_of};
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::Writer;
 
@@ -352,13 +352,11 @@ impl NodeController {
                 .collect(),
             undeclared: BTreeSet::new(),
             classes: self.classes.of_policy(&policy.name),
-            startup: (policy.stored.spec.startup.as_ref()).map(|_| {
-                self.startup
-                    .borrow()
-                    .get(&policy.name)
-                    .cloned()
-                    .unwrap_or_default()
-            }),
+            startup: startup_of(
+                &self.startup.borrow(),
+                &policy.name,
+                policy.stored.spec.startup.is_some(),
+            ),
         }
     }
 }

@@ -5,26 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Resource as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use super::gate::{GatePlan, GateRule, GatedNode, NewPuller, ReleaseReason, plan};
+use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
-use super::news::{NodeEvent, StartupMetrics, late, not_pulled};
-use super::puller::puller_pod;
-use super::pulls::{PULLER_SELECTOR, PullerPod, is_pulling};
+use super::news::{NodeEvent, PendingEvents, StartupMetrics, late, not_pulled, not_released};
+use super::puller_pods::PullerPods;
+use super::pulls::PullerPod;
 use super::survey::{PullsByNode, survey, wanted};
 use super::{PullerAccount, StartupSettings};
-use crate::api::{FailedImage, ImagePuller, StartupImages};
+use crate::api::{FailedImage, ImagePuller};
 use crate::cluster::errors::ApiError;
-use crate::cluster::list::{Listing, collect};
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::{NodePolicies, SelectedPolicy};
+use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::SurveyError;
 use crate::controller::leader_loop::{Controller, PassResult};
@@ -32,13 +28,15 @@ use crate::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use crate::controller::node_policies::nodes::plan::plan_release;
 use crate::controller::startup_states::StartupStates;
 use crate::controller::write_overlay::WriteOverlay;
-use crate::controller::writer::{Write, Writer};
+use crate::controller::writer::Writer;
 use crate::model::node::{NodeSigns as _, ReportedOs};
 use crate::process::server_clock::ServerClock;
 use crate::registry::service::ImageService;
 
-/// How long a list of pods may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a pass begins writes other than releases: the nodes that are released next must not wait for them.
+const OTHER_WRITES: Duration = Duration::from_secs(3);
+/// How many times as long as a survey took the next one waits.
+const SURVEY_REST: u32 = 4;
 
 /// The images whose failure is news, by node.
 type NewFailures = Vec<(Arc<NodeView>, Vec<FailedImage>)>;
@@ -49,8 +47,26 @@ type SurveyResult = Result<PullsByNode, SurveyError>;
 struct LastSurvey {
     /// When it ended, and for which nodes it was.
     ended: Option<(Instant, BTreeSet<String>)>,
+    took: Duration,
     pulls: PullsByNode,
     failed: Option<SurveyError>,
+}
+
+impl LastSurvey {
+    /// Whether these nodes need another one. Surveys of a large cluster, which take long, are rare even if nodes join all the
+    /// time.
+    fn is_due(&self, nodes: &BTreeSet<String>, settings: &StartupSettings) -> bool {
+        let Some((ended, before)) = &self.ended else {
+            return true;
+        };
+        let pause = if nodes.is_subset(before) && self.failed.is_none() {
+            settings.survey_every
+        } else {
+            settings.survey_again
+        };
+        let rest = (self.took * SURVEY_REST).min(settings.survey_every);
+        ended.elapsed() >= pause.max(rest)
+    }
 }
 
 /// Releases new nodes, with its state between passes.
@@ -59,14 +75,12 @@ pub struct StartupController {
     memory: StartupMemory,
     written: WriteOverlay<NodeView>,
     survey: LastSurvey,
-    /// The survey that runs, and for which nodes.
-    surveying: Option<(BTreeSet<String>, JoinHandle<SurveyResult>)>,
-    /// Why no pod can be created.
-    refused: Option<ApiError>,
-    /// How many nodes the last pass could not release.
-    blocked: usize,
-    /// Whether pods may be left, of this leader or of another one.
-    has_pods: bool,
+    /// The survey that runs, since when, and for which nodes.
+    surveying: Option<(Instant, BTreeSet<String>, JoinHandle<SurveyResult>)>,
+    pods: PullerPods,
+    events: PendingEvents,
+    /// The nodes that the last pass could not release, by name, and why.
+    blocked: BTreeMap<String, ApiError>,
 }
 
 /// What a [`StartupController`] needs.
@@ -91,7 +105,7 @@ impl Controller for StartupController {
     const EVERY: Duration = Duration::from_secs(60);
 
     async fn changed(&mut self) {
-        let Some((_, running)) = &mut self.surveying else {
+        let Some((.., running)) = &mut self.surveying else {
             return std::future::pending().await;
         };
         let outcome = running.await;
@@ -107,15 +121,15 @@ impl Controller for StartupController {
     }
 
     fn lost(&mut self) {
-        if let Some((_, running)) = self.surveying.take() {
+        if let Some((.., running)) = self.surveying.take() {
             running.abort();
         }
         self.memory = StartupMemory::default();
         self.written = WriteOverlay::default();
         self.survey = LastSurvey::default();
-        self.refused = None;
-        self.blocked = 0;
-        self.has_pods = true;
+        self.pods.lost();
+        self.events = PendingEvents::default();
+        self.blocked.clear();
         self.show(&NodePolicies::default());
     }
 }
@@ -123,15 +137,16 @@ impl Controller for StartupController {
 impl StartupController {
     /// A controller that has seen nothing yet.
     pub fn new(parts: StartupParts) -> Self {
+        let (account, writer) = (parts.account.clone(), parts.writer.clone());
         StartupController {
+            pods: PullerPods::new(account, writer, parts.settings),
             parts,
             memory: StartupMemory::default(),
             written: WriteOverlay::default(),
             survey: LastSurvey::default(),
             surveying: None,
-            refused: None,
-            blocked: 0,
-            has_pods: true,
+            events: PendingEvents::default(),
+            blocked: BTreeMap::new(),
         }
     }
 
@@ -149,14 +164,23 @@ impl StartupController {
             .collect();
         self.forget(nodes, &gated, &policies);
         self.start_survey(snapshot, &gated);
-        let pods = self.pods(&gated, result).await;
+        let pulling = gated.iter().filter_map(|(_, rule)| rule.pulling_policy());
+        let pulling: BTreeSet<&str> = pulling.map(|(policy, _)| policy).collect();
+        let pods = self.pods.list(&pulling, result).await;
         let now = self.now();
         let (gated, failures) = self.observe(gated, pods.as_deref().unwrap_or_default(), now);
         let plan = plan(now, &gated, pods.as_deref());
         // First of all: a node must not wait for anything else.
         self.release(&plan, &gated, result).await;
-        self.report_failures(failures).await;
-        self.write_pods(&plan, now, result).await;
+        self.report_failures(failures);
+        let until = Instant::now() + OTHER_WRITES;
+        let (is_pod_left, is_event_left) = tokio::join!(
+            self.pods.write(&plan, now, until, result),
+            self.events.write(&self.parts.writer, until)
+        );
+        if is_pod_left || is_event_left {
+            result.wake_at(Instant::now());
+        }
         self.show(&policies);
         if !gated.is_empty() {
             result.wake_at(Instant::now() + self.parts.settings.poll);
@@ -190,68 +214,32 @@ impl StartupController {
 
     /// Reads the workloads in a task of its own if nodes wait for their images: the timeouts of nodes must not wait for it.
     fn start_survey(&mut self, snapshot: &Snapshot, gated: &[(Arc<NodeView>, GateRule)]) {
-        let waits = |rule: &GateRule| matches!(rule, GateRule::Policy { startup, .. } if startup.images == StartupImages::Workloads);
-        let nodes = gated.iter().filter(|(_, rule)| waits(rule));
+        let nodes = gated.iter().filter(|(_, rule)| rule.waits_for_workloads());
         let nodes: BTreeSet<String> = nodes.map(|(node, _)| node.name.clone()).collect();
-        if nodes.is_empty() || self.surveying.is_some() {
+        if nodes.is_empty() {
+            // The failure concerns no node any longer.
+            self.survey.failed = None;
             return;
         }
-        if let Some((ended, before)) = &self.survey.ended {
-            let pause = if nodes.is_subset(before) && self.survey.failed.is_none() {
-                self.parts.settings.survey_every
-            } else {
-                self.parts.settings.survey_again
-            };
-            if ended.elapsed() < pause {
-                return;
-            }
+        if self.surveying.is_some() || !self.survey.is_due(&nodes, &self.parts.settings) {
+            return;
         }
         let (client, images) = (self.parts.writer.client.clone(), self.parts.images.clone());
         let running = survey(client, Arc::new(snapshot.clone()), images, nodes.clone());
-        self.surveying = Some((nodes, tokio::spawn(running)));
+        self.surveying = Some((Instant::now(), nodes, tokio::spawn(running)));
     }
 
     /// Keeps the result of a survey. After a failure the last one is still used.
     fn surveyed(&mut self, outcome: SurveyResult) {
-        let Some((nodes, _)) = self.surveying.take() else {
+        let Some((began, nodes, _)) = self.surveying.take() else {
             return;
         };
+        self.survey.took = began.elapsed();
         self.survey.ended = Some((Instant::now(), nodes));
         match outcome {
             Ok(pulls) => (self.survey.pulls, self.survey.failed) = (pulls, None),
             Err(error) => self.survey.failed = Some(error),
         }
-    }
-
-    /// The stored pods that pull; `None` if they cannot be read, or must not be created and none is left.
-    async fn pods(
-        &mut self,
-        gated: &[(Arc<NodeView>, GateRule)],
-        result: &mut PassResult,
-    ) -> Option<Vec<PullerPod>> {
-        self.parts.account.name.as_ref()?;
-        let pulls = |rule: &GateRule| matches!(rule, GateRule::Policy { startup, .. } if startup.puller == ImagePuller::Pods);
-        if !self.has_pods && !gated.iter().any(|(_, rule)| pulls(rule)) {
-            return None;
-        }
-        let listing = Listing::new(Pod::url_path(&(), Some(&self.parts.account.namespace)));
-        let listing = listing.with_labels(PULLER_SELECTOR);
-        match self.list_pods(listing).await {
-            Ok(pods) => {
-                self.has_pods = !pods.is_empty();
-                Some(pods.into_iter().map(PullerPod::of).collect())
-            }
-            Err(error) => {
-                result.fail("list the pods that pull images".to_owned(), &error);
-                None
-            }
-        }
-    }
-
-    /// A short list of pods, which must not delay the release of nodes.
-    async fn list_pods(&self, listing: Listing) -> Result<Vec<Pod>, ApiError> {
-        let pods = timeout(PATIENCE, collect::<Pod>(&self.parts.writer.client, listing)).await;
-        pods.unwrap_or_else(|_| Err(ApiError::Other("the API server does not answer".to_owned())))
     }
 
     /// Adds what nodes and pods report to what was seen before. Returns the new failures, too.
@@ -267,7 +255,13 @@ impl StartupController {
             if let GateRule::Policy { name, startup } = &rule {
                 let pulls = self.survey.pulls.get(&node.name).map(Arc::as_ref);
                 let wanted = wanted(startup, pulls, node.storage);
-                let of_node: Vec<&PullerPod> = (pods.iter()).filter(|pod| pod.node_uid == node.uid).collect();
+                let of_node = pods.iter().filter(|pod| pod.node_uid == node.uid);
+                let (of_node, outdated): (Vec<&PullerPod>, Vec<_>) =
+                    of_node.partition(|pod| pod.has_secrets_of(startup));
+                if !outdated.is_empty() {
+                    // What other pull Secrets could not pull may still arrive.
+                    self.memory.forget_failures(&node.uid);
+                }
                 let news = self
                     .memory
                     .observe((&node, name), wanted.as_deref(), &of_node, now);
@@ -287,8 +281,8 @@ impl StartupController {
         (gated, failures)
     }
 
-    /// One Event for each node: the next pass must not wait for many.
-    async fn report_failures(&self, failures: NewFailures) {
+    /// One Event for each node.
+    fn report_failures(&mut self, failures: NewFailures) {
         for (node, failed) in failures {
             let event = NodeEvent {
                 reason: "ImagePullFailed",
@@ -296,7 +290,7 @@ impl StartupController {
                 is_warning: true,
                 note: not_pulled(&failed),
             };
-            event.write(&node, &self.parts.writer).await;
+            self.events.push(node, event);
         }
     }
 
@@ -313,31 +307,44 @@ impl StartupController {
             .buffer_unordered(self.parts.settings.in_flight.max(1))
             .collect()
             .await;
-        self.blocked = 0;
+        let before_pass = std::mem::take(&mut self.blocked);
         for (before, why, outcome) in written {
             match outcome {
                 ApplyResult::Wrote(node, _) => {
                     let missing = gated.iter().find(|gated| gated.node.uid == before.uid);
                     let missing = missing.and_then(|gated| gated.missing.as_deref());
                     self.written.put(&before.name, Arc::clone(&node), Instant::now());
-                    self.report_release(&node, why, missing).await;
+                    self.report_release(&node, why, missing);
                 }
                 // Another client removed it.
                 ApplyResult::Stands(node) => self.written.put(&before.name, node, Instant::now()),
                 ApplyResult::Gone => self.written.remove(&before.name),
                 ApplyResult::Failed(error) => {
-                    self.blocked += 1;
+                    if before_pass.get(&before.name) != Some(&error) {
+                        self.report_blocked(&before, &error);
+                    }
                     result.fail(
                         format!("remove the startup taint of node {}", before.name),
                         &error,
                     );
                     result.wake_at(Instant::now() + self.parts.settings.poll);
+                    self.blocked.insert(before.name.clone(), error);
                 }
             }
         }
     }
 
-    async fn report_release(&mut self, node: &NodeView, why: ReleaseReason, missing: Option<&[String]>) {
+    fn report_blocked(&mut self, node: &Arc<NodeView>, error: &ApiError) {
+        let event = NodeEvent {
+            reason: "ReleaseFailed",
+            action: "RemoveStartupTaint",
+            is_warning: true,
+            note: not_released([&*node.name], error),
+        };
+        self.events.push(Arc::clone(node), event);
+    }
+
+    fn report_release(&mut self, node: &Arc<NodeView>, why: ReleaseReason, missing: Option<&[String]>) {
         let created = node.created.unwrap_or_default();
         let after = Duration::try_from(self.now().duration_since(created)).unwrap_or_default();
         let (seconds, name) = (after.as_secs(), &node.name);
@@ -371,88 +378,20 @@ impl StartupController {
             "startup taint removed: {}",
             event.note
         );
-        event.write(node, &self.parts.writer).await;
+        self.events.push(Arc::clone(node), event);
     }
 
-    /// Deletes and creates pods that pull.
-    async fn write_pods(&mut self, plan: &GatePlan<'_>, now: Timestamp, result: &mut PassResult) {
-        let Some(account) = self.parts.account.name.clone() else {
-            return;
-        };
-        let namespace = self.parts.account.namespace.clone();
-        let api: Api<Pod> = Api::namespaced(self.parts.writer.client.clone(), &namespace);
-        for pod in &plan.deleted {
-            let write = Write::Delete {
-                name: pod.name.clone(),
-                uid: Some(pod.uid.clone()),
-                version: None,
-            };
-            let task = || format!("delete the Pod {namespace}/{}", pod.name);
-            result.record(task, self.parts.writer.write(&api, &write).await);
-        }
-        for new in self.undisturbed(&plan.created, now).await {
-            let pod = puller_pod(new, &namespace, &account, now);
-            self.has_pods = true;
-            let written = self.parts.writer.write(&api, &Write::Create(pod)).await;
-            self.refused = written
-                .as_ref()
-                .err()
-                .filter(|error| **error != ApiError::Conflict)
-                .cloned();
-            let task = || format!("create the pod that pulls images on node {}", new.node.name);
-            result.record(task, written);
-        }
-    }
-
-    /// Those of these pods on whose nodes no other pod still pulls.
-    async fn undisturbed<'p>(&self, created: &'p [NewPuller<'p>], now: Timestamp) -> Vec<&'p NewPuller<'p>> {
-        let mut idle = Vec::new();
-        for some in created.chunks(self.parts.settings.in_flight.max(1)) {
-            let busy = join_all(some.iter().map(|new| self.is_busy(new, now))).await;
-            let some = some.iter().zip(busy);
-            idle.extend(some.filter_map(|(new, is_busy)| (!is_busy).then_some(new)));
-        }
-        idle
-    }
-
-    /// Whether pods on a node still pull, such as those of DaemonSets: theirs come first, for half of the timeout at most.
-    async fn is_busy(&self, new: &NewPuller<'_>, now: Timestamp) -> bool {
-        let half = new.startup.timeout() / 2;
-        if new.deadline.saturating_sub(half).is_ok_and(|half| now >= half) {
-            return false;
-        }
-        let on_node = format!("spec.nodeName={}", new.node.name);
-        let listing = Listing::new(Pod::url_path(&(), None)).with_fields(&on_node);
-        let pods = self.list_pods(listing).await;
-        pods.is_ok_and(|pods| pods.iter().any(is_pulling))
-    }
-
-    /// Publishes the state of all policies with `startup`.
+    /// Publishes the state of all policies with `startup`, and of all others while a node cannot be released: the pool may set
+    /// the taint although no policy requires it.
     fn show(&self, policies: &NodePolicies) {
         let mut states = self.memory.states();
         for policy in policies.iter() {
-            let Some(startup) = &policy.stored.spec.startup else {
-                continue;
-            };
-            let state = states.entry(policy.name.clone()).or_default();
-            let uses_pods = startup.puller == ImagePuller::Pods;
-            state.problem = if uses_pods && self.parts.account.name.is_none() {
-                let text = "puller: Pods is refused, and nothing is pulled: this installation may not create pods; set \
-                            startup.imagePuller.enabled=true in the values of the chart, or puller: None";
-                Some(("PullerNotAllowed", text.to_owned()))
-            } else if let Some(error) = self.refused.as_ref().filter(|_| uses_pods) {
-                let text = format!("no pod that pulls images can be created: {error}");
-                Some(("PullerFailed", text))
-            } else {
-                let failed = self.survey.failed.as_ref();
-                let failed = failed.filter(|_| startup.images == StartupImages::Workloads);
-                failed.map(|error| {
-                    let text = format!("it is not known which images new nodes need: {error}");
-                    ("ImagesUnknown", text)
-                })
-            };
+            let problem = self.problem(policy);
+            if problem.is_some() || policy.stored.spec.startup.is_some() {
+                states.entry(policy.name.clone()).or_default().problem = problem;
+            }
         }
-        self.parts.metrics.show(&states, self.blocked);
+        self.parts.metrics.show(&states, self.blocked.len());
         self.parts.publish.send_if_modified(|shown| {
             let is_news = **shown != states;
             if is_news {
@@ -460,6 +399,29 @@ impl StartupController {
             }
             is_news
         });
+    }
+
+    /// What is wrong with all nodes of a policy: the reason and the message. The worst comes first.
+    fn problem(&self, policy: &NodePolicy) -> Option<(&'static str, String)> {
+        if let Some(error) = self.blocked.values().next() {
+            let nodes = self.blocked.keys().map(String::as_str);
+            return Some(("ReleaseFailed", not_released(nodes, error)));
+        }
+        let startup = policy.stored.spec.startup.as_ref()?;
+        let uses_pods = startup.puller == ImagePuller::Pods;
+        if uses_pods && !self.pods.is_allowed() {
+            let text = "puller: Pods is refused, and nothing is pulled: this installation may not create pods; set \
+                        startup.imagePuller.enabled=true in the values of the chart, or puller: None";
+            return Some(("PullerNotAllowed", text.to_owned()));
+        }
+        if let Some(error) = self.pods.refused(&policy.name).filter(|_| uses_pods) {
+            let text = format!("no pod that pulls images can be created: {error}");
+            return Some(("PullerFailed", text));
+        }
+        let failed = self.survey.failed.as_ref();
+        let failed = failed.filter(|_| startup.waits_for_workloads())?;
+        let text = format!("it is not known which images new nodes need: {failed}");
+        Some(("ImagesUnknown", text))
     }
 }
 
@@ -469,14 +431,22 @@ fn rule(node: &NodeView, policies: &NodePolicies) -> GateRule {
         return GateRule::Open;
     }
     match policies.choose(node) {
-        SelectedPolicy::NoPolicy => GateRule::Open,
         SelectedPolicy::Held(_) => GateRule::Held,
-        SelectedPolicy::Policy(policy) => match &policy.stored.spec.startup {
-            None => GateRule::Open,
-            Some(startup) => GateRule::Policy {
-                name: policy.name.clone(),
-                startup: startup.clone(),
-            },
-        },
+        SelectedPolicy::Policy(NodePolicy { name, stored, .. }) if stored.spec.startup.is_some() => {
+            GateRule::Policy {
+                name: name.clone(),
+                startup: stored.spec.startup.clone().unwrap_or_default(),
+            }
+        }
+        // A policy may select it by a label that it gets later.
+        _ if node.is_uninitialized() && gates_any(policies) => GateRule::Held,
+        _ => GateRule::Open,
     }
 }
+
+fn gates_any(policies: &NodePolicies) -> bool {
+    policies.iter().any(|policy| policy.stored.spec.startup.is_some())
+}
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ const GIVE_UP: Duration = Duration::from_secs(60);
 pub enum GateRule {
     /// No policy with `startup` selects it, or it is not a Windows node.
     Open,
-    /// A policy that cannot be read may select it: it waits for the default timeout.
+    /// A policy that cannot be read may select it, or it has no labels of its pool yet: it waits for the default timeout at most.
     Held,
     /// This policy selects it.
     Policy {
@@ -30,6 +30,23 @@ pub enum GateRule {
         /// Its `startup`.
         startup: NodeStartup,
     },
+}
+
+impl GateRule {
+    /// The policy, if Transom pulls for it.
+    pub fn pulling_policy(&self) -> Option<(&str, &NodeStartup)> {
+        match self {
+            GateRule::Policy { name, startup } if startup.puller == ImagePuller::Pods => {
+                Some((name, startup))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the node waits for the images of workloads.
+    pub fn waits_for_workloads(&self) -> bool {
+        matches!(self, GateRule::Policy { startup, .. } if startup.waits_for_workloads())
+    }
 }
 
 /// A node with the startup taint.
@@ -114,21 +131,17 @@ impl GatedNode {
             _ => (self.given_up()).and_then(|at| (now >= at).then_some(ReleaseReason::Failed)),
         }
     }
-
-    /// The policy, if Transom pulls for it.
-    fn pulling_policy(&self) -> Option<(&str, &NodeStartup)> {
-        match &self.rule {
-            GateRule::Policy { name, startup } if startup.puller == ImagePuller::Pods => {
-                Some((name, startup))
-            }
-            _ => None,
-        }
-    }
 }
 
 impl PullerPod {
+    /// Whether it has the pull Secrets of the policy. Others may have added more of them.
+    pub fn has_secrets_of(&self, startup: &NodeStartup) -> bool {
+        let mut wanted = startup.pull_secrets.iter();
+        wanted.all(|wanted| self.secrets.contains(&wanted.name))
+    }
+
     /// Whether it is of no more use for a node that still waits for these images.
-    fn is_spent(&self, missing: &[String], now: Timestamp) -> bool {
+    fn is_spent(&self, startup: &NodeStartup, missing: &[String], now: Timestamp) -> bool {
         if self.has_ended {
             let retry = self.created.and_then(|at| at.saturating_add(RETRY).ok());
             return retry.is_none_or(|retry| now >= retry);
@@ -139,7 +152,7 @@ impl PullerPod {
         let mut missing: Vec<&String> = missing.iter().collect();
         of_pod.sort_unstable();
         missing.sort_unstable();
-        is_settled && of_pod != missing
+        is_settled && (of_pod != missing || !self.has_secrets_of(startup))
     }
 }
 
@@ -164,7 +177,8 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
     plan
 }
 
-/// The pods whose node does not wait any longer, and those that have ended, or have other images than those that are missing.
+/// The pods whose node does not wait any longer, and those that have ended, or have other images than those that are missing, or
+/// other pull Secrets than the policy.
 fn no_longer_needed<'g>(
     now: Timestamp,
     waiting: &BTreeMap<&str, &GatedNode>,
@@ -172,9 +186,8 @@ fn no_longer_needed<'g>(
 ) -> Vec<&'g PullerPod> {
     let is_needed = |pod: &&PullerPod| {
         let gated = waiting.get(&*pod.node_uid);
-        let missing = gated.filter(|gated| gated.pulling_policy().is_some());
-        let missing = missing.and_then(|gated| gated.missing.as_deref());
-        missing.is_some_and(|missing| !pod.is_spent(missing, now))
+        let needs = gated.and_then(|gated| Some((gated.rule.pulling_policy()?.1, gated.missing.as_deref()?)));
+        needs.is_some_and(|(startup, missing)| !pod.is_spent(startup, missing, now))
     };
     let stale = pullers.iter().filter(|pod| !pod.deleting && !is_needed(pod));
     stale.collect()
@@ -191,7 +204,7 @@ fn new_pullers<'g>(mut waiting: Vec<&'g GatedNode>, pullers: &[PullerPod]) -> Ve
     let has_pod: BTreeSet<&str> = pullers.iter().map(|pod| &*pod.node_uid).collect();
     let mut created = Vec::new();
     for gated in waiting {
-        let Some((policy, startup)) = gated.pulling_policy() else {
+        let Some((policy, startup)) = gated.rule.pulling_policy() else {
             continue;
         };
         let images = gated.missing.as_deref().unwrap_or_default();

@@ -130,6 +130,13 @@ impl StartupMemory {
         news
     }
 
+    /// Forgets that a node could not pull images.
+    pub fn forget_failures(&mut self, uid: &str) {
+        if let Some(seen) = self.nodes.get_mut(uid) {
+            seen.failed.clear();
+        }
+    }
+
     /// Records how a node started. Returns why its missing images could not be pulled, by image.
     pub fn finish(&mut self, uid: &str, outcome: StartupOutcome) -> BTreeMap<String, String> {
         let Some(seen) = self.nodes.get_mut(uid) else {

@@ -1,6 +1,7 @@
 //! What is reported about new nodes: Events and metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,9 +10,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use tokio::time::Instant;
 
 use super::gate::ReleaseReason;
 use crate::api::FailedImage;
+use crate::cluster::errors::ApiError;
 use crate::cluster::node::NodeView;
 use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name, of_node};
 use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
@@ -21,6 +24,8 @@ use crate::process::metrics::{MetricLabels, Metrics};
 
 /// How many images a message names.
 const NAMED: usize = 5;
+/// How many Events may wait. If the API server accepts none, the oldest are dropped.
+const MOST_EVENTS: usize = 1000;
 
 /// An Event of a node.
 pub struct NodeEvent {
@@ -36,7 +41,7 @@ pub struct NodeEvent {
 
 impl NodeEvent {
     /// Writes it, once for each node and text.
-    pub async fn write(&self, node: &NodeView, writer: &Writer) {
+    async fn write(&self, node: &NodeView, writer: &Writer) {
         let regarding = of_node(&node.name, &node.uid);
         let identity = format!("{}\n{}\n{}", node.uid, self.reason, self.note);
         let problem = Problem {
@@ -55,6 +60,47 @@ impl NodeEvent {
             log_unwritten(&regarding, self.reason, Some(&self.note), &error);
         }
     }
+}
+
+/// Events that are not written yet: nodes must not wait for them.
+#[derive(Default)]
+pub struct PendingEvents(VecDeque<(Arc<NodeView>, NodeEvent)>);
+
+impl PendingEvents {
+    /// Adds an Event.
+    pub fn push(&mut self, node: Arc<NodeView>, event: NodeEvent) {
+        if self.0.len() >= MOST_EVENTS {
+            self.0.pop_front();
+        }
+        self.0.push_back((node, event));
+    }
+
+    /// Writes them; begins none after `until`, except for the first one. Returns whether any are left.
+    pub async fn write(&mut self, writer: &Writer, until: Instant) -> bool {
+        while let Some((node, event)) = self.0.pop_front() {
+            event.write(&node, writer).await;
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        !self.0.is_empty()
+    }
+}
+
+/// What is said of nodes whose startup taint cannot be removed.
+pub fn not_released<'n>(nodes: impl IntoIterator<Item = &'n str>, error: &ApiError) -> String {
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    let cure = match error {
+        ApiError::Forbidden(_) => {
+            "; Transom needs the right to patch nodes: set rbac.nodePolicies=true in the values of the chart, or exempt its account \
+             from the admission webhook or policy that the message names"
+        }
+        _ => "",
+    };
+    format!(
+        "the startup taint cannot be removed, so no pod is scheduled on these nodes: {}: {error}{cure}",
+        list(&nodes, NAMED)
+    )
 }
 
 /// What is said of images that cannot be pulled.

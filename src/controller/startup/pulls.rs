@@ -48,6 +48,8 @@ pub struct PullerPod {
     pub deleting: bool,
     /// Whether its kubelet has given it up.
     pub has_ended: bool,
+    /// The Secrets that it pulls with.
+    pub secrets: Vec<String>,
     /// Its images, as workloads write them.
     pub images: Vec<(String, PullProgress)>,
 }
@@ -56,7 +58,7 @@ impl PullerPod {
     /// Reads a stored pod.
     pub fn of(pod: Pod) -> Self {
         let images = images_of(&pod);
-        let has_ended = has_ended(&pod);
+        let (secrets, has_ended) = (pull_secrets(&pod), has_ended(&pod));
         let meta = pod.metadata;
         let policy = meta.annotations.and_then(|mut all| all.remove(POLICY_ANNOTATION));
         let mut owners = meta.owner_references.into_iter().flatten();
@@ -71,6 +73,7 @@ impl PullerPod {
             created: meta.creation_timestamp.map(|time| time.0),
             deleting: meta.deletion_timestamp.is_some(),
             has_ended,
+            secrets,
             images,
         }
     }
@@ -92,6 +95,10 @@ fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
     let statuses = pod.status.as_ref();
     let statuses = statuses.and_then(|status| status.container_statuses.as_deref());
     let secrets = pull_secrets(pod);
+    let secrets = match secrets[..] {
+        [] => "without a pull Secret".to_owned(),
+        _ => format!("with the pull Secrets {}", secrets.join(", ")),
+    };
     let progress = |name: &str| {
         let mut statuses = statuses.unwrap_or_default().iter();
         let status = statuses.find(|status| status.name == name);
@@ -105,17 +112,13 @@ fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
     images.collect()
 }
 
-/// What it pulls with. A kubelet reports a missing Secret in an Event only, and pulls without it.
-fn pull_secrets(pod: &Pod) -> String {
+/// The Secrets that a pod pulls with. A kubelet reports a missing Secret in an Event only, and pulls without it.
+fn pull_secrets(pod: &Pod) -> Vec<String> {
     let secrets = pod
         .spec
         .iter()
         .flat_map(|spec| spec.image_pull_secrets.iter().flatten());
-    let names: Vec<&str> = secrets.map(|secret| &*secret.name).collect();
-    match names[..] {
-        [] => "without a pull Secret".to_owned(),
-        _ => format!("with the pull Secrets {}", names.join(", ")),
-    }
+    secrets.map(|secret| secret.name.clone()).collect()
 }
 
 /// `secrets`: what the pod pulls with.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::Client;
 
-use crate::api::{NodeStartup, StartupImages};
+use crate::api::NodeStartup;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::model::build::Build;
@@ -88,7 +88,7 @@ pub fn wanted(
         bytes: None,
     });
     let mut wanted: Vec<WantedImage> = listed.collect();
-    if startup.images == StartupImages::Workloads {
+    if startup.waits_for_workloads() {
         let of_disk = storage.map(|bytes| bytes / 100 * DISK_PERCENT * 10 / UNPACKED_OF_TEN);
         let mut room = startup.byte_limit().into_iter().chain(of_disk).min();
         for pull in &pulls?.images {

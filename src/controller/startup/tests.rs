@@ -136,6 +136,7 @@ fn puller(node: &str, images: &[(&str, PullProgress)]) -> PullerPod {
         created: Some(at(0)),
         deleting: false,
         has_ended: false,
+        secrets: Vec::new(),
         images: images
             .iter()
             .map(|(image, progress)| ((*image).to_owned(), progress.clone()))
