@@ -199,7 +199,7 @@ fn every_upgrade_of_operations_and_emergency_works_with_the_values_of_each_platf
         "docs/how-to/emergency.md",
         "docs/how-to/upgrade.md",
     ] {
-        for command in typed(&page) {
+        for command in typed(page) {
             if !command.starts_with("helm upgrade transom charts/transom") {
                 continue;
             }

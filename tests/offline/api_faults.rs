@@ -179,7 +179,7 @@ impl ApiServer {
         let plain = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes)
                 .unwrap()
-                .replace(&self.port.to_string(), "PORT");
+                .replace(&format!(":{}", self.port), ":PORT");
             let lines = text.lines().filter(|line| !line.contains("\"createdAt\""));
             lines.collect::<Vec<_>>().join("\n")
         };

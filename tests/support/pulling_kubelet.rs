@@ -169,7 +169,7 @@ async fn visit(
         } else if state.released.is_none() {
             let after = state.joined.map(|at| at.elapsed()).unwrap_or_default();
             state.released = Some((state.images.keys().cloned().collect(), after));
-            state.pulled_before = state.pulled.clone();
+            state.pulled_before.clone_from(&state.pulled);
         }
         state.pull(&bound, sizes);
         if std::mem::take(&mut state.has_news) {

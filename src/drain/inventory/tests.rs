@@ -92,21 +92,23 @@ fn a_budget_is_zero_if_it_allows_nothing_even_with_all_pods_healthy() {
 }
 
 fn workload(kind: Kind, name: &str, owners: Value, replicas: u64) -> (Kind, Value) {
-    let meta = json!({"name": name, "namespace": "shop", "ownerReferences": owners});
+    let mut meta = json!({"name": name, "namespace": "shop"});
+    meta["ownerReferences"] = owners;
     (kind, json!({"metadata": meta, "spec": {"replicas": replicas}}))
 }
 
 fn pod_of(name: &str, owners: Value) -> (Kind, Value) {
-    let meta = json!({"name": name, "namespace": "shop", "uid": name, "ownerReferences": owners,
-        "labels": {"app": "web"}});
+    let mut meta = json!({"name": name, "namespace": "shop", "uid": name, "labels": {"app": "web"}});
+    meta["ownerReferences"] = owners;
     let pod = json!({"metadata": meta, "spec": {"nodeName": "old-1", "containers": [{"name": "a", "image": "web:1"}]},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
     (Kind::Pod, pod)
 }
 
 fn windows_node(name: &str, taints: Value) -> (Kind, Value) {
-    let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": "windows"}}, "spec": {"taints": taints},
+    let mut node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/os": "windows"}}, "spec": {},
         "status": {"nodeInfo": {"operatingSystem": "windows"}, "conditions": [{"type": "Ready", "status": "True"}]}});
+    node["spec"]["taints"] = taints;
     (Kind::Node, node)
 }
 

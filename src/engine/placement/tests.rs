@@ -696,7 +696,9 @@ fn the_startup_taint_of_new_nodes_and_of_pools_at_zero_changes_nothing() {
         if may_be_at_zero {
             facts.pools = hosts.to_vec();
         } else {
-            hosts.into_iter().for_each(|host| facts.add_host(host));
+            for host in hosts {
+                facts.add_host(host);
+            }
         }
         let class = ("windows-2022".to_owned(), class.clone());
         facts.runtime_classes.extend([class]);
