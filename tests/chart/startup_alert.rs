@@ -33,7 +33,8 @@ fn blocked_nodes_of_the_startup_gate_alert_with_and_without_a_leader() {
         skipped("SKIPPED: the alert for new nodes: there is no promtool");
         return;
     }
-    let values = json!({"metrics": {"prometheusRule": {"enabled": true}}});
+    let values =
+        json!({"metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}}});
     let rendered = engine.render(&values).unwrap();
     let groups = &rendered.object("PrometheusRule", "transom")["spec"]["groups"];
     let rules = groups[0]["rules"].as_array().unwrap();

@@ -250,7 +250,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
         "{plan}"
     );
     let page = run(&["scan", "-o", "html", "--plan-to", "ltsc2025"]);
-    let line = format!("<p>{count}. Assumed placement: <bdi>{placement}</bdi>.</p>");
+    let line = format!(" {count}. Assumed placement: <bdi>{placement}</bdi>.</p>");
     assert!(page.contains(&line), "{}", page.len());
 }
 

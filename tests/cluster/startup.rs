@@ -175,7 +175,9 @@ fn no_pod_is_bound_before_its_node_is_warm_or_late_even_if_the_leader_is_killed(
         }
         assert!(
             has_all || after.as_secs() >= TIMEOUT - 2,
-            "{name}: {after:?}, {images:?}"
+            "{name}: {after:?}, {images:?}, {:?}, {:?}",
+            reasons(&cluster, &name),
+            log.nodes[&name].pulled_before
         );
         assert!(after.as_secs() <= TIMEOUT + 20, "{name}: {after:?}");
         assert_eq!(

@@ -29,16 +29,20 @@ const NODES: [(&str, &str, &str, &str); 7] = [
 
 /// Workloads that only an upgrade in place treats in another way.
 fn of_skus() -> Vec<Workload> {
-    let image = "mcr.microsoft.com/windows/servercore:ltsc2022";
     let mut all = Vec::new();
     let mut add = |kind: &str, name: &str, mut spec: Value| {
         // Placement adds it to the pods of the others.
         if kind == "DaemonSet" && name != "pool-only-daemonset" {
             spec["tolerations"] = json!([{"key": "os", "operator": "Exists"}]);
         }
+        // With the same repository, one would be the second DaemonSet of the others, for the new build.
+        let image = match kind {
+            "DaemonSet" => format!("corp.example/{name}:1-ltsc2022"),
+            _ => "mcr.microsoft.com/windows/servercore:ltsc2022".to_owned(),
+        };
         all.push(Workload {
             name: name.to_owned(),
-            object: workloads::object(kind, name, spec, image),
+            object: workloads::object(kind, name, spec, &image),
             class: "",
             by: "",
             builds: vec![20348],
