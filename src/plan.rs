@@ -81,6 +81,15 @@ impl PlanOptions {
         }
     }
 
+    /// An upgrade of these pools in place; if none is named, of every pool of an older build to new nodes.
+    pub fn upgrade(to: Build, in_place: &[String]) -> Self {
+        if in_place.is_empty() {
+            PlanOptions::upgrade_to(to)
+        } else {
+            PlanOptions::in_place(to, in_place.to_vec())
+        }
+    }
+
     /// An upgrade of every pool of an older build to new nodes of this one.
     pub fn upgrade_to(to: Build) -> Self {
         let method = UpgradeMethod::NewNodes;
@@ -258,7 +267,7 @@ impl<'f> Planner<'f> {
             return Ok(());
         }
         let requests = self.requests(pod.spec.as_ref());
-        let is_mirror = pod.is_mirror(&|node| self.nodes.get(node)?.uid.as_deref());
+        let stays = pod.is_of_node() || pod.is_mirror(&|node| self.nodes.get(node)?.uid.as_deref());
         let to = self.upgrade().map(|upgrade| upgrade.to);
         let node = pod.node_name().and_then(|name| self.nodes.get(name));
         let is_of_target = |host: &Host| to.is_some() && host.build == to;
@@ -268,11 +277,11 @@ impl<'f> Planner<'f> {
             .and_then(|(pool, ..)| self.nodes.pools.get_mut(*pool));
         if let Some(pool) = pool {
             pool.requested += &requests;
-            if !pod.is_daemon() && !is_mirror {
+            if !pod.is_daemon() && !stays {
                 pool.movable += &requests;
             }
         }
-        if is_mirror {
+        if stays {
             return Ok(());
         }
         let index = self.workload_of_pod(json, &pod, requests)?;

@@ -7,7 +7,7 @@ use super::resource_list::PodRequests;
 use crate::model::json_types::{Map, Quantity};
 use crate::model::mirror::{Witness, is_mirror};
 use crate::model::object_status::ObjectStatus;
-use crate::model::resources::Meta;
+use crate::model::resources::{Meta, OwnerReference};
 use crate::model::workload::Kind;
 
 /// A workload.
@@ -119,6 +119,16 @@ impl PlacedPod<'_> {
             self.node_name(),
             &Witness::Stored(uid_of),
         )
+    }
+
+    /// Whether its node owns it without controlling it, as the pods do that pull images for a node: nothing creates it on another
+    /// node.
+    pub(super) fn is_of_node(&self) -> bool {
+        let is_node = |owner: &OwnerReference<'_>| {
+            &*owner.api_version == "v1" && &*owner.kind == "Node" && owner.controller != Some(true)
+        };
+        let mut owners = self.metadata.owner_references.iter();
+        owners.any(|owner| is_node(owner) && self.node_name() == Some(&*owner.name))
     }
 
     pub(super) fn node_name(&self) -> Option<&str> {

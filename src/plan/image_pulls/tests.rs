@@ -225,6 +225,10 @@ fn workloads_land_on_the_pools_that_their_templates_allow_and_that_run_their_ima
             "nodeSelector: {kubernetes.io/hostname: b-1},",
         ),
         &workload("DaemonSet", "logs", "corp.example/logs:1", ""),
+        // It pulls images for its node, and for no other one.
+        "\n---\n{apiVersion: v1, kind: Pod, metadata: {name: puller, namespace: transom-system, ownerReferences: [{apiVersion: v1, \
+         kind: Node, name: a-1, uid: u}]}, spec: {nodeName: a-1, os: {name: windows}, nodeSelector: {kubernetes.io/os: windows}, \
+         containers: [{name: a, image: 'corp.example/puller:1'}]}}",
         // Since .NET 8 this name is for Linux only.
         &deployment("linux", "mcr.microsoft.com/dotnet/runtime:8.0", ""),
         &deployment("none", "corp.example/none:1", "")
