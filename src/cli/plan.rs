@@ -89,19 +89,11 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 
 impl PlanArgs {
     fn plan_options(&self) -> PlanOptions {
-        let to = self.to.0;
-        let options = if self.in_place.is_empty() {
-            PlanOptions {
-                from: self.from.clone(),
-                ..PlanOptions::upgrade_to(to)
-            }
-        } else {
-            PlanOptions::in_place(to, self.in_place.clone())
-        };
-        PlanOptions {
-            gmsa_ready: self.gmsa_ready,
-            ..options
-        }
+        let mut options = PlanOptions::upgrade(self.to.0, &self.in_place);
+        // It conflicts with pools that are upgraded in place.
+        options.from.extend(self.from.iter().cloned());
+        options.gmsa_ready = self.gmsa_ready;
+        options
     }
 }
 

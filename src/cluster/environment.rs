@@ -340,13 +340,18 @@ impl EnvironmentReader<'_> {
         }
     }
 
+    /// The objects of a list; `None` if it could not be read to its end, which is noted.
+    async fn whole(&mut self, path: &str) -> Option<Vec<Value>> {
+        let before = self.environment.unread.len();
+        let all = self.all::<Value>(path).await;
+        (self.environment.unread.len() == before).then_some(all)
+    }
+
     async fn credential_specs(&mut self) {
         if let Some(path) = self.path(GMSA_GROUP, gmsa::SPECS) {
-            let before = self.environment.unread.len();
-            let specs = self.all::<Value>(&path).await;
-            let was_read = self.environment.unread.len() == before;
-            let specs = specs.iter().map(gmsa::credential_spec).collect();
-            self.environment.credential_specs = was_read.then_some(specs);
+            let specs = self.whole(&path).await;
+            self.environment.credential_specs =
+                specs.map(|specs| specs.iter().map(gmsa::credential_spec).collect());
         }
     }
 
@@ -357,13 +362,10 @@ impl EnvironmentReader<'_> {
             node.is_windows && platform == Some(NodePlatform::Aks)
         };
         if self.environment.nodes.iter().any(is_aks) {
-            let before = self.environment.unread.len();
-            let services = self.all::<Value>("/api/v1/services").await;
-            let services = services
-                .iter()
-                .filter(|service| text(service, "/spec/externalTrafficPolicy") == "Cluster");
-            let was_read = self.environment.unread.len() == before;
-            self.environment.cluster_traffic_services = was_read.then(|| services.count());
+            let services = self.whole("/api/v1/services").await;
+            let is_cluster = |service: &&Value| text(service, "/spec/externalTrafficPolicy") == "Cluster";
+            self.environment.cluster_traffic_services =
+                services.map(|services| services.iter().filter(is_cluster).count());
         }
     }
 

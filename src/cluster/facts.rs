@@ -107,7 +107,11 @@ fn planned_taints(policy: &NodePolicy, node: &NodeView) -> Option<Vec<Taint>> {
     if node.reported_os() != ReportedOs::Windows || node.deleting {
         return None;
     }
-    let (present, owned) = (node.taints(), node.claimed());
+    let owned = node.claimed();
+    if policy.taints.is_empty() && owned.taints.is_empty() {
+        return None;
+    }
+    let present = node.taints();
     let is_missing = |taint: &&Taint| {
         let mut in_its_place = present
             .iter()

@@ -226,11 +226,7 @@ fn planner<'w>(
             unread.why
         );
     }
-    let plan_options = if args.plan_in_place.is_empty() {
-        PlanOptions::upgrade_to(to.0)
-    } else {
-        PlanOptions::in_place(to.0, args.plan_in_place.clone())
-    };
+    let plan_options = PlanOptions::upgrade(to.0, &args.plan_in_place);
     let planner = Planner::new(eval_context.facts, &eval_context.policies, plan_options);
     Ok(Some(planner.with_nodes(nodes)))
 }
