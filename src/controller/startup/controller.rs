@@ -15,7 +15,7 @@ use super::memory::{StartupMemory, StartupOutcome};
 use super::news::{NodeEvent, PendingEvents, StartupMetrics, late, not_pulled, not_released};
 use super::puller_pods::PullerPods;
 use super::pulls::PullerPod;
-use super::survey::{PullsByNode, survey, wanted};
+use super::survey::{PullsByNode, facts_for, survey, wanted};
 use super::{PullerAccount, StartupSettings};
 use crate::api::{FailedImage, ImagePuller};
 use crate::cluster::errors::ApiError;
@@ -225,7 +225,8 @@ impl StartupController {
             return;
         }
         let (client, images) = (self.parts.writer.client.clone(), self.parts.images.clone());
-        let running = survey(client, Arc::new(snapshot.clone()), images, nodes.clone());
+        let (facts, policies) = (facts_for(&snapshot.facts, &nodes), Arc::clone(&snapshot.policies));
+        let running = survey(client, facts, policies, images, nodes.clone());
         self.surveying = Some((Instant::now(), nodes, tokio::spawn(running)));
     }
 

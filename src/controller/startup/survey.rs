@@ -7,8 +7,10 @@ use std::sync::Arc;
 use kube::Client;
 
 use crate::api::NodeStartup;
-use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
+use crate::engine::policy_set::PolicySet;
+use crate::model::facts::Facts;
+use crate::model::node::Host;
 use crate::model::pod_images::PodImages;
 use crate::plan::{NodeInventory, PlanOptions, PlannedChange, Planner, PoolPulls};
 use crate::registry::service::ImageService;
@@ -34,24 +36,39 @@ pub struct WantedImage {
     pub bytes: Option<u64>,
 }
 
+/// The facts for a survey: with these nodes, and one of each group of equivalent others. The planner copies them several times, and
+/// thousands of nodes form a few groups.
+pub fn facts_for(facts: &Facts, nodes: &BTreeSet<String>) -> Facts {
+    let is_named = |host: &&Host| nodes.contains(&host.name);
+    let others = facts.sorts().filter(|host| !is_named(host));
+    let hosts: Vec<Host> = (facts.hosts().iter().filter(is_named))
+        .chain(others)
+        .cloned()
+        .collect();
+    let mut facts = facts.clone();
+    facts.replace_hosts(hosts);
+    facts
+}
+
 /// Reads all workloads, and finds out what these nodes pull.
 ///
 /// # Errors
 /// A list cannot be read to its end.
 pub async fn survey(
     client: Client,
-    snapshot: Arc<Snapshot>,
+    facts: Facts,
+    policies: Arc<PolicySet>,
     images: Option<ImageService>,
     nodes: BTreeSet<String>,
 ) -> Result<PullsByNode, SurveyError> {
-    let survey = WorkloadSurvey::of(&client, &snapshot.policies.pod_templates()).await?;
-    let hosts = snapshot.facts.hosts().iter().filter(|host| !host.may_be_at_zero);
+    let survey = WorkloadSurvey::of(&client, &policies.pod_templates()).await?;
+    let hosts = facts.hosts().iter().filter(|host| !host.may_be_at_zero);
     let options = PlanOptions::new(PlannedChange::MoreNodes {
         to: None,
         pools: Vec::new(),
     });
-    let mut planner = Planner::new(&snapshot.facts, &snapshot.policies, options)
-        .with_nodes(NodeInventory::of_hosts(hosts.cloned()));
+    let mut planner =
+        Planner::new(&facts, &policies, options).with_nodes(NodeInventory::of_hosts(hosts.cloned()));
     let visit = |kind, json: &str| {
         if let Err(error) = planner.visit(kind, json) {
             tracing::debug!(%kind, %error, "cannot read an object");
@@ -114,4 +131,29 @@ pub fn wanted(
     }
     wanted.truncate(MOST_IMAGES);
     Some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+
+    #[test]
+    fn a_survey_keeps_the_nodes_that_wait_and_one_of_each_group_of_others() {
+        let mut facts = Facts::new(36, date(2026, 1, 1));
+        for number in 0..20 {
+            let mut host = Host {
+                name: format!("n{number}"),
+                ..Host::default()
+            };
+            host.promise_label("kubernetes.io/hostname", host.name.clone());
+            host.promise_label("agentpool", if number < 15 { "a" } else { "b" }.to_owned());
+            facts.add_host(host);
+        }
+        let nodes = ["n3".to_owned(), "n15".to_owned()].into();
+        let kept = facts_for(&facts, &nodes);
+        let names: Vec<&str> = kept.hosts().iter().map(|host| host.name.as_str()).collect();
+        assert_eq!(names, ["n3", "n15", "n0"]);
+    }
 }
