@@ -336,7 +336,9 @@ fn inputs(file: &Path, test: &PolicyTest) -> (Manifests, PolicySet) {
     read_all(&mut manifests, &test.facts, SourceRole::Facts);
     read_all(&mut manifests, &test.resources, SourceRole::Named);
     manifests.policies_after(known, false);
-    (manifests, PolicySet::new(policies, Policy::standalone()))
+    let policies = PolicySet::new(policies, Policy::standalone());
+    manifests.add_policies(&policies);
+    (manifests, policies)
 }
 
 /// The only object that an expectation names; else what there is instead.

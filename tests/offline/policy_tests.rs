@@ -57,6 +57,31 @@ fn expectations_that_are_met_pass() {
 }
 
 #[test]
+fn custom_resources_of_the_policies_are_tested() {
+    let test = format!("{HEAD}expectations:\n- object: GameServerSet shop/games\n  outcome: denied\n");
+    let folder = with_test(&test);
+    let policy = format!(
+        "{POLICY}  podTemplates: [{{group: example.com, kind: GameServerSet, path: spec.template}}]\n"
+    );
+    let set = "apiVersion: example.com/v1\nkind: GameServerSet\nmetadata: {name: games, namespace: shop}\nspec:\n  template:\n    \
+               spec:\n      hostPID: true\n      nodeSelector: {kubernetes.io/os: windows}\n      \
+               containers: [{name: a, image: a}]\n";
+    for (file, text) in [
+        ("tests/policy.yaml", policy.as_str()),
+        ("tests/shop/pods.yaml", set),
+    ] {
+        std::fs::write(folder.path().join(file), text).unwrap();
+    }
+    let run = transom(folder.path(), &["test", "tests"]);
+    assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+    assert!(
+        run.out.contains("  ok    GameServerSet shop/games is denied\n"),
+        "{}",
+        run.out
+    );
+}
+
+#[test]
 fn a_node_pool_alone_is_tested_with_the_built_in_policy() {
     let test = "policies: [nodes.yaml]\nresources: [pods.yaml]\nexpectations:\n- object: Pod shop/plain\n  outcome: \
                 admitted\n  patched: [spec.tolerations, spec.os]\n";
