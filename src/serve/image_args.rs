@@ -26,7 +26,7 @@ pub struct ImageArgs {
     )]
     image_registry: Vec<String>,
     /// A Secret of type kubernetes.io/dockerconfigjson in Transom's namespace, with credentials for these registries.
-    /// Without it, they are asked anonymously
+    /// Without it, and without Secrets of --image-pull-secret-namespace, they are asked anonymously
     #[arg(
         long,
         env = "TRANSOM_IMAGE_PULL_SECRET",
