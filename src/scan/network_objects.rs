@@ -116,13 +116,13 @@ mod tests {
 
     use super::*;
 
-    fn workload(name: &str) -> Option<WindowsWorkload> {
-        Some(WindowsWorkload {
+    fn workload(name: &str) -> WindowsWorkload {
+        WindowsWorkload {
             namespace: "shop".to_owned(),
             kind: "Deployment".to_owned(),
             name: name.to_owned(),
             ..WindowsWorkload::default()
-        })
+        }
     }
 
     #[test]
@@ -137,9 +137,9 @@ mod tests {
         assert!(!objects.record(Kind::DaemonSet, "shop", "agent", None, 1));
         assert_eq!(names(&mut objects), None, "no Windows workload");
         for name in ["web", "db"] {
-            assert!(objects.record(Kind::Deployment, "shop", name, workload(name), 1));
+            assert!(objects.record(Kind::Deployment, "shop", name, Some(workload(name)), 1));
         }
-        assert!(!objects.record(Kind::Deployment, "shop", "web", workload("web"), 2));
+        assert!(!objects.record(Kind::Deployment, "shop", "web", Some(workload("web")), 2));
         assert_eq!(names(&mut objects).unwrap(), ["db", "web"]);
 
         // Calico may run as a service of the nodes.
