@@ -18,6 +18,7 @@ pub mod knowledge;
 pub mod known_claims;
 pub mod label_selector;
 pub mod managed_fields;
+pub mod memory_limits;
 pub mod mirror;
 pub mod namespace_selector;
 pub mod network_plugin;

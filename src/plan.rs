@@ -41,6 +41,7 @@ pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, Re
 use self::planned_cluster::PlannedCluster;
 use self::replicas::PlacedPod;
 pub(crate) use self::replicas::WorkloadReplicas;
+use self::resource_list::PodRequests;
 pub use self::resource_list::ResourceList;
 pub use self::target::{NoRelease, TargetBuild};
 use self::workload::{MOST_CONTAINERS, PlannedWorkload, ServiceAccountUse, WorkloadContext, WorkloadKey};
@@ -255,7 +256,7 @@ impl<'f> Planner<'f> {
         Ok(())
     }
 
-    fn requests(&self, asking: Option<&resource_list::PodRequests<'_>>) -> ResourceList {
+    fn requests(&self, asking: Option<&PodRequests<'_>>) -> ResourceList {
         let overhead = |class: &str| self.nodes.overheads.get(class).cloned();
         asking.map_or_else(ResourceList::default, |asking| asking.requests(overhead))
     }
@@ -279,6 +280,8 @@ impl<'f> Planner<'f> {
             pool.requested += &requests;
             if !pod.is_daemon() && !stays {
                 pool.movable += &requests;
+                let limit = pod.spec.as_ref().map_or(0, PodRequests::memory_limit);
+                pool.limits = pool.limits.saturating_add(limit);
             }
         }
         if stays {

@@ -3,6 +3,7 @@
 mod context;
 mod dedup;
 mod evaluate;
+mod network_objects;
 mod nodes;
 mod owner_templates;
 pub mod pods;
@@ -16,6 +17,7 @@ pub use self::dedup::{DedupKey, dedup_key, dedup_key_of_owned};
 pub use self::evaluate::{
     Evaluated, SkipReason, evaluate_object, evaluate_owned_pod, evaluate_stored, images_of_stored,
 };
+pub use self::network_objects::NetworkObjects;
 pub use self::nodes::{nodes, possible_faults};
 pub use self::owner_templates::OwnerTemplates;
 pub use self::report_builder::{MOST_OWNERS, ReportHeader, Scan};

@@ -26,6 +26,7 @@ pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp)
     facts.has_gmsa = cache.has_gmsa;
     facts.knows_nodes = !cache.nodes_are_unread;
     let windows = || cache.nodes.values().filter(|node| node.is_windows());
+    facts.network.plugins = windows().filter_map(|node| node.network_plugin).collect();
     let runtimes = || {
         windows()
             .map(|node| node.container_runtime.as_str())

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::json_types::Quantity;
 use super::node_affinity::Match;
-use super::pod::{PodSpec, Resources};
+use super::pod::{Container, PodSpec, Resources};
 
 /// How many extended resources of a pod are compared with nodes. A review has a time limit, and a pod may name any number.
 pub const MOST_EXTENDED: usize = 16;
@@ -76,7 +76,15 @@ pub struct ContainerRequest<'r, 'a> {
     pub is_sidecar: bool,
 }
 
-impl ContainerRequest<'_, '_> {
+impl<'r, 'a> ContainerRequest<'r, 'a> {
+    /// What this container requests.
+    pub fn of(container: &'r Container<'a>) -> Self {
+        ContainerRequest {
+            resources: container.resources.as_ref(),
+            is_sidecar: container.restart_policy.as_deref() == Some("Always"),
+        }
+    }
+
     /// The request in thousandths; a limit without a request is the request.
     fn millis(&self, resource: &str) -> Option<u128> {
         amount(self.resources?, resource)
@@ -143,14 +151,8 @@ impl PodSpec<'_> {
             if all.iter().any(|(known, _)| *known == &**name) {
                 continue;
             }
-            let init = self.init_containers.iter().map(|container| ContainerRequest {
-                resources: container.resources.as_ref(),
-                is_sidecar: container.restart_policy.as_deref() == Some("Always"),
-            });
-            let app = self.containers.iter().map(|container| ContainerRequest {
-                resources: container.resources.as_ref(),
-                is_sidecar: false,
-            });
+            let init = self.init_containers.iter().map(ContainerRequest::of);
+            let app = self.containers.iter().map(ContainerRequest::of);
             let whole = requested_millis(name, init, app, None).div_ceil(1000);
             all.push((name, u64::try_from(whole).unwrap_or(u64::MAX)));
         }

@@ -344,6 +344,11 @@ impl Facts {
         (!never_pulls).then_some(known)
     }
 
+    /// Whether both were cloned from the same facts of the cluster.
+    pub fn shares_cluster(&self, other: &Facts) -> bool {
+        Arc::ptr_eq(&self.cluster, &other.cluster)
+    }
+
     /// Whether these facts give the same evaluations as others, ignoring namespaces. The number and the names of
     /// equivalent nodes make no difference.
     pub fn evaluates_as(&self, other: &Facts) -> bool {
@@ -395,7 +400,7 @@ pub struct ClusterFacts {
     /// The estimated characters of the environment variables for the Services of a namespace. Only `transom check` knows
     /// any.
     pub service_variables: BTreeMap<String, usize>,
-    /// The signs of network engines, for the rule on NetworkPolicies. Only `transom check` and `transom scan` know any.
+    /// The signs of network engines, for the rule on NetworkPolicies. Reviews know the plugins only.
     pub network: NetworkSigns,
     /// Whether the nodes of the cluster are known: if so, a node that is not among them does not exist.
     pub knows_nodes: bool,

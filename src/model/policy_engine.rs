@@ -192,11 +192,16 @@ impl PolicyEngine {
     }
 }
 
+/// Whether a DaemonSet with this name is that of a known engine.
+pub fn is_engine(name: &str) -> bool {
+    let mut known = ENGINES.iter().flat_map(|engine| engine.daemon_sets);
+    known.any(|known| *known == name)
+}
+
 impl NetworkSigns {
     /// Adds a DaemonSet, if it is that of a known engine.
     pub fn add_daemon_set(&mut self, namespace: &str, name: &str) {
-        let mut known = ENGINES.iter().flat_map(|engine| engine.daemon_sets);
-        if known.any(|known| *known == name) {
+        if is_engine(name) {
             self.daemon_sets.insert(format!("{namespace}/{name}"));
         }
     }

@@ -22,6 +22,7 @@ use super::{Planner, SCHEMA};
 use crate::model::build::Build;
 use crate::model::image::ImageRef;
 use crate::model::knowledge::KnowledgeReport;
+use crate::model::memory_limits::{NO_OOM_KILLER, mebibytes};
 use crate::model::node::Host;
 use crate::model::report_schema::counts_by;
 use crate::model::text::list;
@@ -620,6 +621,24 @@ impl Planner<'_> {
         notes
     }
 
+    /// Pods that move and may together use more memory than there will be for them.
+    fn overcommitted(&self, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Option<String> {
+        let pools = from.iter().filter_map(|index| self.nodes.pools.get(*index));
+        let limits = pools.map(|pool| pool.limits).fold(0, u64::saturating_add);
+        let each = needed.reference_allocatable.clone()?;
+        let each = each.without(&needed.daemon_set_requests);
+        let mut room = each.times(needed.nodes?);
+        room += needed.free.as_ref()?;
+        (limits > room.memory_bytes).then(|| {
+            format!(
+                "the pods that move may together use more memory ({}, the sum of their limits) than is free for them ({}): set memory \
+                 requests equal to limits, or add nodes; {NO_OOM_KILLER}",
+                mebibytes(limits),
+                mebibytes(room.memory_bytes)
+            )
+        })
+    }
+
     /// The declared pools whose build is no longer right after an upgrade in place.
     fn stale_pools(&self, to: Build, from: &BTreeSet<usize>) -> Vec<String> {
         let is_stale =
@@ -641,6 +660,7 @@ impl Planner<'_> {
         }
         if !upgrade.is_in_place() {
             notes.extend(self.capacity_notes(upgrade.to, needed));
+            notes.extend(self.overcommitted(from, needed));
         } else if from.is_empty() {
             let pools = list(&self.plan_options.from, 12);
             let product = upgrade.to.with_product();

@@ -42,6 +42,8 @@ pub(super) struct NodePool {
     /// The requests of the pods that will be created again on other nodes: excludes DaemonSet pods and mirror
     /// pods.
     pub movable: ResourceList,
+    /// The memory limits of these pods, in bytes.
+    pub limits: u64,
 }
 
 /// A pool that is named does not exist.
@@ -141,6 +143,7 @@ impl NodeInventory {
                 allocatable: Some(ResourceList::default()),
                 requested: ResourceList::default(),
                 movable: ResourceList::default(),
+                limits: 0,
             });
             self.pools.len() - 1
         });

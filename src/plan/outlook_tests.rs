@@ -8,17 +8,17 @@ use crate::model::policy::Policy;
 
 /// Five pools: three of AKS, one of EKS, and one without a known platform.
 const FIVE_POOLS: &str = r"
-{apiVersion: v1, kind: Node, metadata: {name: a-1, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win19}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.32.9, containerRuntimeVersion: 'containerd://1.7.20'}}}
+{apiVersion: v1, kind: Node, metadata: {name: a-1, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win19}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.32.9, containerRuntimeVersion: 'containerd://1.7.33'}}}
 ---
-{apiVersion: v1, kind: Node, metadata: {name: b-1, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win22, node.kubernetes.io/instance-type: Standard_D4ads_v6}, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2582, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.4'}}}
+{apiVersion: v1, kind: Node, metadata: {name: b-1, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win22, node.kubernetes.io/instance-type: Standard_D4ads_v6}, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2582, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}
 ---
-{apiVersion: v1, kind: Node, metadata: {name: b-2, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win22}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.4'}}}
+{apiVersion: v1, kind: Node, metadata: {name: b-2, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win22}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}
 ---
-{apiVersion: v1, kind: Node, metadata: {name: c-1, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win23h2}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.25398.1, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.4'}}}
+{apiVersion: v1, kind: Node, metadata: {name: c-1, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win23h2}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.25398.1, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}
 ---
-{apiVersion: v1, kind: Node, metadata: {name: d-1, labels: {kubernetes.io/os: windows, eks.amazonaws.com/nodegroup: windows-2022}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.4'}}}
+{apiVersion: v1, kind: Node, metadata: {name: d-1, labels: {kubernetes.io/os: windows, eks.amazonaws.com/nodegroup: windows-2022}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}
 ---
-{apiVersion: v1, kind: Node, metadata: {name: e-1, labels: {kubernetes.io/os: windows, agentpool: own}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.29500.1, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.4'}}}
+{apiVersion: v1, kind: Node, metadata: {name: e-1, labels: {kubernetes.io/os: windows, agentpool: own}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.29500.1, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}
 ---
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {os: {name: windows}, nodeSelector: {kubernetes.azure.com/agentpool: win19}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}}}
 ";

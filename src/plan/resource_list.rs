@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::extended_resources::{ContainerRequest, is_extended, requested_millis};
 use crate::model::image::{ImageRef, OsHint, os_hint};
 use crate::model::json_types::{List, Map, Quantity, Str};
+use crate::model::memory_limits::memory_limit;
 use crate::model::pod::Resources;
 
 /// CPU, memory, number of pods, and extended resources.
@@ -165,6 +166,14 @@ impl PodRequests<'_> {
         }
         all.pods = 1;
         all
+    }
+}
+
+impl PodRequests<'_> {
+    /// The sum of the memory limits of its containers that run together, in bytes.
+    pub(super) fn memory_limit(&self) -> u64 {
+        let init = self.init_containers.iter().map(ContainerResources::request);
+        memory_limit(init, self.containers.iter().map(ContainerResources::request))
     }
 }
 

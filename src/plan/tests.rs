@@ -1159,3 +1159,48 @@ fn objects_that_several_inputs_contain_count_once() {
     let pending = two.workloads.iter().map(|workload| workload.pending);
     assert_eq!(pending.sum::<u64>(), 2, "{:#?}", two.workloads);
 }
+
+#[test]
+fn memory_limits_are_compared_with_what_the_nodes_of_the_new_build_have() {
+    let limited = |yaml: String, limit: &str| {
+        yaml.replace("requests:", &format!("limits: {{memory: {limit}}}, requests:"))
+    };
+    let note = "may together use more memory";
+    let pods = |limit: &str| {
+        let pods = (0..3).map(|at| limited(pod(&format!("web-{at}"), "ReplicaSet web-1", "b-1", ""), limit));
+        pods.collect::<String>()
+    };
+    let of = |nodes: &str, limit: &str| {
+        let web = limited(deployment("web", LTSC2022, ""), limit);
+        plan(&[NODES, nodes, &web, &pods(limit)].concat())
+    };
+    let messages = |plan: &UpgradePlan| -> Vec<String> {
+        let web = plan.workloads.iter().filter(|it| it.name == "web");
+        let all = web.flat_map(|it| &it.findings);
+        let all = all.filter(|it| it.message.contains("memory limits"));
+        all.map(|it| it.message.clone()).collect()
+    };
+    let large = of(NEW_NODE, "40Gi");
+    assert_eq!(
+        messages(&large),
+        [
+            "its memory limits (40960Mi) are above what any node of Windows Server 2025 (10.0.26100) has that it may be scheduled \
+          on (32768Mi): Windows has no OOM killer, so the node pages to its disk"
+        ]
+    );
+    assert!(large.workloads.iter().any(|it| it.name == "web" && it.can_move));
+
+    // Each fits, but not all of them together.
+    let together = of(NEW_NODE, "12Gi");
+    assert!(messages(&together).is_empty(), "{together:#?}");
+    let notes: Vec<&String> = together.notes.iter().filter(|it| it.contains(note)).collect();
+    assert!(
+        notes.len() == 1
+            && notes[0].contains("(36864Mi, the sum of their limits) than is free for them (32768Mi)"),
+        "{notes:?}"
+    );
+    let fits = of(NEW_NODE, "8Gi");
+    assert!(!fits.notes.iter().any(|it| it.contains(note)), "{:?}", fits.notes);
+    // What a new node has is not known before it exists.
+    assert!(messages(&of("", "40Gi")).is_empty());
+}

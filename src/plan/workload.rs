@@ -15,6 +15,7 @@ use super::requirements::Requirements;
 use super::resource_list::ResourceList;
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::image::ImageRef;
+use crate::model::memory_limits::{NO_OOM_KILLER, largest_below, mebibytes};
 use crate::model::node::Host;
 use crate::model::node_affinity::Match;
 use crate::model::pod::{Container, ContainerList, WindowsOptions};
@@ -23,6 +24,7 @@ use crate::model::workload::Kind;
 use crate::rules::scheduling::Constraints;
 use crate::rules::{self, KnownVersions, PodCx};
 
+const MEMORY: &str = "https://kubernetes.io/docs/concepts/configuration/windows-resource-management/#resource-management-memory";
 const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/#configure-gmsas-and-windows-nodes-in-active-directory";
 const DRAIN: &str = "https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/";
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
@@ -251,6 +253,7 @@ impl WorkloadContext<'_, '_> {
     fn findings(&self, target_nodes: &TargetNodes<'_>, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
         let mut plan_findings = target_nodes.obstacles(&self.cx, requirements);
         plan_findings.truncate(MOST);
+        plan_findings.extend(self.memory(target_nodes, requirements));
         if self.cx.spec.has_host_process() {
             plan_findings.extend(self.host_process(target_nodes));
         }
@@ -259,6 +262,28 @@ impl WorkloadContext<'_, '_> {
             plan_findings.push(no_controller());
         }
         plan_findings
+    }
+
+    /// Memory limits above what each node of the new build has that its pods may be scheduled on.
+    fn memory(&self, target_nodes: &TargetNodes<'_>, requirements: &Requirements<'_>) -> Option<PlanFinding> {
+        let may_land = |host: &&Host| self.scheduling.may_land(&self.cx, requirements, host);
+        let nodes = target_nodes.known.iter().filter(may_land);
+        let memory = nodes.map(|host| {
+            let node = self.scheduling.nodes.get(&host.name)?;
+            node.allocatable.as_ref().map(|all| all.memory_bytes)
+        });
+        let limit = self.cx.spec.memory_limit();
+        let largest = largest_below(limit, memory)?;
+        let message = format!(
+            "its memory limits ({}) are above what any node of {} has that it may be scheduled on ({}): {NO_OOM_KILLER}",
+            mebibytes(limit),
+            target_nodes.target.with_product(),
+            mebibytes(largest)
+        );
+        let path = self.cx.at(&["containers"]).named();
+        let source = FindingSource::row("memory of Windows nodes", MEMORY);
+        let finding = PlanFinding::new(UpgradeClass::Unchanged, path, message, source);
+        Some(finding.remedy("lower the limits, or use larger nodes").note())
     }
 
     fn host_process(&self, target_nodes: &TargetNodes<'_>) -> Vec<PlanFinding> {

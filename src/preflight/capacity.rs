@@ -7,13 +7,13 @@ use super::{ClusterInput, MOST, PreflightFinding};
 use crate::cluster::environment::{AnyNode, NodeGroupResource};
 use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
 use crate::model::facts::Facts;
-use crate::model::json_types::Quantity;
 use crate::model::knowledge::NodePlatform;
-use crate::model::node::{OS_LABEL, PRIVATE_IPV4_RESOURCE};
+use crate::model::memory_limits::{NO_OOM_KILLER, largest_below, mebibytes};
+use crate::model::node::{Host, OS_LABEL, PRIVATE_IPV4_RESOURCE};
 use crate::model::node_affinity::{KnownNodeLabels, LabelValue, Match};
 use crate::model::object::Object;
 use crate::model::os::Verdict;
-use crate::model::pod::{Container, PodSpec};
+use crate::model::pod::PodSpec;
 use crate::model::text::{count, list};
 use crate::model::workload::Kind;
 use crate::scan::OwnerResult;
@@ -63,22 +63,6 @@ impl KnownNodeLabels for NodeOfPool<'_> {
     }
 }
 
-/// The sum of the memory limits of the containers that run together, in bytes.
-fn memory_limit(pod: &PodSpec<'_>) -> u64 {
-    let limit = |container: &Container<'_>| {
-        let limit = container.resources.as_ref()?.limits.get("memory")?;
-        u64::try_from(Quantity::millis(limit)? / 1000).ok()
-    };
-    let is_sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
-    let sidecars = pod.init_containers.iter().filter(is_sidecar);
-    let limits = pod.containers.iter().chain(sidecars).filter_map(limit);
-    limits.fold(0, u64::saturating_add)
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{}Mi", bytes >> 20)
-}
-
 impl<'w> Capacity<'w> {
     /// Nothing visited yet.
     pub fn new(input: ClusterInput<'w>) -> Self {
@@ -106,7 +90,7 @@ impl<'w> Capacity<'w> {
             return;
         };
         let load = self.loads.entry(node).or_default();
-        load.limits = load.limits.saturating_add(memory_limit(pod));
+        load.limits = load.limits.saturating_add(pod.memory_limit());
         load.pods += 1;
         let requests = pod.extended_requests();
         let addresses = requests.iter().filter(|(name, _)| *name == PRIVATE_IPV4_RESOURCE);
@@ -130,11 +114,8 @@ impl<'w> Capacity<'w> {
         }
         let nodes = self.windows_nodes.values();
         let selected = nodes.filter(|node| constraints.matches(**node) != Match::No);
-        // A node that does not report its memory may have enough.
-        let memory: Option<Vec<u64>> = selected.map(|node| node.allocatable.memory).collect();
-        let largest = memory.and_then(|memory| memory.into_iter().max());
-        let limit = memory_limit(pod);
-        if let Some(largest) = largest.filter(|largest| limit > *largest)
+        let limit = pod.memory_limit();
+        if let Some(largest) = largest_below(limit, selected.map(|node| node.allocatable.memory))
             && self.too_large.len() < MOST_WORKLOADS
         {
             self.too_large.push((title, limit, largest));
@@ -161,7 +142,7 @@ impl<'w> Capacity<'w> {
                 "the memory limits of {} are above what any Windows node has that they select",
                 count(self.too_large.len(), "workload")
             );
-            let remedy = "lower the limits, or use larger nodes: Windows has no OOM killer, so the node pages to its disk";
+            let remedy = format!("lower the limits, or use larger nodes: {NO_OOM_KILLER}");
             let evidence = self.too_large.iter().map(|(title, limit, largest)| {
                 format!("{title} ({} of {})", mebibytes(*limit), mebibytes(*largest))
             });
@@ -185,8 +166,9 @@ impl<'w> Capacity<'w> {
                 "the pods on {} may together use more memory than is allocatable (sum of their limits)",
                 count(overcommitted.len(), "Windows node")
             );
-            let remedy = "set memory requests equal to limits, so that the scheduler counts what pods may use: Windows has no \
-                          OOM killer, so the node pages to its disk";
+            let remedy = format!(
+                "set memory requests equal to limits, so that the scheduler counts what pods may use: {NO_OOM_KILLER}"
+            );
             all.push(PreflightFinding::act(text, remedy).by(overcommitted));
         }
         all
@@ -265,15 +247,11 @@ fn services(input: ClusterInput<'_>) -> Option<PreflightFinding> {
     (services >= MOST_SERVICES).then(|| PreflightFinding::act(text, remedy))
 }
 
-/// Readiness rules whose taint is on Windows nodes, because nothing reports their conditions there.
+/// Readiness rules whose taint is on Windows nodes, because nothing reports their conditions there; and those that only select
+/// nodes that declared pools will have.
 fn readiness_rules(input: ClusterInput<'_>) -> impl Iterator<Item = PreflightFinding> {
     input.environment.readiness_rules.iter().filter_map(move |rule| {
         let selector = rule.selector.as_ref()?;
-        let windows = input.environment.nodes.iter().filter(|node| node.is_windows);
-        let is_tainted = |node: &&AnyNode| {
-            selector.selects(&node.labels) && node.taints.iter().any(|taint| taint.key == rule.taint)
-        };
-        let tainted: Vec<&str> = windows.filter(is_tainted).map(|node| node.name.as_str()).collect();
         let text = format!(
             "NodeReadinessRule {} keeps pods off Windows nodes with the taint {} until they report {}",
             rule.name,
@@ -285,6 +263,31 @@ fn readiness_rules(input: ClusterInput<'_>) -> impl Iterator<Item = PreflightFin
         } else {
             "let an agent on Windows nodes report the condition, or limit its nodeSelector to kubernetes.io/os: linux"
         };
+        let windows = input.environment.nodes.iter().filter(|node| node.is_windows);
+        let selected: Vec<&AnyNode> = windows.filter(|node| selector.selects(&node.labels)).collect();
+        if selected.is_empty() {
+            let pools = input.snapshot.facts.pools.iter();
+            let pools = pools.filter(|pool| selector.selects(&labels_of_pool(pool)));
+            let pools: Vec<String> = pools.map(|pool| format!("WindowsNodePool {}", pool.name)).collect();
+            let finding = PreflightFinding {
+                remedy: Some(remedy.to_owned()),
+                ..PreflightFinding::fine(text)
+            };
+            return (!pools.is_empty()).then(|| finding.by(pools));
+        }
+        let is_tainted = |node: &&AnyNode| node.taints.iter().any(|taint| taint.key == rule.taint);
+        let tainted = selected.into_iter().filter(is_tainted);
+        let tainted: Vec<&str> = tainted.map(|node| node.name.as_str()).collect();
         (!tainted.is_empty()).then(|| PreflightFinding::act(text, remedy).on_nodes(tainted))
     })
+}
+
+/// The labels that the nodes of a declared pool will have, as far as it declares them.
+fn labels_of_pool(pool: &Host) -> BTreeMap<String, String> {
+    let declared = pool.labels.iter();
+    let mut labels: BTreeMap<String, String> = declared
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    labels.insert(OS_LABEL.to_owned(), "windows".to_owned());
+    labels
 }

@@ -134,12 +134,7 @@ impl<'w> WorkloadFindings<'w> {
             fields: BTreeMap::new(),
             missing: BTreeMap::new(),
             marking: BTreeMap::new(),
-            network: NetworkSigns {
-                plugins: windows(input.snapshot)
-                    .filter_map(|node| node.network_plugin)
-                    .collect(),
-                ..NetworkSigns::default()
-            },
+            network: input.snapshot.facts.network.clone(),
             unreadable: UnreadableObjects::default(),
         }
     }

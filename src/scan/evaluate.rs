@@ -84,6 +84,9 @@ pub fn evaluate_object(
     subject: &Object<'_>,
     json: &str,
 ) -> Result<Evaluated, ObjectError> {
+    if subject.kind == Kind::NetworkPolicy {
+        return evaluate_network_policy(eval_context, subject, json);
+    }
     if let Some(evaluated) = unless_top_owner(eval_context, subject, json) {
         return Ok(evaluated);
     }
@@ -118,19 +121,26 @@ pub fn evaluate_owned_pod(
     Ok(evaluated)
 }
 
-/// Evaluates a stored NetworkPolicy, which admission does not review; `None` if it has no finding.
-///
-/// # Errors
-/// As [`evaluate_stored`].
-pub(super) fn evaluate_network_policy(
+/// Evaluates a NetworkPolicy, with facts of [`NetworkObjects`](super::NetworkObjects). Admission does not review it, so its
+/// findings deny and warn nobody.
+fn evaluate_network_policy(
     eval_context: &EvalContext<'_>,
     subject: &Object<'_>,
     json: &str,
-) -> Result<Option<OwnerResult>, ObjectError> {
-    Ok(match evaluate_itself(eval_context, subject, json)? {
-        Evaluated::Owner(result) if !result.is_clean() => Some(*result),
-        _ => None,
-    })
+) -> Result<Evaluated, ObjectError> {
+    let mut evaluated = evaluate_itself(eval_context, subject, json)?;
+    if let Evaluated::Owner(result) = &mut evaluated
+        && result.not_reviewed.is_none()
+    {
+        (result.outcome, result.decision) = (OwnerOutcome::Passes, Decision::Allow);
+        for found in &mut result.findings {
+            found.would_deny = false;
+            if found.outcome != FindingOutcome::Exempted {
+                found.outcome = FindingOutcome::Reported;
+            }
+        }
+    }
+    Ok(evaluated)
 }
 
 fn evaluate_itself(

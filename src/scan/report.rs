@@ -157,7 +157,10 @@ impl ScanSummary {
             *self.findings.entry(found.outcome).or_default() += 1;
             if matches!(
                 found.outcome,
-                FindingOutcome::Denied | FindingOutcome::Warned | FindingOutcome::Audited
+                FindingOutcome::Denied
+                    | FindingOutcome::Warned
+                    | FindingOutcome::Audited
+                    | FindingOutcome::Reported
             ) {
                 self.open[found.severity as usize] += 1;
             }

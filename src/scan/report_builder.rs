@@ -1,13 +1,13 @@
 //! Builds the report from the objects of a cluster, one at a time. Pure. Its memory grows with the number of
 //! results and of owners of running pods, not with the number of pods.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 
 use super::dedup::is_at_zero;
-use super::evaluate::evaluate_network_policy;
+use super::evaluate::{Evaluated, evaluate_object};
+use super::network_objects::NetworkObjects;
 use super::pods::{PodContext, trouble};
 use super::report::{
     NamespaceReport, PodFinding, PodProblem, PossibleFault, SCHEMA, ScanGap, ScanReport, ScanSummary,
@@ -15,11 +15,9 @@ use super::report::{
 };
 use super::result::OwnerResult;
 use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
-use crate::model::facts::{Facts, WindowsWorkload};
-use crate::model::node::NodeSigns as _;
+use crate::model::facts::WindowsWorkload;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::policy_engine::{Enforcement, NetworkSigns};
 use crate::model::workload::Kind;
 
 /// How many owners are kept at most; the rest are only counted.
@@ -46,11 +44,8 @@ pub struct Scan<'s> {
     left_out: SkippedObjects,
     /// Selects objects by their labels; `None` selects every object.
     is_meant: Option<&'s ObjectFilter<'s>>,
-    /// What the evaluation of NetworkPolicies needs: Windows workloads, and the signs of network engines.
-    windows: Vec<WindowsWorkload>,
-    network: NetworkSigns,
-    /// The facts with these, once they are complete.
-    network_facts: OnceCell<Facts>,
+    /// What NetworkPolicies are evaluated with.
+    network: NetworkObjects,
 }
 
 /// What is counted but not kept.
@@ -77,8 +72,6 @@ pub struct ReportHeader {
 impl<'s> Scan<'s> {
     /// A scan without any objects yet.
     pub fn new(pod_context: &'s PodContext<'s>, now: Timestamp) -> Self {
-        let nodes = pod_context.nodes.into_iter().flat_map(BTreeMap::values);
-        let windows = nodes.filter(|node| node.is_windows());
         Scan {
             pod_context,
             now,
@@ -91,12 +84,7 @@ impl<'s> Scan<'s> {
             unreadable: UnreadableObjects::default(),
             left_out: SkippedObjects::default(),
             is_meant: None,
-            windows: Vec::new(),
-            network: NetworkSigns {
-                plugins: windows.filter_map(|node| node.network_plugin).collect(),
-                ..NetworkSigns::default()
-            },
-            network_facts: OnceCell::new(),
+            network: NetworkObjects::default(),
         }
     }
 
@@ -116,10 +104,10 @@ impl<'s> Scan<'s> {
     }
 
     /// Whether NetworkPolicies can have a finding: there are Windows pods, and nothing enforces NetworkPolicies for them.
-    pub fn needs_network_policies(&self) -> bool {
-        let facts = self.pod_context.eval_context.facts;
-        let enforcement = self.network.enforcement(facts.platform(), facts.today);
-        !self.windows.is_empty() && matches!(enforcement, Enforcement::NotEnforced { .. })
+    pub fn needs_network_policies(&mut self) -> bool {
+        self.network
+            .added_to(self.pod_context.eval_context.facts)
+            .is_some()
     }
 
     /// Adds one object, given as JSON. Owners must come before their children, and NetworkPolicies after everything else.
@@ -132,10 +120,6 @@ impl<'s> Scan<'s> {
         if kind == Kind::NetworkPolicy {
             return self.network_policy(&subject, json);
         }
-        if kind == Kind::DaemonSet {
-            self.network
-                .add_daemon_set(&subject.namespace, &subject.meta.name);
-        }
         let owner = self.owner(&subject);
         let is_meant = self
             .is_meant
@@ -143,20 +127,21 @@ impl<'s> Scan<'s> {
         let eval_context = self.pod_context.eval_context;
         // Owners come first, whether they are meant or not.
         self.stored.record(eval_context, &subject);
+        let mut workload = None;
         if is_meant {
             match self.stored.evaluate(eval_context, &subject, json) {
                 Ok(owner_result) => {
                     if let Some(owner_result) = owner_result {
                         let is_windows = owner_result.verdict == Verdict::Windows;
-                        let is_kept = is_windows && self.windows.len() < MOST_OWNERS;
-                        self.windows
-                            .extend(WindowsWorkload::of(&subject).filter(|_| is_kept));
+                        workload = WindowsWorkload::of(&subject).filter(|_| is_windows);
                         self.add_result(owner_result);
                     }
                 }
                 Err(error) => return self.unreadable.add(kind, json, &error),
             }
         }
+        self.network
+            .record(kind, &subject.namespace, &subject.meta.name, workload, 0);
         if kind == Kind::Pod
             && is_meant
             && let Some(trouble) = trouble(&subject, json, owner.as_deref(), self.pod_context, self.now)
@@ -180,14 +165,13 @@ impl<'s> Scan<'s> {
             return;
         }
         let eval_context = self.pod_context.eval_context;
-        let facts = self.network_facts.get_or_init(|| {
-            let mut facts = eval_context.facts.clone();
-            facts.workloads = std::mem::take(&mut self.windows);
-            facts.network = std::mem::take(&mut self.network);
-            facts
-        });
-        match evaluate_network_policy(&eval_context.with_facts(facts), subject, json) {
-            Ok(owner_result) => owner_result.into_iter().for_each(|it| self.add_result(it)),
+        let Some(facts) = self.network.added_to(eval_context.facts) else {
+            return;
+        };
+        let evaluated = evaluate_object(&eval_context.with_facts(facts), subject, json);
+        match evaluated {
+            Ok(Evaluated::Owner(owner_result)) => self.add_result(*owner_result),
+            Ok(Evaluated::Owned(..) | Evaluated::Passed(_)) => {}
             Err(error) => self.unreadable.add(Kind::NetworkPolicy, json, &error),
         }
     }

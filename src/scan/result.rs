@@ -26,6 +26,8 @@ string_enum! {
         Warned = "warned",
         /// It is recorded in the audit log only.
         Audited = "audited",
+        /// Only scans and reports show it, because admission does not review objects of this kind.
+        Reported = "reported",
         /// An edit that admission makes fixes it.
         Fixed = "fixed",
         /// An edit that admission would make if dry run were off would fix it.

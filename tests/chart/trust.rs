@@ -37,6 +37,7 @@ fn reports_take_their_rights_along_and_nothing_is_left_of_them_when_they_are_off
         ("pods", &["get", "list", "watch"][..]),
         ("deployments", &["get", "list", "watch"]),
         ("jobs", &["get", "list", "watch"]),
+        ("networkpolicies", &["get", "list", "watch"]),
         ("reports", &written),
         ("policyreports", &written),
         ("events", &["create"]),

@@ -46,6 +46,15 @@ fn windows(name: &str, is_bad: bool) -> Value {
     in_namespace("shop", workload("Deployment", name, &pod, 1))
 }
 
+/// A NetworkPolicy for every pod of `shop`, and an engine that does not run on Windows nodes.
+fn unenforced() -> String {
+    let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "deny-all", "namespace": "shop"}, "spec": {"podSelector": {}}});
+    let pod = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "agent", "image": "agent"}]});
+    let engine = in_namespace("shop", workload("DaemonSet", "cilium", &pod, 1));
+    json!({"apiVersion": "v1", "kind": "List", "items": [policy, engine]}).to_string()
+}
+
 fn linux(name: &str) -> Value {
     let pod = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "securityContext": {"runAsUser": 1000},
                      "containers": [{"name": "web", "image": "nginx"}]});
@@ -190,6 +199,20 @@ fn what_is_stored_is_evaluated_as_it_changes_and_reported_while_definitions_and_
     test.apply(&windows("later", false).to_string());
     test.has_none(OPEN, "later");
     assert!(!test.reports(OPEN).iter().any(|it| it["scope"]["name"] == "linux"));
+
+    // A NetworkPolicy, while its engine does not run on Windows nodes.
+    test.apply(&unenforced());
+    let policy = test.report(OPEN, "deny-all", |_| true);
+    let result = &policy["results"][0];
+    assert_eq!(result["rule"], "network-policy-not-enforced");
+    assert!(
+        result["message"].as_str().unwrap().contains("Deployment stored"),
+        "{result}"
+    );
+    cluster
+        .kubectl(&["-n", "shop", "delete", "daemonset", "cilium"])
+        .succeeded();
+    test.has_none(OPEN, "deny-all");
 
     // A policy that says more.
     let deny = json!({"spec": {"mode": "Enforce"}}).to_string();

@@ -207,7 +207,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     assert_eq!(owner(&report, "shop", "canary-1")["owner"]["kind"], "Rollout");
     assert_eq!(
         fates(owner(&report, "shop", "deny-all")),
-        ["network-policy-not-enforced audited"]
+        ["network-policy-not-enforced reported"]
     );
     assert_eq!(scan(cluster, "admin", &["--fail-on", "would-deny"]).status, 1);
     let later = scan(cluster, "admin", &["-o", "json", "--today", "3000-01-01"]).json();

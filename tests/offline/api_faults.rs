@@ -54,7 +54,7 @@ fn node(name: &str, os: &str, kernel: &str) -> Value {
     json!({"metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/os": os, "agentpool": "win22"}},
         "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"},
             "nodeInfo": {"operatingSystem": os, "kernelVersion": kernel, "kubeletVersion": "v1.36.2",
-                "osImage": "x", "architecture": "amd64", "containerRuntimeVersion": "containerd://2.1.0"}}})
+                "osImage": "x", "architecture": "amd64", "containerRuntimeVersion": "containerd://2.1.9"}}})
 }
 
 fn deployment(name: &str) -> Value {

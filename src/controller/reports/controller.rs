@@ -76,8 +76,11 @@ impl ReportsController {
         let before = context.latest.borrow().clone();
         let mut tick = interval(context.settings.gather);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut lists = ObjectList::all(&custom);
+        // Last, because they are evaluated with the workloads and network engines that exist.
+        lists.push(ObjectList::network_policies());
         let mut controller = ReportsController {
-            objects: StoredObjects::new(&context.client, ObjectList::all(&custom)),
+            objects: StoredObjects::new(&context.client, lists),
             state: ReportsState::new(custom, StoredImages::new(context.images.as_ref(), now)),
             api: None,
             reports: ReportWatch::new(&context.client, None),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::invalidation::Invalidation;
 use super::stored_images::StoredImages;
 use crate::engine::infer_os;
+use crate::model::facts::WindowsWorkload;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::text::cut;
@@ -44,8 +45,8 @@ pub enum ObjectEvaluation {
     Owned,
     /// It is not evaluated, for example because it is being deleted.
     Skipped,
-    /// It is a top-level owner.
-    Owner(Box<OwnerResult>, DedupKey),
+    /// It is a top-level owner; with its pods, if they are for Windows.
+    Owner(Box<OwnerResult>, DedupKey, Option<WindowsWorkload>),
 }
 
 /// Evaluates objects; the hashes of [`DedupKey`] are comparable within one evaluator.
@@ -87,7 +88,11 @@ impl Evaluator {
             (evaluate_object(context, &object, json), key)
         };
         let evaluation = match evaluated {
-            Ok(Evaluated::Owner(owner)) => ObjectEvaluation::Owner(owner, key),
+            Ok(Evaluated::Owner(owner)) => {
+                let is_windows = owner.verdict == Verdict::Windows;
+                let workload = WindowsWorkload::of(&object).filter(|_| is_windows);
+                ObjectEvaluation::Owner(owner, key, workload)
+            }
             Ok(Evaluated::Owned(..)) => ObjectEvaluation::Owned,
             Ok(Evaluated::Passed(_)) => ObjectEvaluation::Skipped,
             Err(error) => unreadable(error.to_string()),
@@ -252,7 +257,7 @@ mod tests {
             evaluator.take_rereads(),
             Invalidation::None.with("shop".to_owned())
         );
-        let ObjectEvaluation::Owner(result, key) = evaluate(&mut evaluator, Kind::Pod, &pod) else {
+        let ObjectEvaluation::Owner(result, key, _) = evaluate(&mut evaluator, Kind::Pod, &pod) else {
             panic!("the pod is evaluated");
         };
         assert!(matches!(key, DedupKey::Of(_)) && result.is_added_evidence);
@@ -291,9 +296,11 @@ mod tests {
             evaluate(Kind::Pod, &deleted).0,
             ObjectEvaluation::Skipped
         ));
-        let (ObjectEvaluation::Owner(owner, _), _) = evaluate(Kind::Pod, &pod("windows", &[])) else {
+        let (ObjectEvaluation::Owner(owner, _, workload), _) = evaluate(Kind::Pod, &pod("windows", &[]))
+        else {
             panic!("a pod without an owner is evaluated");
         };
+        assert_eq!(workload.unwrap().name, "web-1");
         assert_eq!((owner.namespace.as_str(), owner.name.as_str()), ("shop", "web-1"));
         let odd = pod("windows", &[("/spec/containers", json!("none"))]);
         let (ObjectEvaluation::Unreadable(why), None) = evaluate(Kind::Pod, &odd) else {

@@ -15,7 +15,7 @@ pub fn action(found: &FindingResult) -> Option<&'static str> {
         FindingOutcome::Denied => Some("deny"),
         FindingOutcome::Warned | FindingOutcome::Audited if found.would_deny => Some("would-deny"),
         FindingOutcome::Warned => Some("warn"),
-        FindingOutcome::Audited => Some("audit"),
+        FindingOutcome::Audited | FindingOutcome::Reported => Some("audit"),
         FindingOutcome::Fixed
         | FindingOutcome::Fixable
         | FindingOutcome::Exempted

@@ -100,6 +100,8 @@ pub struct WrittenReport {
 /// What follows from the evaluation of an object, besides a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recorded {
+    /// It is a top-level owner, and the one that is evaluated among similar ones.
+    pub is_representative: bool,
     /// It represented other objects and no longer does: they must be listed again.
     pub has_freed: bool,
     /// It could not be read, which is new.
@@ -224,8 +226,9 @@ impl OwnerIndex {
                 };
                 recorded.is_newly_unreadable = self.unreadable(uid, object);
             }
-            ObjectEvaluation::Owner(owner, key) => {
+            ObjectEvaluation::Owner(owner, key, _) => {
                 let represents = self.represents(*key, kind, owner);
+                recorded.is_representative = represents.is_representative;
                 recorded.has_freed = represents.has_freed;
                 if represents.is_representative {
                     self.record_result(owner, source);
@@ -457,7 +460,8 @@ impl OwnerIndex {
         *self.passes.entry(kind).or_default() += 1;
     }
 
-    fn pass(&self, kind: Kind) -> u64 {
+    /// The number of the current pass of a kind; 0 before the first.
+    pub fn pass(&self, kind: Kind) -> u64 {
         self.passes.get(&kind).copied().unwrap_or_default()
     }
 
@@ -478,6 +482,11 @@ impl OwnerIndex {
             self.full.remove(&kind);
         }
         self.representatives.end_pass(kind, pass)
+    }
+
+    /// Whether every object of a kind was read once.
+    pub fn is_listed(&self, kind: Kind) -> bool {
+        self.listed.contains(&kind)
     }
 
     /// Findings by namespace, rule and action.

@@ -164,6 +164,7 @@ pub fn outcome(found: &FindingResult) -> String {
         FindingOutcome::Denied => "denied at its next create; an update that leaves it as it is passes",
         FindingOutcome::Warned => "the author is warned when it is applied",
         FindingOutcome::Audited => "recorded in the audit log",
+        FindingOutcome::Reported => "reported here; admission does not review objects of this kind",
         FindingOutcome::Fixed => "fixed at its next create",
         FindingOutcome::Fixable => "fixed if placement and the removal of ignored fields were not in dry run",
         FindingOutcome::Exempted => "covered by an exemption",

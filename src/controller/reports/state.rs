@@ -1,6 +1,6 @@
 //! What the leader knows of stored objects and their reports. Without IO.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::evaluator::{Evaluator, ObjectEvaluation};
 use super::health::ReportHealth;
@@ -12,7 +12,7 @@ use super::write_queue::ObservationSource;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::{ObjectHeadMeta, StoredObject};
 use crate::model::workload::Kind;
-use crate::scan::{EvalContext, OwnerResult};
+use crate::scan::{EvalContext, NetworkObjects, OwnerResult};
 
 /// The state of a leader, from the first list on.
 pub struct ReportsState {
@@ -20,6 +20,8 @@ pub struct ReportsState {
     pub custom: Vec<(Kind, String)>,
     /// Evaluates each object.
     pub evaluator: Evaluator,
+    /// What NetworkPolicies are evaluated with.
+    network: NetworkObjects,
     /// The images of objects, and the facts that were used.
     pub images: StoredImages,
     /// What reports should contain, and what is stored.
@@ -41,6 +43,7 @@ impl ReportsState {
         ReportsState {
             custom,
             evaluator: Evaluator::default(),
+            network: NetworkObjects::default(),
             images,
             index: OwnerIndex::default(),
             stuck: StuckPods::default(),
@@ -60,10 +63,19 @@ impl ReportsState {
     ) -> Option<Box<OwnerResult>> {
         let context = EvalContext::of(snapshot).listing(&self.custom);
         let head = object.head();
-        let evaluated = self
-            .evaluator
-            .evaluate(&context, &mut self.images, kind, object.json());
-        let (evaluation, stuck) = evaluated;
+        let facts = if kind == Kind::NetworkPolicy {
+            // The list of DaemonSets shows whether there is an engine that enforces it.
+            let are_engines_known = self.index.is_listed(Kind::DaemonSet);
+            let facts = self.network.added_to(&snapshot.facts);
+            facts.filter(|_| are_engines_known)
+        } else {
+            Some(&snapshot.facts)
+        };
+        let evaluated = facts.map(|facts| {
+            let (context, images) = (context.with_facts(facts), &mut self.images);
+            self.evaluator.evaluate(&context, images, kind, object.json())
+        });
+        let (evaluation, stuck) = evaluated.unwrap_or((ObjectEvaluation::Skipped, None));
         let rereads = self.evaluator.take_rereads();
         self.list_again(Kind::Pod, rereads);
         if kind == Kind::Pod {
@@ -73,8 +85,19 @@ impl ReportsState {
         if recorded.has_freed {
             self.list_again(kind, Invalidation::None.with(head.namespace.to_string()));
         }
+        let workload = match &evaluation {
+            ObjectEvaluation::Owner(_, _, workload) if recorded.is_representative => workload.clone(),
+            _ => None,
+        };
+        let pass = self.index.pass(kind);
+        if self
+            .network
+            .record(kind, &head.namespace, &head.name, workload, pass)
+        {
+            self.network_changed(kind, [head.namespace.to_string()].into());
+        }
         match evaluation {
-            ObjectEvaluation::Owner(owner, _) => Some(owner),
+            ObjectEvaluation::Owner(owner, ..) => Some(owner),
             ObjectEvaluation::Unreadable(why) if recorded.is_newly_unreadable => {
                 let ObjectHeadMeta { namespace, name, .. } = &head;
                 tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is skipped: {why}");
@@ -89,6 +112,9 @@ impl ReportsState {
         let head = object.head();
         self.stuck.record(&head.uid, None);
         self.evaluator.forget(kind, &head.namespace, &head.name);
+        if self.network.remove(kind, &head.namespace, &head.name) {
+            self.network_changed(kind, [head.namespace.to_string()].into());
+        }
         if self.index.gone(&head.uid) {
             self.list_again(kind, Invalidation::None.with(head.namespace.to_string()));
         }
@@ -96,8 +122,29 @@ impl ReportsState {
 
     /// A kind was listed to its end.
     pub fn listed(&mut self, kind: Kind) {
+        let is_first = !self.index.is_listed(kind);
         let freed = self.index.end_pass(kind).into_iter();
         self.list_again(kind, freed.fold(Invalidation::None, Invalidation::with));
+        let gone = self.network.end_pass(kind, self.index.pass(kind));
+        if !gone.is_empty() || (is_first && kind == Kind::DaemonSet) {
+            self.network_changed(kind, gone);
+        }
+    }
+
+    /// Objects of these namespaces have changed with which NetworkPolicies are evaluated. A DaemonSet may be that of an
+    /// engine, which concerns every namespace.
+    fn network_changed(&mut self, kind: Kind, namespaces: BTreeSet<String>) {
+        // Their first list is still to come, after those of all other kinds.
+        if self.index.pass(Kind::NetworkPolicy) == 0 {
+            return;
+        }
+        let invalid = match kind {
+            Kind::DaemonSet => Invalidation::All,
+            _ => namespaces
+                .into_iter()
+                .fold(Invalidation::None, Invalidation::with),
+        };
+        self.list_again(Kind::NetworkPolicy, invalid);
     }
 
     fn list_again(&mut self, kind: Kind, more: Invalidation) {

@@ -308,6 +308,68 @@ async fn what_was_missed_while_a_watch_window_expired_is_read_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_network_policy_is_reported_while_no_engine_may_enforce_it_for_windows_pods() {
+    let daemon_set = |name: &str| {
+        json!({"metadata": {"name": name, "namespace": "kube-system", "uid": name, "resourceVersion": "5"},
+            "spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": []}}}})
+    };
+    let policy = |name: &str, namespace: &str| {
+        json!({"metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "5"},
+            "spec": {"podSelector": {}}})
+    };
+    let policies = "/apis/networking.k8s.io/v1/networkpolicies";
+    let leader = TestLeader::start(&[
+        (DEPLOYMENTS, &[list("9", &[deployment("web", 1)])]),
+        ("/apis/apps/v1/daemonsets", &[list("9", &[daemon_set("cilium")])]),
+        (
+            policies,
+            &[list("9", &[policy("of-shop", "shop"), policy("of-bank", "bank")])],
+        ),
+        (
+            "/apis/apps/v1/daemonsets watch",
+            &[format!(
+                "{}\n",
+                json!({"type": "ADDED", "object": daemon_set("calico-node")})
+            )],
+        ),
+    ]);
+    leader
+        .until("both are reported", |it| reported(it) == ["web", "of-shop"])
+        .await;
+    let report = leader.server.lock().unwrap().written[1].clone();
+    let result = &report["results"][0];
+    assert_eq!(
+        (&result["rule"], &result["result"], &report["scope"]["kind"]),
+        (
+            &json!("network-policy-not-enforced"),
+            &json!("warn"),
+            &json!("NetworkPolicy")
+        )
+    );
+    let message = result["message"].as_str().unwrap();
+    assert!(message.contains("(Deployment web): Cilium"), "{message}");
+    assert_eq!(
+        result["properties"]["outcome"],
+        "reported here; admission does not review objects of this kind"
+    );
+    leader
+        .until("Calico may enforce it", |it| !it.deleted.is_empty())
+        .await;
+    let server = leader.server.lock().unwrap();
+    assert!(
+        server.deleted[0].ends_with("/transom-networkpolicy-of-shop"),
+        "{:?}",
+        server.deleted
+    );
+    assert!(
+        server
+            .events
+            .iter()
+            .all(|event| event["regarding"]["kind"] == "Deployment")
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_policy_is_another_evaluation_of_everything() {
     let all = list("9", &[deployment("one", 1), deployment("two", 2)]);
     let leader = TestLeader::start(&[(DEPLOYMENTS, &[all])]);

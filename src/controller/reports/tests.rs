@@ -438,7 +438,8 @@ fn record(
 }
 
 fn owner(uid: &str, key: DedupKey) -> ObjectEvaluation {
-    ObjectEvaluation::Owner(Box::new(owner_result(uid, &[FindingOutcome::Denied])), key)
+    let result = owner_result(uid, &[FindingOutcome::Denied]);
+    ObjectEvaluation::Owner(Box::new(result), key, None)
 }
 
 #[test]

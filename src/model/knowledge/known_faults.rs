@@ -547,7 +547,7 @@ mod tests {
     const ANTREA: &str = r#""annotations": {"node.antrea.io/mac-address": "x"}"#;
     const NONE: &str = r#""labels": {}"#;
     /// Versions without a known fault.
-    const GOOD: (&str, &str, &str) = ("10.0.20348.4297", "v1.38.0", "containerd://2.1.4");
+    const GOOD: (&str, &str, &str) = ("10.0.20348.4297", "v1.38.0", "containerd://2.1.9");
 
     /// Kernel, kubelet, runtime, metadata, and the expected faults.
     type Case<'c> = (&'c str, &'c str, &'c str, &'c str, &'c str);
@@ -647,23 +647,25 @@ mod tests {
                 kubelet,
                 "containerd://1.6.6+azure",
                 none,
-                "containerd-1.6-host-process? containerd-index-without-os-version? containerd-graceful-termination?",
+                "cve-2026-53488? containerd-1.6-host-process? containerd-index-without-os-version? \
+                 containerd-graceful-termination?",
             ),
             (
                 good,
                 kubelet,
                 "containerd://1.6.18",
                 none,
-                "containerd-1.6-host-process? containerd-graceful-termination?",
+                "cve-2026-53488? containerd-1.6-host-process? containerd-graceful-termination?",
             ),
             (
                 good,
                 kubelet,
                 "containerd://1.5.13",
                 none,
-                "containerd-index-without-os-version?",
+                "cve-2026-53488? containerd-index-without-os-version?",
             ),
-            (good, kubelet, "containerd://1.7.20", none, ""),
+            (good, kubelet, "containerd://1.7.32", none, "cve-2026-53488?"),
+            (good, kubelet, "containerd://1.7.33", none, ""),
             ("", "", "", none, ""),
         ]);
         for (version, id, has) in [

@@ -134,6 +134,30 @@ fn a_pool_of_karpenter_without_an_operating_system_and_a_rule_that_windows_nodes
             assert_eq!(finding(&report, part).evidence, nodes);
         }
     }
+
+    // No node shows whether something reports the condition on those of a declared pool.
+    let pool = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": "large"},
+        "spec": {"selector": {"matchLabels": {"example.com/pool": "large"}}}});
+    for (labels, nodes, pools) in [
+        (("example.com/pool", "large"), 0, &["WindowsNodePool large"][..]),
+        (("kubernetes.io/os", "windows"), 0, &["WindowsNodePool large"]),
+        (("kubernetes.io/os", "linux"), 0, &[]),
+        (("kubernetes.io/os", "windows"), 1, &[]),
+    ] {
+        let nodes = &[("w1", "windows", "10.0.26100.1", &[][..])][..nodes];
+        let mut world = PreflightCluster::of(nodes);
+        let stored = serde_json::from_value(pool.clone()).unwrap();
+        world.view.node_pools.insert("large".to_owned(), Arc::new(stored));
+        world.environment.readiness_rules = vec![rule(&[labels])];
+        let report = world.report(&[]);
+        let part = "NodeReadinessRule network keeps pods off Windows nodes";
+        assert_eq!(has_finding(&report, part), !pools.is_empty(), "{labels:?}");
+        if !pools.is_empty() {
+            let found = finding(&report, part);
+            assert_eq!(found.status, FindingStatus::Ok);
+            assert_eq!(found.evidence, pools);
+        }
+    }
 }
 
 #[test]

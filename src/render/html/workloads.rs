@@ -132,6 +132,7 @@ impl<'r> FindingRow<'r> {
             FindingOutcome::Denied => "denies the object",
             FindingOutcome::Warned => "warns",
             FindingOutcome::Audited => "is recorded in the audit log",
+            FindingOutcome::Reported => "is only reported: admission does not review this kind",
             FindingOutcome::Fixed => "is fixed by admission",
             FindingOutcome::Fixable => "would be fixed without dry run",
             FindingOutcome::Exempted => "is exempted",

@@ -154,6 +154,7 @@ fn level_of(found: &FindingResult) -> &'static str {
         // Admission does not act on it; its severity remains.
         FindingOutcome::Audited | FindingOutcome::Fixable if found.severity == Severity::Error => "warning",
         FindingOutcome::Audited
+        | FindingOutcome::Reported
         | FindingOutcome::Fixable
         | FindingOutcome::Fixed
         | FindingOutcome::Exempted

@@ -584,9 +584,10 @@ fn sums_of_rules(report: &ScanReport, shown: ScanView) -> Vec<(&str, ScanTotals<
                 _ if found.would_deny => sum.would_deny += 1,
                 FindingOutcome::Warned => sum.warned += 1,
                 FindingOutcome::Fixed | FindingOutcome::Fixable => sum.patched += 1,
-                FindingOutcome::Audited | FindingOutcome::Exempted | FindingOutcome::NotReviewed => {
-                    sum.other += 1;
-                }
+                FindingOutcome::Audited
+                | FindingOutcome::Reported
+                | FindingOutcome::Exempted
+                | FindingOutcome::NotReviewed => sum.other += 1,
             }
         }
     }
@@ -687,6 +688,7 @@ fn outcome(outcome: FindingOutcome) -> &'static str {
         FindingOutcome::Denied => "denied",
         FindingOutcome::Warned => "warned of",
         FindingOutcome::Audited => "audited",
+        FindingOutcome::Reported => "reported",
         FindingOutcome::Fixed => "fixed in admission",
         FindingOutcome::Fixable => "would be fixed if not in dry run",
         FindingOutcome::Exempted => "exempted",

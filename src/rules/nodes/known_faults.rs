@@ -32,18 +32,18 @@ pub(super) static NODE_KNOWN_FAULT: Rule = Rule {
         "https://github.com/containerd/containerd/issues/8070",
     ],
     bad: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2582, kubeletVersion: v1.36.2, containerRuntimeVersion: 'containerd://2.1.4'}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.31.0, containerRuntimeVersion: 'containerd://2.1.4'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2582, kubeletVersion: v1.36.2, containerRuntimeVersion: 'containerd://2.1.9'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.31.0, containerRuntimeVersion: 'containerd://2.1.9'}}}",
         // The network plugin is not known: advice.
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.36.2, containerRuntimeVersion: 'containerd://2.1.4'}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/instance-type: Standard_D4ads_v6}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.36.2, containerRuntimeVersion: 'containerd://2.1.4'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.36.2, containerRuntimeVersion: 'containerd://2.1.9'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/instance-type: Standard_D4ads_v6}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.36.2, containerRuntimeVersion: 'containerd://2.1.9'}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.34.3+rke2r1, containerRuntimeVersion: 'containerd://2.1.5-k3s1'}}}",
     ],
     good: &[
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2762, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.4'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2762, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}",
         // Another network plugin.
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {node.antrea.io/mac-address: '00:11:22:33:44:55'}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.4'}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/instance-type: Standard_D4ds_v5}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.38.0+k3s1, containerRuntimeVersion: 'containerd://1.7.20'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, annotations: {node.antrea.io/mac-address: '00:11:22:33:44:55'}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2700, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/instance-type: Standard_D4ds_v5}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.4297, kubeletVersion: v1.38.0+k3s1, containerRuntimeVersion: 'containerd://1.7.33'}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.31.0, containerRuntimeVersion: 'containerd://1.6.6'}}}",
     ],

@@ -158,7 +158,7 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://1.7.20+azure'}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://2.1.4'}}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://2.1.9'}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'docker://20.10.9'}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, containerRuntimeVersion: 'containerd://1.5.13'}}}",
     ],

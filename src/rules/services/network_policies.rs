@@ -24,7 +24,7 @@ pub(super) static NETWORK_POLICY_NOT_ENFORCED: Rule = Rule {
            engines by their DaemonSets and by the annotations of Windows nodes. It reports a policy that selects a known \
            Windows workload if only engines without Windows support are known. It reports nothing if Calico or Antrea runs \
            on Windows nodes, or may run there as a service, because no object shows such a service. Admission does not \
-           review NetworkPolicies; `transom scan` and `transom check` evaluate them.",
+           review NetworkPolicies; `transom scan`, `transom check` and reports evaluate them.",
     remedy: "use an engine that runs on Windows nodes, or firewall rules for these nodes",
     see: &[
         "https://kubernetes.io/docs/concepts/services-networking/windows-networking/#network-modes",

@@ -121,7 +121,7 @@ fn a_network_policy_is_listed_if_it_selects_windows_pods_and_nothing_enforces_it
     let found = &policy.findings[0];
     assert_eq!(
         (policy.findings.len(), found.rule, found.outcome),
-        (1, "network-policy-not-enforced", FindingOutcome::Audited)
+        (1, "network-policy-not-enforced", FindingOutcome::Reported)
     );
     assert!(
         found
