@@ -75,6 +75,7 @@ fn memory_limit(pod: &PodSpec<'_>) -> u64 {
     limits.fold(0, u64::saturating_add)
 }
 
+/// In the unit of quantities: as a [size](crate::model::text::size_text), a limit of 5400Mi and a node of 5368Mi look equal.
 fn mebibytes(bytes: u64) -> String {
     format!("{}Mi", bytes >> 20)
 }
