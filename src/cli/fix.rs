@@ -95,7 +95,7 @@ struct FixReport<'r> {
 }
 
 /// Counts of objects and findings.
-#[derive(Serialize, JsonSchema, Default)]
+#[derive(Clone, Copy, Serialize, JsonSchema, Default)]
 struct FixSummary {
     /// Objects that were changed, or would be.
     changed: usize,
@@ -174,6 +174,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     let notes: Vec<&CheckNote> = groups.iter().flat_map(|group| &group.fixed.notes).collect();
     let objects: Vec<&FixedObject> = groups.iter().flat_map(|group| &group.fixed.objects).collect();
     let unselected = groups.iter().map(|group| group.fixed.unselected).sum();
+    let summary = FixSummary::of(&objects, unselected);
     let is_stream = has_stdin && !args.diff;
     // What cannot be evaluated, and a document that cannot be read, stays as it is. A text of which nothing can be read is
     // not printed, and nothing is if another input cannot be read.
@@ -194,13 +195,12 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
                 written.try_for_each(|name| writeln!(out, "fixed {name}"))
             }
             FixFormat::Text => groups.iter().try_for_each(|group| print_diffs(group, out)),
-            FixFormat::Json => print_json(&objects, unselected, (&errors, &notes), out),
+            FixFormat::Json => print_json(&objects, summary, (&errors, &notes), out),
             FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
         })?;
     }
     let unknown = groups.iter().map(|group| group.unknown).sum();
-    let summary = FixSummary::of(&objects, unselected);
-    match report(&objects, &summary, (&errors, &notes), unknown, has_patches) {
+    match report(&objects, summary, (&errors, &notes), unknown, has_patches) {
         // The reader of standard error has seen enough: the exit status stays the same.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
@@ -321,13 +321,13 @@ fn print_diffs(group: &FixGroup, out: &mut dyn Write) -> io::Result<()> {
 
 fn print_json(
     objects: &[&FixedObject],
-    unselected: usize,
+    summary: FixSummary,
     (errors, notes): (&[&UnreadableInput], &[&CheckNote]),
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let report = FixReport {
         schema: SCHEMA,
-        summary: FixSummary::of(objects, unselected),
+        summary,
         objects,
         notes,
         errors,
@@ -357,7 +357,7 @@ fn patches(objects: &[&FixedObject]) -> Vec<ObjectPatch> {
 /// to standard error. `has_patches`: whether patches for Kustomize were written.
 fn report(
     objects: &[&FixedObject],
-    summary: &FixSummary,
+    summary: FixSummary,
     (errors, notes): (&[&UnreadableInput], &[&CheckNote]),
     unknown: usize,
     has_patches: bool,
@@ -415,7 +415,7 @@ fn report(
         fixed,
         remaining,
         unselected,
-    } = *summary;
+    } = summary;
     let failed = match failed {
         0 => String::new(),
         failed if has_patches => format!(", {failed} without a patch"),

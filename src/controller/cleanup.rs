@@ -183,14 +183,21 @@ impl<'a> Cleanup<'a> {
         }
     }
 
-    /// Whether one of the CustomResourceDefinitions may exist. The account of the chart's Job may not read them.
-    async fn has_definitions(&self) -> bool {
+    /// Whether one of the CustomResourceDefinitions exists; `true` in a removal by an account that may not read them. Those of the
+    /// chart's Jobs may not.
+    async fn has_definitions(&mut self) -> bool {
+        if self.options.hook.is_some() {
+            return true;
+        }
         let api = self.cluster::<CustomResourceDefinition>();
         for name in DEFINITIONS {
-            let is_gone = self.options.hook.is_none()
-                && matches!(answered(api.get_metadata(name)).await, Err(ApiError::NotFound));
-            if !is_gone {
-                return true;
+            match answered(api.get_metadata(name)).await {
+                Err(ApiError::NotFound) => {}
+                Err(why) if self.is_preview => {
+                    self.failed::<CustomResourceDefinition>(name, &why);
+                    return false;
+                }
+                Ok(_) | Err(_) => return true,
             }
         }
         false
@@ -418,7 +425,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_definitions_are_kept_only_if_they_exist() {
-        for (code, are_kept) in [(200, true), (403, true), (404, false)] {
+        for (code, are_kept, failures) in [(200, true, 0), (403, false, 1), (404, false, 0)] {
             let client = answering(move |_, uri, _| {
                 let code = if uri.path().contains("customresourcedefinitions") {
                     code
@@ -431,7 +438,11 @@ mod tests {
                 )
             });
             let report = preview(&client, &installation("transom")).await;
-            assert_eq!(report.keeps_definitions, are_kept, "{code}");
+            assert_eq!(
+                (report.keeps_definitions, report.failures.len()),
+                (are_kept, failures),
+                "{code}"
+            );
         }
     }
 }

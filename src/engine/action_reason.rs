@@ -21,7 +21,7 @@ pub fn action_reason(
     let rule = finding.rule.name;
     let by_rule = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
     let why = if finding.enforced_action > finding.action && name == BUILT_IN {
-        "no WindowsPodPolicy applies".to_owned()
+        "no known WindowsPodPolicy applies".to_owned()
     } else if finding.enforced_action > finding.action {
         format!("the policy {name} limits actions to {}", validation.as_str())
     } else if by_rule == finding.enforced_action {
@@ -70,7 +70,10 @@ mod tests {
             action_reason(found.unwrap(), &subject, policy, None).unwrap()
         };
         let mut policy = Policy::cluster_default();
-        assert_eq!(why(&policy), "Audit instead of Deny: no WindowsPodPolicy applies");
+        assert_eq!(
+            why(&policy),
+            "Audit instead of Deny: no known WindowsPodPolicy applies"
+        );
         policy.name = "mine".to_owned();
         assert_eq!(
             why(&policy),

@@ -53,7 +53,7 @@ fn write_node(report: &DrainReport, node: &DrainedNode, out: &mut dyn Write) -> 
     let names = pods.map(|pod| format!("{}/{}", pod.namespace, pod.name));
     let names: Vec<String> = names.collect();
     let shown = if names.is_empty() {
-        "no pods".to_owned()
+        "no pods to move".to_owned()
     } else {
         list(&names, NAMES)
     };

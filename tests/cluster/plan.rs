@@ -210,7 +210,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         (status, text.as_str()),
         (
             2,
-            "nothing to plan: no Windows node and no Windows workload in the input\n"
+            "nothing to plan: no Windows node and no Windows workload in what could be read\n"
         )
     );
     assert!(errors.starts_with("error: /no-such-folder: "), "{errors}");

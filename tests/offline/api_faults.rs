@@ -446,7 +446,7 @@ fn what_waits_now_is_read_before_what_would_be_denied() {
     assert!(at("pods that cannot start") < at("workloads by rule"), "{stdout}");
     at("shop/one-5d4f8c7b9-x7k2p of Deployment one:");
     assert!(
-        stdout.contains("Audit instead of Deny: no WindowsPodPolicy applies"),
+        stdout.contains("Audit instead of Deny: no known WindowsPodPolicy applies"),
         "{stdout}"
     );
 }

@@ -350,11 +350,20 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
         if is_reported {
             continue;
         }
+        let rights = if is_whole(namespace) {
+            let resources = POD_CARRIERS.map(|(_, path)| path.rsplit('/').next().unwrap_or(path));
+            format!(
+                "grant this account read access (get, list) to {}",
+                resources.join(", ")
+            )
+        } else {
+            READ_RIGHTS.to_owned()
+        };
         let remedy = match (list.is_forbidden, namespace) {
             (true, None) => {
-                format!("{READ_RIGHTS}; if you may read only some namespaces, name them with --namespace")
+                format!("{rights}; if you may read only some namespaces, name them with --namespace")
             }
-            (true, Some(_)) => READ_RIGHTS.to_owned(),
+            (true, Some(_)) => rights,
             (false, _) => "scan again".to_owned(),
         };
         gaps.push(ScanGap {
