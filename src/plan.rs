@@ -34,7 +34,7 @@ pub use self::image_pulls::{ImagePull, ImagePulls, PULLS_SCHEMA, PoolPulls, Pull
 use self::images::{ImageUse, WorkloadIsolation};
 use self::lookups::{UndecidedWorkloads, is_undecided};
 pub use self::new_nodes::{PlannedChange, Upgrade, UpgradeMethod};
-pub use self::nodes::{NoPool, NodeInventory};
+pub use self::nodes::{NoNode, NoPool, NodeInventory};
 pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
 pub use self::placement::AssumedPlacement;
 pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};

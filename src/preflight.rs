@@ -293,19 +293,26 @@ impl Preflight {
 
 fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = vec![release_finding(&input.environment.version)];
+    let file = input.platform.file();
     if input.platform.evidence_texts.is_empty() && !input.could_list("nodes") {
         all.push(PreflightFinding::act(
             "not known (not read): the platform, which is detected mostly from nodes",
-            "choose its file in charts/transom/platforms yourself",
+            format!("choose its file in charts/transom/platforms yourself; the values below are for {file}"),
         ));
+    } else {
+        let text = format!(
+            "the platform is {}; its file of values is {file}",
+            input.platform.title
+        );
+        all.push(PreflightFinding::fine(text).by(&input.platform.evidence_texts));
     }
-    let text = format!(
-        "the platform is {}; its file of values is {}",
-        input.platform.title,
-        input.platform.file()
-    );
-    all.push(PreflightFinding::fine(text).by(&input.platform.evidence_texts));
-    if input.snapshot.cache.pod_policies.is_empty() && !input.environment.groups.contains_key("transom.dev") {
+    if !input.could_list("API groups") {
+        all.push(PreflightFinding::fine(
+            "not known (not read): API groups, and so whether Transom is installed",
+        ));
+    } else if input.snapshot.cache.pod_policies.is_empty()
+        && !input.environment.groups.contains_key("transom.dev")
+    {
         all.push(PreflightFinding::fine("Transom is not installed"));
     } else {
         all.push(
@@ -323,6 +330,9 @@ fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) 
 
 /// Whether something enforces NetworkPolicies for Windows pods, if the cluster shows it.
 fn network_policies(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Option<PreflightFinding> {
+    if workloads.not_listed.contains("daemonsets") {
+        return None;
+    }
     let (network, today) = (&workloads.network, input.snapshot.facts.today);
     let finding = match network.enforcement(input.platform.of_nodes, today) {
         Enforcement::Enforced(engine) => {

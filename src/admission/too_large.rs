@@ -12,6 +12,7 @@ use crate::engine::Decision;
 use crate::model::json::at;
 use crate::model::policy::{Action, Policy};
 use crate::model::requester::Origin;
+use crate::model::text::size_text;
 use crate::model::workload::Kind;
 
 /// The answer to a review that is too large, and why.
@@ -128,7 +129,7 @@ fn denial(kind: Kind, oversize: Oversize) -> String {
          values of the object, such as annotations and environment variables (an update contains the object twice, and each \
          <, > or & takes six bytes)",
         size(oversize),
-        mebibytes(oversize.bound)
+        size_text(oversize.bound as u64)
     )
 }
 
@@ -140,22 +141,17 @@ fn warning(kind: Kind, oversize: Oversize, outcome: OversizeDecision, policy: &P
             "transom did not evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the \
              longest values of the object",
             size(oversize),
-            mebibytes(oversize.bound)
+            size_text(oversize.bound as u64)
         )
     })
 }
 
 fn size(oversize: Oversize) -> String {
-    (oversize.bytes).map_or_else(|| format!("more than {}", mebibytes(oversize.bound)), mebibytes)
-}
-
-/// Bytes in MiB, rounded up to a tenth.
-fn mebibytes(bytes: usize) -> String {
-    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
-    match (tenths / 10, tenths % 10) {
-        (whole, 0) => format!("{whole} MiB"),
-        (whole, tenth) => format!("{whole}.{tenth} MiB"),
-    }
+    let bound = size_text(oversize.bound as u64);
+    // A few bytes over the bound look equal to it.
+    let bytes = oversize.bytes.map(|bytes| size_text(bytes as u64));
+    let bytes = bytes.filter(|bytes| *bytes != bound);
+    bytes.unwrap_or_else(|| format!("more than {bound}"))
 }
 
 #[cfg(test)]
@@ -239,22 +235,24 @@ mod tests {
             assert_eq!(answer["status"]["code"], 403);
             let message = answer["status"]["message"].as_str().unwrap();
             let start = format!(
-                "transom cannot evaluate this {kind}: its admission review has 25.3 MiB, and Transom reads at most 20 MiB; shorten"
+                "transom cannot evaluate this {kind}: its admission review has 25.2 MiB, and Transom reads at most 20.0 MiB; shorten"
             );
             assert!(message.starts_with(&start), "{message}");
             assert_eq!(
                 answer["auditAnnotations"]["not-evaluated"],
-                "too large: 25.3 MiB; denied"
+                "too large: 25.2 MiB; denied"
             );
             assert_eq!(record.labels.decision, "deny");
             assert!(record.is_noteworthy());
         }
-        let unknown = Oversize { bytes: None, ..SIZE };
-        let (_, answer) = record_and_answer(&head("Pod", "CREATE", "alice", ""), unknown, Action::Deny);
-        assert_eq!(
-            answer["auditAnnotations"]["not-evaluated"],
-            "too large: more than 20 MiB; denied"
-        );
+        for bytes in [None, Some(SIZE.bound + 1)] {
+            let size = Oversize { bytes, ..SIZE };
+            let (_, answer) = record_and_answer(&head("Pod", "CREATE", "alice", ""), size, Action::Deny);
+            assert_eq!(
+                answer["auditAnnotations"]["not-evaluated"],
+                "too large: more than 20.0 MiB; denied"
+            );
+        }
     }
 
     #[test]
@@ -288,7 +286,7 @@ mod tests {
             assert_eq!(answer["allowed"], true, "{why}");
             assert_eq!(
                 answer["auditAnnotations"]["not-evaluated"],
-                format!("too large: 25.3 MiB; {why}")
+                format!("too large: 25.2 MiB; {why}")
             );
             assert!(record.is_noteworthy(), "{why}");
         }
@@ -311,7 +309,7 @@ mod tests {
             );
             assert_eq!(record.warned, warned);
             let warning = answer["warnings"][0].as_str().unwrap_or_default();
-            assert_eq!(warning.contains("25.3 MiB"), warned, "{warning}");
+            assert_eq!(warning.contains("25.2 MiB"), warned, "{warning}");
             assert!(warning.len() <= 250, "{warning}");
             assert_eq!(answer["auditAnnotations"]["decision"], "allow");
             assert!(record.is_noteworthy());

@@ -181,7 +181,7 @@ impl Compiler<'_> {
                 self.problems.push(FieldError::at(path("name"), &message));
             }
             if let Some((field, message)) = spec.problem() {
-                self.problems.push(FieldError::at(path(field), message));
+                self.problems.push(FieldError::at(path(field), &message));
             }
             actions.extend(spec.action.map(|action| (id, action)));
         }

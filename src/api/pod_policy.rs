@@ -14,8 +14,8 @@ use crate::model::node::{NodeLabel, Taint};
 use crate::model::os::Os;
 use crate::model::pod::Toleration;
 use crate::model::policy::{
-    Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
-    PodNodeSelector,
+    Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, MOST_AGE_DAYS, Mode, PlacementField,
+    PlacementMode, PodNodeSelector,
 };
 use crate::model::workload::configured::PodTemplateKind;
 
@@ -183,11 +183,16 @@ pub struct RuleSpec {
 
 impl RuleSpec {
     /// A field that the API server refuses, and why: lower case, no full stop. Files are checked for the same.
-    pub fn problem(&self) -> Option<(&'static str, &'static str)> {
+    pub fn problem(&self) -> Option<(&'static str, String)> {
+        let days = 1..=MOST_AGE_DAYS;
         match (self.action, self.max_age_days) {
-            (None, None) => Some(("action", schema::ACTION_OR_AGE)),
-            (_, Some(_)) if self.name != "image-base-old" => Some(("maxAgeDays", schema::AGE_OF_OTHER_RULE)),
-            (_, Some(0 | 3651..)) => Some(("maxAgeDays", "write a number from 1 to 3650")),
+            (None, None) => Some(("action", schema::ACTION_OR_AGE.to_owned())),
+            (_, Some(_)) if self.name != "image-base-old" => {
+                Some(("maxAgeDays", schema::AGE_OF_OTHER_RULE.to_owned()))
+            }
+            (_, Some(age)) if !days.contains(&age) => {
+                Some(("maxAgeDays", format!("write a number from 1 to {MOST_AGE_DAYS}")))
+            }
             _ => None,
         }
     }

@@ -3,8 +3,8 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::model::policy::{
-    Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
-    PodNodeSelector,
+    Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, MOST_AGE_DAYS, Mode, PlacementField,
+    PlacementMode, PodNodeSelector,
 };
 
 /// The key of a label or taint, with or without a prefix.
@@ -142,7 +142,7 @@ pub const AGE_OF_OTHER_RULE: &str = "only the rule image-base-old has maxAgeDays
 
 /// The age of a base image in days.
 pub fn max_age_days(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": 3650})
+    json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": MOST_AGE_DAYS})
 }
 
 /// What findings do.

@@ -16,7 +16,7 @@ use crate::manifest::NodeStep;
 use crate::model::facts::Facts;
 use crate::model::node::major_minor;
 use crate::model::os::Os;
-use crate::model::policy::{Action, Policy};
+use crate::model::policy::{Action, MOST_AGE_DAYS, Policy};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::process::files::absolute;
 use crate::rules;
@@ -146,7 +146,7 @@ fn rule_actions(_: &mut SchemaGenerator) -> Schema {
                 "action": {"enum": Action::ALL.map(Action::as_str)},
                 "maxAgeDays": {
                     "description": "For image-base-old: how many days old the Windows base of an image may be.",
-                    "type": "integer", "minimum": 1, "maximum": 3650,
+                    "type": "integer", "minimum": 1, "maximum": MOST_AGE_DAYS,
                 },
             },
         },
@@ -210,7 +210,7 @@ impl CheckConfig {
             } else if self.rules.iter().take(index).any(|other| other.name == rule.name) {
                 ("name", format!("the rule {} is named twice", rule.name))
             } else if let Some((field, problem)) = rule.problem() {
-                (field, problem.to_owned())
+                (field, problem)
             } else {
                 continue;
             };

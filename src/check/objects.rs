@@ -1,5 +1,6 @@
 //! The objects of inputs, each read once: facts of the cluster, the images of pods, and every evaluation use the same.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::document_role::{DocumentRole, ObjectType};
@@ -140,6 +141,20 @@ impl Manifests {
 }
 
 impl ManifestObjects<'_> {
+    /// The namespaces that objects with pods are in, or that are objects themselves.
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        let name = |input: &InputObject<'_>| {
+            if let Some(object) = input.with_pod(true) {
+                return Some(object.namespace.to_string()).filter(|namespace| !namespace.is_empty());
+            }
+            let is_namespace = matches!(input.document.role(), Some(DocumentRole::Namespace));
+            let object = is_namespace.then(|| input.document.content.json())?;
+            let object: MetaOnly<'_> = serde_json::from_str(object).ok()?;
+            Some(object.metadata.name.to_string())
+        };
+        self.all.iter().filter_map(name).collect()
+    }
+
     /// Collects facts of the cluster from every object: namespaces, nodes, RuntimeClasses, claims, endpoints
     /// and Windows workloads.
     pub fn learn(&self, facts: &mut Facts, policies: &PolicySet) {

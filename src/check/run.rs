@@ -1,5 +1,7 @@
 //! Evaluates every object, and collects what there is to say about inputs and suppressions.
 
+use jiff::civil::Date;
+
 use super::ambiguous_names::ambiguous_names;
 use super::baseline::{Baseline, BaselineUse};
 use super::checked::{Checked, FindingDetail};
@@ -19,6 +21,7 @@ use crate::model::object::Object;
 use crate::model::os::Verdict;
 use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
 use crate::model::requester::Origin;
+use crate::model::root_owner::owner_above;
 use crate::model::workload::Kind;
 use crate::rules::Finding;
 
@@ -164,7 +167,7 @@ impl ObjectChecker<'_> {
             kind: object.kind,
             namespace: self.named_namespace(object),
             name: object.meta.display_name().to_owned(),
-            owner: assumed_owner(object),
+            owner: assumed_owner(object, self.facts.today),
             meta: object.meta.clone(),
             stated_os: input.source.stated_os,
             details: Vec::new(),
@@ -247,12 +250,15 @@ fn switch_off(policy: &mut Policy) {
 }
 
 /// The owner whose controller is assumed to have created an object.
-fn assumed_owner(object: &Object<'_>) -> Option<String> {
+fn assumed_owner(object: &Object<'_>, today: Date) -> Option<String> {
     let owner = object
         .meta
         .controller()
         .filter(|_| object.context.origin == Origin::Controller)?;
-    Some(format!("{} {}", owner.kind, owner.name))
+    Some(match owner_above(object.kind, &object.meta, today) {
+        Some((kind, name)) => format!("{kind} {name}"),
+        None => format!("{} {}", owner.kind, owner.name),
+    })
 }
 
 /// Notes about names of a pod that could mean several objects. What they mean does not matter to a Linux pod.

@@ -220,6 +220,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     for target in &targets {
         target.write(|out| print(args, &report, target, out))?;
     }
+    args.inputs.require_namespaces(&inputs)?;
     Ok(exit_status(!report.outcome.errors.is_empty(), fails))
 }
 

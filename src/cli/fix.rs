@@ -95,7 +95,7 @@ struct FixReport<'r> {
 }
 
 /// Counts of objects and findings.
-#[derive(Serialize, JsonSchema, Default)]
+#[derive(Clone, Copy, Serialize, JsonSchema, Default)]
 struct FixSummary {
     /// Objects that were changed, or would be.
     changed: usize,
@@ -103,8 +103,10 @@ struct FixSummary {
     failed: usize,
     /// Findings that the changes resolve.
     fixed: usize,
-    /// Findings that are left.
+    /// Findings that are left, of the rules that may be fixed.
     remaining: usize,
+    /// Findings that are left because --rules does not select their rules.
+    unselected: usize,
 }
 
 /// The JSON schema of the report.
@@ -113,8 +115,11 @@ pub fn schema() -> Value {
 }
 
 impl FixSummary {
-    fn of(objects: &[&FixedObject]) -> Self {
-        let mut summary = FixSummary::default();
+    fn of(objects: &[&FixedObject], unselected: usize) -> Self {
+        let mut summary = FixSummary {
+            unselected,
+            ..FixSummary::default()
+        };
         for object in objects {
             summary.changed += usize::from(!object.patch.is_empty());
             summary.failed += usize::from(object.error.is_some());
@@ -168,6 +173,8 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     let errors: Vec<&UnreadableInput> = groups.iter().flat_map(|group| &group.fixed.errors).collect();
     let notes: Vec<&CheckNote> = groups.iter().flat_map(|group| &group.fixed.notes).collect();
     let objects: Vec<&FixedObject> = groups.iter().flat_map(|group| &group.fixed.objects).collect();
+    let unselected = groups.iter().map(|group| group.fixed.unselected).sum();
+    let summary = FixSummary::of(&objects, unselected);
     let is_stream = has_stdin && !args.diff;
     // What cannot be evaluated, and a document that cannot be read, stays as it is. A text of which nothing can be read is
     // not printed, and nothing is if another input cannot be read.
@@ -188,16 +195,18 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
                 written.try_for_each(|name| writeln!(out, "fixed {name}"))
             }
             FixFormat::Text => groups.iter().try_for_each(|group| print_diffs(group, out)),
-            FixFormat::Json => print_json(&objects, &errors, &notes, out),
+            FixFormat::Json => print_json(&objects, summary, (&errors, &notes), out),
             FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
         })?;
     }
     let unknown = groups.iter().map(|group| group.unknown).sum();
-    match report(&objects, &errors, &notes, unknown, has_patches) {
+    match report(&objects, summary, (&errors, &notes), unknown, has_patches) {
         // The reader of standard error has seen enough: the exit status stays the same.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
+    args.inputs
+        .require_namespaces(groups.iter().map(|group| &group.inputs))?;
     let is_refused = objects.iter().any(|object| object.error.is_some());
     let has_diff = !args.write && groups.iter().any(|group| !group.fixed.texts.is_empty());
     let is_incomplete = if is_stream { is_broken } else { !errors.is_empty() };
@@ -312,13 +321,13 @@ fn print_diffs(group: &FixGroup, out: &mut dyn Write) -> io::Result<()> {
 
 fn print_json(
     objects: &[&FixedObject],
-    errors: &[&UnreadableInput],
-    notes: &[&CheckNote],
+    summary: FixSummary,
+    (errors, notes): (&[&UnreadableInput], &[&CheckNote]),
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let report = FixReport {
         schema: SCHEMA,
-        summary: FixSummary::of(objects),
+        summary,
         objects,
         notes,
         errors,
@@ -348,8 +357,8 @@ fn patches(objects: &[&FixedObject]) -> Vec<ObjectPatch> {
 /// to standard error. `has_patches`: whether patches for Kustomize were written.
 fn report(
     objects: &[&FixedObject],
-    errors: &[&UnreadableInput],
-    notes: &[&CheckNote],
+    summary: FixSummary,
+    (errors, notes): (&[&UnreadableInput], &[&CheckNote]),
     unknown: usize,
     has_patches: bool,
 ) -> io::Result<()> {
@@ -405,14 +414,22 @@ fn report(
         failed,
         fixed,
         remaining,
-    } = FixSummary::of(objects);
+        unselected,
+    } = summary;
     let failed = match failed {
         0 => String::new(),
         failed if has_patches => format!(", {failed} without a patch"),
         failed => format!(", {failed} not changed"),
     };
     let (changed, fixed) = (count(changed, "object"), count(fixed, "finding"));
-    writeln!(out, "{changed} changed{failed}; {fixed} fixed, {remaining} left")?;
+    let others = match unselected {
+        0 => String::new(),
+        others => format!(", {others} of rules that are not in --rules"),
+    };
+    writeln!(
+        out,
+        "{changed} changed{failed}; {fixed} fixed, {remaining} left{others}"
+    )?;
     if unknown > 0 {
         let unknown = count(unknown, "object");
         writeln!(

@@ -1,7 +1,7 @@
 //! The inputs of the commands for authors (`check`, `fix`): the arguments, which configuration applies to which paths, and
 //! the manifests that they name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +11,9 @@ use jiff::civil::Date;
 
 use super::cluster::ClusterArgs;
 use super::knowledge::KnowledgeArgs;
-use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, os, pod_template};
+use super::options::{
+    NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, nearest, os, pod_template,
+};
 use crate::check::files::{Excludes, policies, read, read_except};
 use crate::check::{
     Baseline, CheckConfig, CheckInput, CheckSettings, Checked, Manifests, Scope, SourceRole, StatedSystems,
@@ -19,9 +21,10 @@ use crate::check::{
 };
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
-use crate::model::object::Object;
+use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Os;
 use crate::model::policy::Policy;
+use crate::model::text::list;
 use crate::model::workload::configured::ConfiguredKind;
 use crate::process::today;
 
@@ -145,6 +148,33 @@ impl ManifestArgs {
     /// Whether the arguments select an object that is not evaluated yet.
     pub fn selects_object(&self, object: &Object<'_>) -> bool {
         self.selects_by(&object.namespace, || object.meta.labels.to_owned_map())
+    }
+
+    /// Whether objects are in the namespaces that the arguments name.
+    ///
+    /// # Errors
+    /// None is in one of them, and others exist: the name is probably mistyped.
+    pub fn require_namespaces<'g>(
+        &self,
+        groups: impl IntoIterator<Item = &'g ManifestGroup>,
+    ) -> anyhow::Result<()> {
+        let named = &self.namespaces.namespace;
+        if named.is_empty() {
+            return Ok(());
+        }
+        let of_group = |group: &ManifestGroup| group.manifests.objects(ReviewStage::Written).namespaces();
+        let known: BTreeSet<String> = groups.into_iter().flat_map(of_group).collect();
+        let mut missing = named.iter().filter(|name| !known.contains(*name));
+        match missing.next() {
+            Some(missing) if !known.is_empty() => {
+                let instead = match nearest(missing, known.iter().map(String::as_str)) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("they are in {}", list(&known, 10)),
+                };
+                bail!("no object with pods is in the namespace {missing} (--namespace); {instead}")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The labels are read only if the arguments select by them.

@@ -22,7 +22,7 @@ use crate::render::{plan_text, write_json};
 /// yaml. Without --registry, images are known by their names, and tags for the new build are proposed, not verified.
 ///
 /// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, or input or lists that cannot be read (the
-/// rest is still planned).
+/// rest is still planned, if the nodes of a cluster can be read).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom plan --to ltsc2025
@@ -75,14 +75,15 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         options: args.plan_options(),
         registries,
     };
-    let (plan, errors) = args.source.read(planning, plan_with_notes)?;
+    let (mut plan, errors) = args.source.read(planning, plan_with_notes)?;
     write_errors(&errors);
+    plan.unread = errors;
     args.output.write(|format, out| match format {
         PlanFormat::Text => plan_text(&plan, out),
         PlanFormat::Json => write_json(&plan, out),
     })?;
     let is_blocked = plan.summary.can_move != plan.summary.affected;
-    let is_incomplete = !errors.is_empty();
+    let is_incomplete = !plan.unread.is_empty();
     let fails = is_blocked && args.fail_on == FailOn::Blocked;
     Ok(exit_status(is_incomplete, fails))
 }

@@ -11,7 +11,7 @@ use kube::Client;
 use super::knowledge::KnowledgeArgs;
 use super::options::{FailOn, OutputArgs, date};
 use super::{READ_RIGHTS, block_on, exit_status};
-use crate::cluster::client::ConnectArgs;
+use crate::cluster::client::{ConnectArgs, Connected};
 use crate::cluster::environment::{self, AnyNode};
 use crate::cluster::list::UnreadPart;
 use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
@@ -42,8 +42,8 @@ use crate::scan::report::ScanGap;
 pub struct PreflightArgs {
     #[command(flatten)]
     output: OutputArgs<PreflightFormat>,
-    /// What ends in exit status 1: deny is a workload that would be denied
-    #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "deny"]))]
+    /// What ends in exit status 1: would-deny is a workload that mode Enforce would deny, as in transom scan
+    #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "would-deny"]))]
     fail_on: FailOn,
     /// The day to check for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
@@ -66,7 +66,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
     let report = block_on(async {
         let (connected, namespace) = args.connect.connect().await?;
-        read_cluster(args, &connected.client, &namespace).await
+        read_cluster(args, &connected, &namespace).await
     })?;
     args.output.write(|format, out| match format {
         PreflightFormat::Text => text::write(&report, out),
@@ -74,12 +74,17 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
         PreflightFormat::Values => out.write_all(report.values.yaml().as_bytes()),
     })?;
     let is_incomplete = !report.gaps.is_empty();
-    let fails = args.fail_on == FailOn::Deny && report.summary.denied > 0;
+    let fails = args.fail_on == FailOn::WouldDeny && report.summary.denied > 0;
     Ok(exit_status(is_incomplete, fails))
 }
 
 /// Reads the cluster, and makes the report.
-async fn read_cluster(args: &PreflightArgs, client: &Client, namespace: &str) -> anyhow::Result<Preflight> {
+async fn read_cluster(
+    args: &PreflightArgs,
+    connected: &Connected,
+    namespace: &str,
+) -> anyhow::Result<Preflight> {
+    let client = &connected.client;
     let excluded = excluded_by_default(namespace);
     let options = OfflineOptions {
         namespace,
@@ -93,7 +98,7 @@ async fn read_cluster(args: &PreflightArgs, client: &Client, namespace: &str) ->
         // An object that is not what its kind says is a gap already.
         let _ = plan_nodes.visit(kind, json);
     };
-    let mut cluster = offline::open(client, options, &mut visit).await?;
+    let mut cluster = offline::open(connected, options, &mut visit).await?;
     // It is evaluated as if Transom were not installed yet.
     cluster.snapshot.registered = None;
     cluster.snapshot.facts.today = args.today.unwrap_or_else(today);

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::{block_on, is_quiet};
 use crate::cluster::client::{ConnectArgs, Connected, NamesArgs};
+use crate::cluster::offline::version;
 use crate::controller::cleanup::{self, CleanupOptions, CleanupReport, HOOKS};
 use crate::controller::node_policies::nodes::plan::KeepOptions;
 use crate::controller::node_policies::revert;
@@ -74,7 +75,7 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let (dry_run, yes) = (args.dry_run, args.yes);
     let options = args.options(namespace);
     if dry_run {
-        let preview = cleanup::preview(&connected.client, &options).await;
+        let preview = preview(&connected, &options).await?;
         let mut out = anstream::stdout().lock();
         show(&connected, &options, Some(&preview), &mut out)?;
         writeln!(out, "dry run: nothing was removed")?;
@@ -134,17 +135,22 @@ impl UninstallArgs {
     }
 }
 
+/// What would be removed.
+async fn preview(connected: &Connected, options: &CleanupOptions) -> anyhow::Result<CleanupReport> {
+    // Otherwise each request would fail for this reason.
+    version(connected).await?;
+    Ok(cleanup::preview(&connected.client, options).await)
+}
+
 /// Shows what will be removed, and asks whether to remove it.
 async fn confirmed(connected: &Connected, options: &CleanupOptions) -> anyhow::Result<bool> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         bail!(
-            "this is not a terminal, so Transom cannot ask for confirmation: add --yes to uninstall from {} ({}), or --dry-run to see what \
-             would be removed",
-            connected.name,
-            connected.server
+            "this is not a terminal, so Transom cannot ask for confirmation: add --yes to uninstall from {connected}, or --dry-run to see \
+             what would be removed"
         );
     }
-    let preview = cleanup::preview(&connected.client, options).await;
+    let preview = preview(connected, options).await?;
     show(connected, options, Some(&preview), &mut anstream::stderr().lock())?;
     Ok(agrees()?)
 }
@@ -156,12 +162,7 @@ fn show(
     preview: Option<&CleanupReport>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    writeln!(
-        out,
-        "cluster: {} ({})",
-        one_line(&connected.name),
-        one_line(&connected.server)
-    )?;
+    writeln!(out, "cluster: {}", one_line(&connected.to_string()))?;
     writeln!(
         out,
         "installation: {} in the namespace {}",
@@ -171,13 +172,13 @@ fn show(
     let Some(preview) = preview else {
         return Ok(());
     };
-    if preview.done.is_empty() {
-        writeln!(out, "there is nothing to remove")?;
-    } else {
-        writeln!(out, "will be removed:")?;
+    match (preview.done.is_empty(), preview.failures.is_empty()) {
+        (true, true) => writeln!(out, "there is nothing to remove")?,
+        (true, false) => writeln!(out, "nothing to remove was found in what could be read")?,
+        (false, _) => writeln!(out, "will be removed:")?,
     }
     let mut stays = kept_by_options(options);
-    if !options.crds {
+    if preview.keeps_definitions {
         stays.push("the policies and their CustomResourceDefinitions (--crds removes them)");
     }
     let stays: Vec<String> = stays.into_iter().map(str::to_owned).collect();
@@ -235,7 +236,7 @@ fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()
     for what in &stays {
         writeln!(out, "kept, and no longer managed by Transom: {what}")?;
     }
-    if !options.crds {
+    if report.keeps_definitions {
         writeln!(
             out,
             "the policies remain, and their status is no longer updated; --crds deletes them with their definitions"

@@ -1,5 +1,6 @@
 //! Which cluster a command connects to.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -102,6 +103,18 @@ pub struct Connected {
     pub server: String,
     /// The namespace of the pod that this process runs in, if it does.
     pub of_pod: Option<String>,
+}
+
+/// As people recognize the cluster: `production (https://10.0.0.1:6443/)`.
+impl fmt::Display for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Connected { name, server, .. } = self;
+        if name == server {
+            f.write_str(server)
+        } else {
+            write!(f, "{name} ({server})")
+        }
+    }
 }
 
 impl ConnectArgs {

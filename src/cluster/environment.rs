@@ -29,6 +29,9 @@ pub use self::scaled::NodeGroupResource;
 /// How many objects of one kind are named at most that could not be read.
 const MOST_NAMED: usize = 10;
 
+/// The status of the cluster autoscaler, as a part that could not be read.
+pub const AUTOSCALER_STATUS: &str = "configmaps cluster-autoscaler-status of kube-system";
+
 /// The kinds that make nodes, where their API group is there.
 const SCALED: [(&str, &str, &str); 4] = [
     ("karpenter.sh", "nodepools", "NodePool"),
@@ -285,15 +288,16 @@ impl EnvironmentReader<'_> {
         }
     }
 
-    /// Notes the webhooks whose Service has no ready endpoint. Without the right to read EndpointSlices nothing is noted.
+    /// Notes the webhooks whose Service has no ready endpoint.
     async fn unanswered(&mut self, failing: BTreeSet<UnansweredWebhook>) {
         for hook in failing.into_iter().take(MOST_NAMED) {
             let listing = Listing::new("/apis/discovery.k8s.io/v1/endpointslices")
                 .in_namespace(&hook.namespace)
                 .with_labels(&format!("kubernetes.io/service-name={}", hook.service));
-            let answer = collect::<Value>(self.client, listing).await;
-            if answer.is_ok_and(|slices| !has_ready_endpoint(&slices)) {
-                self.environment.unanswered.push(hook);
+            match collect::<Value>(self.client, listing).await {
+                Ok(slices) if has_ready_endpoint(&slices) => {}
+                Ok(_) => self.environment.unanswered.push(hook),
+                Err(why) => self.note("endpointslices", &why),
             }
         }
     }
@@ -382,7 +386,7 @@ impl EnvironmentReader<'_> {
                 self.environment.autoscaler = status.map(str::to_owned);
             }
             Err(ApiError::NotFound) => {}
-            Err(why) => self.note("configmaps cluster-autoscaler-status of kube-system", &why),
+            Err(why) => self.note(AUTOSCALER_STATUS, &why),
         }
     }
 

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::cache::ClusterCache;
 use super::cached_kinds::{self, CachedKind};
+use super::client::Connected;
 use super::errors::{ApiError, answered_within};
 use super::list::{Listing, UnreadPart, for_each_as};
 use super::node_selectors;
@@ -33,8 +34,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The API server cannot be reached at all.
 #[derive(thiserror::Error, Debug)]
-#[error("cannot ask the API server for its version: {0}")]
-pub struct NoAnswer(ApiError);
+#[error("cannot ask the API server of {cluster} for its version: {why}")]
+pub struct NoAnswer {
+    cluster: String,
+    why: ApiError,
+}
 
 /// What a command reads.
 #[derive(Clone, Copy, Debug)]
@@ -79,19 +83,32 @@ impl OfflineCluster {
     }
 }
 
+/// The release of the API server, as in `v1.36.2`.
+///
+/// # Errors
+/// It cannot be reached at all.
+pub async fn version(connected: &Connected) -> Result<String, NoAnswer> {
+    let version = answered_within(PATIENCE, connected.client.apiserver_version()).await;
+    let version = version.map_err(|why| NoAnswer {
+        cluster: connected.to_string(),
+        why,
+    })?;
+    Ok(version.git_version)
+}
+
 /// Reads everything but the objects that carry pods. Each node and each RuntimeClass is read once, and handed to `visit`
 /// as JSON too. A part that cannot be read is reported, and left empty.
 ///
 /// # Errors
 /// The API server cannot be reached at all.
 pub async fn open(
-    client: &Client,
+    connected: &Connected,
     options: OfflineOptions<'_>,
     visit: &mut (dyn FnMut(Kind, &str) + Send),
 ) -> Result<OfflineCluster, NoAnswer> {
-    let version = answered_within(PATIENCE, client.apiserver_version()).await;
-    let version = version.map_err(NoAnswer)?;
-    let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
+    let client = &connected.client;
+    let version = version(connected).await?;
+    let minor = major_minor(&version).map(|(_, minor)| minor);
     let groups = answered_within(PATIENCE, client.list_api_groups()).await;
     if let Err(error) = &groups {
         tracing::warn!("{NO_GROUPS}: {error}");
@@ -122,7 +139,7 @@ pub async fn open(
     );
     Ok(OfflineCluster {
         snapshot,
-        version: version.git_version,
+        version,
         groups,
         has_webhooks,
         other_nodes,

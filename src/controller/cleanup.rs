@@ -84,6 +84,8 @@ pub struct CleanupReport {
     pub left: Vec<String>,
     /// Requests that failed, and why.
     pub failures: Vec<String>,
+    /// Whether the CustomResourceDefinitions stay, and with them every policy.
+    pub keeps_definitions: bool,
 }
 
 /// Removes everything, in an order in which the API server never waits for a webhook that is gone. Continues after a
@@ -165,6 +167,7 @@ impl<'a> Cleanup<'a> {
         self.delete_left_by_hooks().await;
         self.delete_left_by_test().await;
         if !self.options.crds {
+            self.report.keeps_definitions = self.has_definitions().await;
             return;
         }
         if !others.is_empty() {
@@ -178,6 +181,26 @@ impl<'a> Cleanup<'a> {
         if self.is_preview && self.report.done.len() > before {
             self.report.done.push("every policy and node pool".to_owned());
         }
+    }
+
+    /// Whether one of the CustomResourceDefinitions exists; `true` in a removal by an account that may not read them. Those of the
+    /// chart's Jobs may not.
+    async fn has_definitions(&mut self) -> bool {
+        if self.options.hook.is_some() {
+            return true;
+        }
+        let api = self.cluster::<CustomResourceDefinition>();
+        for name in DEFINITIONS {
+            match answered(api.get_metadata(name)).await {
+                Err(ApiError::NotFound) => {}
+                Err(why) if self.is_preview => {
+                    self.failed::<CustomResourceDefinition>(name, &why);
+                    return false;
+                }
+                Ok(_) | Err(_) => return true,
+            }
+        }
+        false
     }
 
     /// The problem if this installation is registered for a Service in another namespace: its leader would not be
@@ -396,6 +419,30 @@ mod tests {
             "every policy and node pool",
         ] {
             assert!(report.done.iter().any(|it| it == line), "{line}\n{report:#?}");
+        }
+        assert!(!report.keeps_definitions);
+    }
+
+    #[tokio::test]
+    async fn the_definitions_are_kept_only_if_they_exist() {
+        for (code, are_kept, failures) in [(200, true, 0), (403, false, 1), (404, false, 0)] {
+            let client = answering(move |_, uri, _| {
+                let code = if uri.path().contains("customresourcedefinitions") {
+                    code
+                } else {
+                    404
+                };
+                (
+                    code,
+                    json!({"kind": "Status", "code": code, "metadata": {"name": "x"}}),
+                )
+            });
+            let report = preview(&client, &installation("transom")).await;
+            assert_eq!(
+                (report.keeps_definitions, report.failures.len()),
+                (are_kept, failures),
+                "{code}"
+            );
         }
     }
 }

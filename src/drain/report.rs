@@ -95,6 +95,20 @@ pub enum DrainEventKind {
     Waiting,
 }
 
+impl DrainReport {
+    /// Whether the drain has changed something.
+    pub fn has_changes(&self) -> bool {
+        self.events.iter().any(DrainEvent::is_change)
+    }
+}
+
+impl DrainEvent {
+    /// Whether it changed something in the cluster.
+    pub fn is_change(&self) -> bool {
+        !matches!(self.event, DrainEventKind::Waiting | DrainEventKind::Failed)
+    }
+}
+
 /// As a line begins.
 impl fmt::Display for DrainEventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

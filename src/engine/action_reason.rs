@@ -1,7 +1,7 @@
 //! Why a finding's action differs from that of its severity.
 
 use crate::model::object::Object;
-use crate::model::policy::{Action, IgnoredFields, Policy};
+use crate::model::policy::{Action, BUILT_IN, IgnoredFields, Policy};
 use crate::model::requester::Origin;
 use crate::rules::Finding;
 
@@ -20,7 +20,9 @@ pub fn action_reason(
     let Policy { name, validation, .. } = policy;
     let rule = finding.rule.name;
     let by_rule = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
-    let why = if finding.enforced_action > finding.action {
+    let why = if finding.enforced_action > finding.action && name == BUILT_IN {
+        "no known WindowsPodPolicy applies".to_owned()
+    } else if finding.enforced_action > finding.action {
         format!("the policy {name} limits actions to {}", validation.as_str())
     } else if by_rule == finding.enforced_action {
         let by = file.map_or_else(|| format!("the policy {name}"), str::to_owned);
@@ -54,6 +56,30 @@ mod tests {
     use crate::model::facts::Facts;
     use crate::model::object::{ReviewContext, ReviewStage};
     use crate::model::workload::Kind;
+
+    #[test]
+    fn without_a_policy_the_reason_is_that_there_is_none() {
+        let json = json!({"spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
+            "containers": [{"name": "web", "image": "a"}]}});
+        let json = json.to_string();
+        let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
+        let why = |policy: &Policy| {
+            let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+            let findings = evaluate(&subject, &facts, policy).findings;
+            let found = findings.iter().find(|found| found.rule.name == "host-pid");
+            action_reason(found.unwrap(), &subject, policy, None).unwrap()
+        };
+        let mut policy = Policy::cluster_default();
+        assert_eq!(
+            why(&policy),
+            "Audit instead of Deny: no known WindowsPodPolicy applies"
+        );
+        policy.name = "mine".to_owned();
+        assert_eq!(
+            why(&policy),
+            "Audit instead of Deny: the policy mine limits actions to Audit"
+        );
+    }
 
     #[test]
     fn a_field_that_is_let_be_names_the_word_of_the_policy_that_lets_it_be() {

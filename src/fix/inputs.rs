@@ -22,7 +22,7 @@ use crate::model::object::ReviewStage;
 use crate::model::path::Path;
 use crate::model::report_schema::json_patch;
 use crate::model::severity::Severity;
-use crate::rules::{Finding, Required};
+use crate::rules::{Finding, Required, Resolver};
 
 /// What a fix made of inputs.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct FixedInputs {
     pub errors: Vec<UnreadableInput>,
     /// Notes about the inputs.
     pub notes: Vec<CheckNote>,
+    /// How many findings are left because their rules are not selected.
+    pub unselected: usize,
 }
 
 /// An input that changed.
@@ -259,12 +261,22 @@ impl Before<'_> {
         let withheld = self.plan.as_ref().map_or(&[][..], |plan| &plan.withheld);
         let remedy = &finding.remedy;
         let is_of_placement = FixScope::is_of_placement(finding.rule);
+        let by_admission = finding.resolved_by == Some(Resolver::Placement);
         if is_of_placement && !scope.placement {
-            "--placement adds it".to_owned()
+            match finding.rule.name {
+                "missing-build-selector" | "missing-windows-toleration" => {
+                    "--placement adds it if one value is certain".to_owned()
+                }
+                _ => "--placement adds it".to_owned(),
+            }
         } else if finding.rule.name == "os-name-missing" && !withheld.is_empty() {
             let fields: Vec<String> = withheld.iter().map(Path::named).collect();
             let fields = fields.join(", ");
             format!("the API server would then reject {fields}; remove that first")
+        } else if is_of_placement && by_admission {
+            format!(
+                "no value is certain for the file, and placement adds it to the pods in admission; or {remedy}"
+            )
         } else if is_of_placement {
             format!("no value is certain; {remedy}")
         } else if finding.required == (Required::UnlessWindows { is_windows: false }) {
@@ -313,15 +325,17 @@ pub fn fix(
     let texts = rewrite_texts(manifests, &mut objects, rules);
     let after = findings_after(manifests, &texts, facts, policies);
     let mut after = after.into_iter();
-    let mut fixed = Vec::new();
+    let (mut fixed, mut unselected) = (Vec::new(), 0);
     for before in objects {
         let after = after.next();
+        unselected += unselected_findings(&before, after.as_deref(), scope);
         if let Some(object) = compare(&before, after.as_deref(), scope) {
             fixed.push(object);
         }
     }
     FixedInputs {
         objects: fixed,
+        unselected,
         texts,
         errors,
         notes,
@@ -432,6 +446,18 @@ fn before(checked: Checked<'_>, is_selected: bool) -> Before<'_> {
         plan: None,
         blocked: Vec::new(),
     }
+}
+
+/// Whether a finding is left. `after`: the findings of its object after the fix, if its text changed.
+fn is_left(finding: &Finding, after: Option<&[Finding]>) -> bool {
+    after.is_none_or(|after| after.iter().any(|left| left.identity() == finding.identity()))
+}
+
+/// How many findings of an object are left because their rules are not selected.
+fn unselected_findings(before: &Before<'_>, after: Option<&[Finding]>, scope: &FixScope) -> usize {
+    let findings = before.checked.findings().filter(|_| before.is_meant);
+    let unselected = findings.filter(|(finding, _)| !scope.selects(finding.rule) && is_left(finding, after));
+    unselected.count()
 }
 
 /// The result for one object; `None` if nothing was found in it.

@@ -730,6 +730,12 @@ pub fn major_minor(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
+/// The newest minor release of these kubelets; `cluster` if none reports one.
+pub fn newest_minor<'k>(kubelets: impl Iterator<Item = &'k str>, cluster: u32) -> u32 {
+    let minors = kubelets.filter_map(|version| Some(major_minor(version)?.1));
+    minors.max().unwrap_or(cluster)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

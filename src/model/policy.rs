@@ -320,6 +320,9 @@ pub struct Exemption {
     pub note: String,
 }
 
+/// The name of the policy that applies without a stored one.
+pub const BUILT_IN: &str = "built-in";
+
 /// The effective policy for one object.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Policy {
@@ -376,6 +379,9 @@ pub struct Policy {
 /// How many days old the Windows base of an image may be if no policy says otherwise.
 pub const BASE_MAX_AGE_DAYS: u16 = 180;
 
+/// The most days that a policy can allow.
+pub const MOST_AGE_DAYS: u16 = 3650;
+
 impl Policy {
     /// The policy of a cluster without a stored policy: nothing is denied or changed, everything is reported.
     pub fn cluster_default() -> Self {
@@ -386,7 +392,7 @@ impl Policy {
     pub fn standalone() -> Self {
         let mode = Mode::Enforce;
         Policy {
-            name: "built-in".to_owned(),
+            name: BUILT_IN.to_owned(),
             mode,
             explicit: Explicit::default(),
             validation: mode.action(),

@@ -69,6 +69,16 @@ pub fn count<N: Copy + PartialEq + From<u8> + fmt::Display>(number: N, noun: &st
     format!("{number} {noun}{s}")
 }
 
+/// A size with one digit after the point, or in bytes if it is less than a kibibyte.
+pub fn size_text(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
+        return format!("{bytes} B");
+    };
+    let tenths = (bytes % unit) * 10 / unit;
+    format!("{}.{tenths} {name}", bytes / unit)
+}
+
 /// A word of a command, in single quotes if a shell would not read it as one word.
 pub fn shell_word(word: &str) -> String {
     let is_plain = |c: char| {

@@ -63,6 +63,9 @@ pub struct UpgradePlan {
     pub knowledge: KnowledgeReport,
     /// Missing information that could change the plan.
     pub notes: Vec<String>,
+    /// What could not be read: the plan is without it. Absent if everything could be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
 }
 
 /// Counts of workloads.
@@ -311,6 +314,7 @@ impl Planner<'_> {
             capacity: self.capacity(upgrade, &from, &needed),
             knowledge: self.facts.knowledge.report(self.facts.today),
             notes: self.notes(upgrade, &from, &needed),
+            unread: Vec::new(),
             new_nodes: self.new_node_pulls()?,
             pools: outlook,
             workloads,
@@ -729,6 +733,17 @@ impl PlannedWorkload {
             requests: self.requests.clone(),
             findings,
         }
+    }
+}
+
+impl UpgradePlan {
+    /// The release of Kubernetes that does not support the nodes of a workload, if that is so.
+    pub fn unsupported_by(&self, workload: &WorkloadPlan) -> Option<&str> {
+        let mut pools = self
+            .pools
+            .iter()
+            .filter(|pool| workload.pools.contains(&pool.pool));
+        pools.find_map(|pool| pool.unsupported_by.as_deref())
     }
 }
 

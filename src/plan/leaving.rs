@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Planner;
 use super::drain_order::DrainStep;
-use super::nodes::{NoPool, NodePool};
+use super::nodes::{NoNode, NoPool, NodePool};
 use super::target::TargetBuild;
 use super::workload::PlannedWorkload;
 
@@ -53,6 +53,14 @@ impl Planner<'_> {
         if named.is_empty() { those(&by_build) } else { named }
     }
 
+    /// Whether there is a Windows node of this name.
+    ///
+    /// # Errors
+    /// There is none, and why.
+    pub fn find_node(&self, name: &str) -> Result<(), NoNode> {
+        self.nodes.find(name).map(drop)
+    }
+
     /// The nodes to remove, each with its pool: pools in the order of the plan, then nodes by name. `named`: those of
     /// [`PlanOptions::from`](super::PlanOptions::from) that are names of nodes; of other pools, all nodes are removed.
     ///
@@ -66,8 +74,14 @@ impl Planner<'_> {
         let names = self.pool_names();
         let mut pools: Vec<usize> = self.pools_that_go()?.into_iter().collect();
         pools.sort_by_key(|pool| order.iter().position(|step| names.get(*pool) == Some(&step.pool)));
-        let from = self.plan_options.from.iter().filter(|from| !named.contains(from));
-        let whole: BTreeSet<usize> = from.flat_map(|from| self.pools_called(from)).collect();
+        let mut whole = BTreeSet::new();
+        for from in self.plan_options.from.iter().filter(|from| !named.contains(from)) {
+            let these = self.pools_called(from);
+            if these.is_empty() {
+                return Err(NoPool::new(from, &names));
+            }
+            whole.extend(these);
+        }
         let mut leaving = Vec::new();
         for pool in pools {
             let nodes = self.nodes.all().filter(|node| node.pool == pool);

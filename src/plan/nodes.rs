@@ -1,6 +1,6 @@
 //! The Windows nodes as the planner stores them, and their pools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::read;
 use super::replicas::ClassOverhead;
@@ -10,6 +10,8 @@ use crate::model::knowledge::NodeVersions;
 use crate::model::node::{Host, pool_of};
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::resources;
+use crate::model::suggest::nearest;
+use crate::model::text::list;
 use crate::model::workload::Kind;
 
 /// A Windows node.
@@ -67,6 +69,17 @@ impl NoPool {
     }
 }
 
+/// A node that is named is not a Windows node of the cluster.
+#[derive(thiserror::Error, Debug, PartialEq, Eq)]
+pub enum NoNode {
+    /// It is for another operating system.
+    #[error("node {0} is not a Windows node; kubectl drain drains it")]
+    NotWindows(String),
+    /// It does not exist: its name, and what exists.
+    #[error("there is no node {0:?}; {1}")]
+    Missing(String, String),
+}
+
 /// Every Windows node and RuntimeClass that was visited. They can be visited before the facts are known that a
 /// [`Planner`](super::Planner) needs.
 #[derive(Clone, Default)]
@@ -75,6 +88,8 @@ pub struct NodeInventory {
     pub(super) pools: Vec<NodePool>,
     /// What pods of a RuntimeClass need besides their containers.
     pub(super) overheads: BTreeMap<String, ResourceList>,
+    /// The names of the nodes for other operating systems.
+    others: BTreeSet<String>,
 }
 
 impl NodeInventory {
@@ -95,10 +110,10 @@ impl NodeInventory {
         Ok(())
     }
 
-    /// Adds a node; ignores nodes that are not Windows nodes, and those of a name that is known: several inputs can
-    /// contain the same node.
+    /// Adds a node; ignores those of a name that is known: several inputs can contain the same node.
     pub(super) fn add(&mut self, node: &resources::Node<'_>) {
         let Some(host) = Host::of_node(node, None) else {
+            self.others.insert(node.metadata.name.to_string());
             return;
         };
         self.insert(PlannedNode {
@@ -158,8 +173,28 @@ impl NodeInventory {
         self.by_name.insert(node.host.name.clone(), node);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether there is no Windows node.
+    pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
+    }
+
+    /// A Windows node of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn find(&self, name: &str) -> Result<&PlannedNode, NoNode> {
+        self.get(name).ok_or_else(|| {
+            if self.others.contains(name) {
+                return NoNode::NotWindows(name.to_owned());
+            }
+            let known = || self.by_name.keys().map(String::as_str);
+            let instead = match nearest(name, known()) {
+                Some(near) => format!("did you mean {near}?"),
+                None if self.is_empty() => "there is no Windows node".to_owned(),
+                None => format!("the Windows nodes are {}", list(known(), 10)),
+            };
+            NoNode::Missing(name.to_owned(), instead)
+        })
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&PlannedNode> {

@@ -7,9 +7,10 @@ use serde::Serialize;
 use super::Planner;
 use super::nodes::{NodeInventory, NodePool, PlannedNode};
 use super::target::TargetBuild;
+use crate::model::build::supported_on;
 use crate::model::facts::Facts;
 use crate::model::knowledge::{FaultOfNodes, Knowledge, NodePlatform, SupportDate, SupportEvent, product};
-use crate::model::node::major_minor;
+use crate::model::node::newest_minor;
 use crate::model::text::list;
 
 /// What is known of the future of a pool.
@@ -33,6 +34,9 @@ pub struct PoolOutlook {
     /// Whether its nodes already run a newer release than that.
     #[serde(rename = "tooNew")]
     pub is_too_new: bool,
+    /// The release of Kubernetes of its nodes, if that does not support its build; otherwise absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsupported_by: Option<String>,
     /// The known faults of its nodes, with sources.
     pub known_faults: Vec<PoolFault>,
     /// The lowest and the highest update revision (UBR) of its nodes; absent if they report none.
@@ -89,6 +93,12 @@ impl PoolOutlook {
     /// What to know about the pool, one line each.
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
+        if let (Some(release), Some(build)) = (&self.unsupported_by, self.build) {
+            lines.push(format!(
+                "Kubernetes {release} does not support nodes of {}",
+                product(build.0)
+            ));
+        }
         for date in &self.dates {
             let mark = match (date.has_passed, date.is_near) {
                 (true, _) => " (passed)",
@@ -143,9 +153,9 @@ fn of_pool(nodes: &NodeInventory, index: usize, pool: &NodePool, name: &str, fac
     let last = platform
         .zip(pool.build)
         .and_then(|(platform, build)| knowledge.support_of(platform, build)?.last_minor);
-    let minors = of_pool
-        .iter()
-        .filter_map(|node| Some(major_minor(&node.versions.kubelet)?.1));
+    let kubelets = of_pool.iter().map(|node| &*node.versions.kubelet);
+    let minor = newest_minor(kubelets, facts.kubernetes);
+    let lacks = |build| supported_on(minor).is_some_and(|support| support.lacks(build));
     let revisions = of_pool.iter().filter_map(|node| node.host.revision);
     PoolOutlook {
         pool: name.to_owned(),
@@ -158,7 +168,8 @@ fn of_pool(nodes: &NodeInventory, index: usize, pool: &NodePool, name: &str, fac
             .map(|date| PoolDate::of(date, today))
             .collect(),
         last_kubernetes: last.map(|minor| format!("1.{minor}")),
-        is_too_new: last.zip(minors.max()).is_some_and(|(last, newest)| newest > last),
+        is_too_new: last.is_some_and(|last| minor > last),
+        unsupported_by: (pool.build.filter(|build| lacks(*build))).map(|_| format!("1.{minor}")),
         known_faults: faults(&of_pool, knowledge),
         revisions: revisions.clone().min().zip(revisions.max()),
     }

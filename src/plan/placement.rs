@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::model::policy::{PlacementMode, Policy};
+use crate::model::policy::{BUILT_IN, PlacementMode};
 use crate::model::report_schema::counts_by;
 use crate::model::text::{count, list};
 
@@ -44,10 +44,10 @@ impl fmt::Display for AssumedPlacement {
             .iter()
             .map(|(placement, namespaces)| format!("{placement} in {}", count(*namespaces, "namespace")));
         let modes: Vec<String> = modes.collect();
-        let is_built_in = |name: &String| *name == Policy::standalone().name;
+        let is_built_in = |name: &String| *name == BUILT_IN;
         let policies: Vec<&String> = self.policies.iter().filter(|name| !is_built_in(name)).collect();
         let by = match policies.len() {
-            0 => "the built-in policy, because no WindowsPodPolicy applies".to_owned(),
+            0 => "the built-in policy, because no known WindowsPodPolicy applies".to_owned(),
             1 => format!("the WindowsPodPolicy {}", list(&policies, 1)),
             _ => format!("the WindowsPodPolicies {}", list(&policies, 5)),
         };
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(of(&[]), "none, because no Windows workload is known");
         assert_eq!(
             of(&[("built-in", PlacementMode::Audit)]),
-            "Audit in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies"
+            "Audit in 1 namespace, by the built-in policy, because no known WindowsPodPolicy applies"
         );
         assert_eq!(
             of(&[

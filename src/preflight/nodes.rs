@@ -12,7 +12,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Build, Release, supported_on};
 use crate::model::facts::{Facts, Runtime, RuntimeClassFacts};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint, newest_minor};
 use crate::model::text::{count, list};
 use crate::plan::UpgradePlan;
 
@@ -62,19 +62,19 @@ pub fn findings(
 }
 
 fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    let mut by_build: BTreeMap<Build, Vec<&str>> = BTreeMap::new();
+    let mut by_build: BTreeMap<Build, Vec<&NodeView>> = BTreeMap::new();
     let mut silent = Vec::new();
     for node in windows(input.snapshot) {
         match node.build() {
-            Some(build) => by_build.entry(build).or_default().push(&node.name),
+            Some(build) => by_build.entry(build).or_default().push(node),
             None => silent.push(&node.name),
         }
     }
     let facts = &input.snapshot.facts;
     let mut all = Vec::new();
     for (build, nodes) in by_build {
-        let finding = of_build(build, nodes.len(), facts);
-        all.push(finding.on_nodes(nodes));
+        let finding = of_build(build, &nodes, facts);
+        all.push(finding.on_nodes(names(nodes.into_iter())));
     }
     if !silent.is_empty() {
         let text = format!("{} Windows nodes do not report their build", silent.len());
@@ -84,16 +84,23 @@ fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     all
 }
 
-fn of_build(build: Build, nodes: usize, facts: &Facts) -> PreflightFinding {
+fn of_build(build: Build, nodes: &[&NodeView], facts: &Facts) -> PreflightFinding {
     let release = build.release();
     let product = release.map_or("a build that Transom does not know", |release| release.product);
-    let what = format!("{} with {build} ({product})", count(nodes, "node"));
-    let kubernetes = facts.kubernetes;
+    let what = format!("{} with {build} ({product})", count(nodes.len(), "node"));
+    let end = release.and_then(Release::end_of_support);
+    let kubelets = nodes.iter().map(|node| node.kubelet_version());
+    let kubernetes = newest_minor(kubelets, facts.kubernetes);
     if supported_on(kubernetes).is_some_and(|support| support.lacks(build)) {
-        let text = format!("{what}, which Kubernetes 1.{kubernetes} does not support");
+        let by_microsoft = match end {
+            Some(end) if end < facts.today => format!("; Microsoft's support ended on {end}"),
+            Some(end) => format!("; Microsoft supports it until {end}"),
+            None => String::new(),
+        };
+        let text = format!("{what}, which Kubernetes 1.{kubernetes} does not support{by_microsoft}");
         return PreflightFinding::act(text, "move their workloads to nodes of a supported build");
     }
-    match release.and_then(Release::end_of_support) {
+    match end {
         Some(end) if end < facts.today => PreflightFinding::act(
             format!("{what}, serviced until {end}"),
             "move their workloads to nodes of a build that is serviced",

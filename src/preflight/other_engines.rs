@@ -7,7 +7,7 @@ use super::install::webhook_namespaces;
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, FindingStatus, PreflightFinding};
 use crate::cluster::cache::CachedNamespace;
-use crate::cluster::environment::WebhookPresence;
+use crate::cluster::environment::{AUTOSCALER_STATUS, WebhookPresence};
 use crate::registration::configuration_name;
 
 /// One row of the table: an engine, and how it is detected.
@@ -339,6 +339,7 @@ pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Ve
         "validatingwebhookconfigurations",
         "validatingadmissionpolicybindings",
         "namespaces",
+        AUTOSCALER_STATUS,
     ];
     let named = objects().into_iter().map(|(_, resource)| resource);
     let read: Vec<&str> = read.into_iter().chain(named).collect();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::autoscaler::{self, AutoscalerGroup, scaled};
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, PreflightFinding};
-use crate::cluster::environment::NodeGroupResource;
+use crate::cluster::environment::{AUTOSCALER_STATUS, NodeGroupResource};
 use crate::model::node::Taint;
 use crate::model::text::count;
 
@@ -37,6 +37,7 @@ pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Ve
         "nodepools",
         "machinesets",
         "machinedeployments",
+        AUTOSCALER_STATUS,
     ];
     let unread = input
         .unread(&makers)

@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::image::size_text;
 use super::table::TextTable;
 use super::text::BOLD;
 use crate::drain::{DrainReport, DrainResult, DrainedNode, LackingImage};
-use crate::model::text::{count, list, one_line, shell_word};
+use crate::model::text::{count, list, one_line, shell_word, size_text};
 
 /// How many names are listed.
 const NAMES: usize = 4;
@@ -54,7 +53,7 @@ fn write_node(report: &DrainReport, node: &DrainedNode, out: &mut dyn Write) -> 
     let names = pods.map(|pod| format!("{}/{}", pod.namespace, pod.name));
     let names: Vec<String> = names.collect();
     let shown = if names.is_empty() {
-        "no pods".to_owned()
+        "no pods to move".to_owned()
     } else {
         list(&names, NAMES)
     };
@@ -90,7 +89,8 @@ fn write_images(images: &[LackingImage], out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// Writes how a drain ended, and the commands that continue and that go back. `back`: `None` if nothing was cordoned.
+/// Writes how a drain ended and, if it changed something, the commands that continue and that go back. `back`: `None` if
+/// nothing was cordoned.
 ///
 /// # Errors
 /// The errors of the writer.
@@ -101,13 +101,23 @@ pub fn drain_end(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let reason = report.reason.as_deref().unwrap_or_default();
-    match report.result {
+    let when = match report.result {
         DrainResult::Done => return writeln!(out, "done"),
         DrainResult::Planned => return writeln!(out, "dry run: nothing was changed"),
-        DrainResult::Stopped => writeln!(out, "stopped: {}", one_line(reason))?,
-        DrainResult::Interrupted => writeln!(out, "interrupted; evictions that were accepted go on")?,
+        DrainResult::Stopped => {
+            writeln!(out, "stopped: {}", one_line(reason))?;
+            " when the cause is removed"
+        }
+        DrainResult::Interrupted => {
+            writeln!(out, "interrupted; evictions that were accepted go on")?;
+            ""
+        }
+    };
+    // The same command would stop for the same reason.
+    if !report.has_changes() {
+        return writeln!(out, "nothing was changed");
     }
-    writeln!(out, "to continue: {again}")?;
+    writeln!(out, "to continue{when}: {again}")?;
     back.map_or(Ok(()), |back| writeln!(out, "to go back: {back}"))
 }
 

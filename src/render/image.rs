@@ -10,7 +10,7 @@ use crate::image_report::{
     VariantReport, cached_note,
 };
 use crate::model::image_facts::short_digest;
-use crate::model::text::{cut_middle, list, one_line, wrap};
+use crate::model::text::{cut_middle, list, one_line, size_text, wrap};
 
 /// The maximum length of a command, and of each volume, in characters.
 const LONGEST: usize = 400;
@@ -128,16 +128,6 @@ fn write_variants(variants: &[VariantReport], width: usize, out: &mut dyn Write)
         table
     });
     table.write(out)
-}
-
-/// A size with one digit after the point, or in bytes if it is less than a kibibyte.
-pub(super) fn size_text(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let Some((unit, name)) = UNITS.into_iter().find(|(unit, _)| bytes >= *unit) else {
-        return format!("{bytes} B");
-    };
-    let tenths = (bytes % unit) * 10 / unit;
-    format!("{}.{tenths} {name}", bytes / unit)
 }
 
 /// Writes each configuration once, with the platforms that have it.

@@ -5,10 +5,9 @@ mod objects;
 use std::io::{self, Write};
 
 pub use self::objects::{pull_daemon_sets, pull_jobs, pull_list};
-use super::image::size_text;
 use super::table::TextTable;
 use super::text::BOLD;
-use crate::model::text::{count, list, one_line};
+use crate::model::text::{count, list, one_line, size_text};
 use crate::plan::{ImagePull, ImagePulls, PoolPulls, PullTotal};
 
 /// How many workloads of an image are named.

@@ -17,21 +17,28 @@ use crate::plan::{
 pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     let has_nodes = plan.capacity.iter().any(|room| room.before.nodes > 0);
     if plan.workloads.is_empty() && !has_nodes {
+        let of_what = if plan.unread.is_empty() {
+            "the input"
+        } else {
+            "what could be read"
+        };
         return writeln!(
             out,
-            "nothing to plan: no Windows node and no Windows workload in the input"
+            "nothing to plan: no Windows node and no Windows workload in {of_what}"
         );
     }
-    let from = if plan.from.is_empty() {
-        "no pool".to_owned()
-    } else {
-        list(&plan.from, 12)
-    };
+    let from = list(&plan.from, 12);
     let how = match plan.method {
-        UpgradeMethod::NewNodes => "from",
-        UpgradeMethod::InPlace => "in place, on",
+        UpgradeMethod::NewNodes if from.is_empty() => {
+            ": no known pool has an older build, so none is replaced; --from names those to replace"
+        }
+        UpgradeMethod::InPlace if from.is_empty() => {
+            ", in place: every node of the pools has this build already"
+        }
+        UpgradeMethod::NewNodes => ", from ",
+        UpgradeMethod::InPlace => ", in place, on ",
     };
-    writeln!(out, "to {}, {how} {from}", plan.to)?;
+    writeln!(out, "to {}{how}{from}", plan.to)?;
     writeln!(out, "assumed placement: {}", plan.placement)?;
     for class in UpgradeClass::ALL.into_iter().rev() {
         let of_class: Vec<&WorkloadPlan> = plan.workloads.iter().filter(|it| it.class == class).collect();
@@ -39,7 +46,7 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "\n{} ({})", title(class), of_class.len())?;
         }
         for workload in of_class {
-            write_workload(plan.method, workload, out)?;
+            write_workload(plan, workload, out)?;
         }
     }
     write_order(plan, out)?;
@@ -75,7 +82,12 @@ pub fn can_move(plan: &UpgradePlan) -> String {
         UpgradeMethod::NewNodes => "on the drained pools can move unchanged",
         UpgradeMethod::InPlace => "on the upgraded pools run afterwards as they are",
     };
-    format!("{} of {} {end}", summary.can_move, summary.affected)
+    let of_what = if plan.unread.is_empty() {
+        ""
+    } else {
+        ", as far as they could be read"
+    };
+    format!("{} of {} {end}{of_what}", summary.can_move, summary.affected)
 }
 
 /// The title of the pools that are upgraded.
@@ -143,7 +155,7 @@ fn short(class: UpgradeClass, count: usize) -> &'static str {
     }
 }
 
-fn write_workload(method: UpgradeMethod, workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()> {
+fn write_workload(plan: &UpgradePlan, workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()> {
     let pods = match (workload.pods, workload.replicas) {
         (0, Some(1)) => "1 replica".to_owned(),
         (0, Some(replicas)) => format!("{replicas} replicas"),
@@ -160,15 +172,18 @@ fn write_workload(method: UpgradeMethod, workload: &WorkloadPlan, out: &mut dyn 
         pools if workload.pods > workload.pending => format!(" on {pools}"),
         pools => format!(", can run on {pools}"),
     };
-    let not = match method {
+    let not = match plan.method {
         _ if workload.affected => "",
         UpgradeMethod::NewNodes => ", not on the drained pools",
         UpgradeMethod::InPlace => ", not on the upgraded pools",
     };
     let read_from = workload.read_from.as_ref();
     let read_from = read_from.map_or_else(String::new, |pod| format!(", read from the pod {pod}"));
-    let ends = workload.support_ends;
-    let ends = ends.map_or_else(String::new, |end| format!(", on nodes supported until {end}"));
+    let ends = match (plan.unsupported_by(workload), workload.support_ends) {
+        (Some(release), _) => format!(", on nodes that Kubernetes {release} does not support"),
+        (None, Some(end)) => format!(", on nodes supported until {end}"),
+        (None, None) => String::new(),
+    };
     let line = format!(
         "{}/{} {}: {pods}{on}{ends}{not}{read_from}",
         workload.namespace, workload.name, workload.kind

@@ -63,6 +63,13 @@ pub struct ScanReport {
     pub notes: Vec<String>,
 }
 
+impl ScanReport {
+    /// Whether a resource could be read, as in `windowspodpolicies`.
+    pub fn could_read(&self, resource: &str) -> bool {
+        self.gaps.iter().all(|gap| gap.resource != resource)
+    }
+}
+
 /// The cluster that was scanned.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -18,6 +18,7 @@ use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
 use crate::model::facts::WindowsWorkload;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
+use crate::model::root_owner::owner_above;
 use crate::model::workload::Kind;
 
 /// How many owners are kept at most; the rest are only counted.
@@ -179,10 +180,14 @@ impl<'s> Scan<'s> {
     /// The top owner of an object, as it is displayed.
     fn owner(&self, subject: &Object<'_>) -> Option<String> {
         let owner = subject.meta.controller()?;
-        let above = subject.owner_kind().and_then(|kind| {
+        let listed = subject.owner_kind().and_then(|kind| {
             let place = (kind, subject.namespace.to_string(), owner.name.to_string());
             self.made_by.get(&place).cloned()
         });
+        // Without the right to list ReplicaSets, their names show their Deployments.
+        let today = self.pod_context.eval_context.facts.today;
+        let above = || owner_above(subject.kind, &subject.meta, today);
+        let above = listed.or_else(|| above().map(|(kind, name)| format!("{kind} {name}")));
         Some(above.unwrap_or_else(|| format!("{} {}", owner.kind, owner.name)))
     }
 

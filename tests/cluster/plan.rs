@@ -183,7 +183,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         "[process isolation: 10.0.20348 image on 10.0.26100 host]",
         "1. win22",
         "1 of 1 on the drained pools can move",
-        "assumed placement: Audit in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies",
+        "assumed placement: Audit in 1 namespace, by the built-in policy, because no known WindowsPodPolicy applies",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
@@ -210,7 +210,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         (status, text.as_str()),
         (
             2,
-            "nothing to plan: no Windows node and no Windows workload in the input\n"
+            "nothing to plan: no Windows node and no Windows workload in what could be read\n"
         )
     );
     assert!(errors.starts_with("error: /no-such-folder: "), "{errors}");

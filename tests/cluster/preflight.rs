@@ -182,7 +182,7 @@ fn a_cluster_without_transom_is_looked_at_and_the_values_fit_it() {
     check_findings(&report);
     the_values_are_taken(&cluster, &report);
 
-    let (text, status) = preflight(&cluster, "", &["--fail-on", "deny"]);
+    let (text, status) = preflight(&cluster, "", &["--fail-on", "would-deny"]);
     assert_eq!(status, 1);
     let first = text.lines().next().unwrap();
     assert!(
@@ -229,7 +229,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
         apply(&cluster, &object);
     }
     let count = "1 of 2 on the drained pools can move unchanged";
-    let placement = "Audit in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies";
+    let placement = "Audit in 1 namespace, by the built-in policy, because no known WindowsPodPolicy applies";
     let (json, _) = preflight(&cluster, "", &["-o", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
     let hint = message(&report, "Nodes", "there is a newer build")["message"]

@@ -15,6 +15,8 @@ use crate::support::http::{self, HttpBody};
 
 const NODES: &str = "/api/v1/nodes";
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
+/// Instead of a list: each of them.
+const EVERYTHING: &str = "*";
 
 /// What goes wrong with a list. Every list has two pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +53,13 @@ fn status(code: u16, more: &Value) -> Response<HttpBody> {
 }
 
 fn node(name: &str, os: &str, kernel: &str) -> Value {
-    json!({"metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/os": os, "agentpool": "win22"}},
+    let pool = if kernel.contains("17763") {
+        "win19"
+    } else {
+        "win22"
+    };
+    json!({"metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/os": os, "agentpool": pool},
+            "annotations": {"flannel.alpha.coreos.com/backend-type": "vxlan"}},
         "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"},
             "nodeInfo": {"operatingSystem": os, "kernelVersion": kernel, "kubeletVersion": "v1.36.2",
                 "osImage": "x", "architecture": "amd64", "containerRuntimeVersion": "containerd://2.1.9"}}})
@@ -64,6 +72,18 @@ fn deployment(name: &str) -> Value {
             "containers": [{"name": "app", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}}}})
 }
 
+/// A pod of the first Deployment, by a ReplicaSet that is not listed, and for a build that no node has.
+fn pending_pod() -> Value {
+    json!({"metadata": {"name": "one-5d4f8c7b9-x7k2p", "namespace": "shop", "uid": "pending",
+            "labels": {"pod-template-hash": "5d4f8c7b9"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "one-5d4f8c7b9", "uid": "r",
+                "controller": true}]},
+        "spec": {"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.26100"},
+            "containers": [{"name": "app", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2025"}]},
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "message": "0/3 nodes are available"}]}})
+}
+
 /// The objects of each list.
 fn objects(path: &str) -> Option<Vec<Value>> {
     Some(match path {
@@ -74,14 +94,15 @@ fn objects(path: &str) -> Option<Vec<Value>> {
         ],
         DEPLOYMENTS => vec![deployment("one"), deployment("two"), deployment("three")],
         "/api/v1/namespaces" => vec![json!({"metadata": {"name": "shop", "uid": "shop"}})],
-        "/api/v1/pods"
-        | "/api/v1/podtemplates"
+        "/api/v1/pods" => vec![pending_pod()],
+        "/api/v1/podtemplates"
         | "/api/v1/replicationcontrollers"
         | "/apis/apps/v1/replicasets"
         | "/apis/apps/v1/statefulsets"
         | "/apis/apps/v1/daemonsets"
         | "/apis/batch/v1/cronjobs"
         | "/apis/batch/v1/jobs"
+        | "/apis/networking.k8s.io/v1/networkpolicies"
         | "/apis/node.k8s.io/v1/runtimeclasses"
         | "/apis/storage.k8s.io/v1/csinodes"
         | "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -103,6 +124,9 @@ fn answer(uri: &Uri, before: usize, faulty: &str, fault: Fault) -> Option<Respon
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []});
         return Some(http::json(200, &list));
     }
+    if (path == faulty || faulty == EVERYTHING) && fault == Fault::Forbidden {
+        return Some(status(403, &json!({"reason": "Forbidden"})));
+    }
     let Some(mut objects) = objects(path) else {
         return Some(status(404, &json!({"reason": "NotFound"})));
     };
@@ -119,7 +143,6 @@ fn answer(uri: &Uri, before: usize, faulty: &str, fault: Fault) -> Option<Respon
                 return Some(status(429, &json!({"details": {"retryAfterSeconds": 1}})));
             }
             Fault::Hangs if is_first_page && before == 0 => return None,
-            Fault::Forbidden => return Some(status(403, &json!({"reason": "Forbidden"}))),
             _ => {}
         }
     }
@@ -277,9 +300,184 @@ fn every_command_says_what_it_may_not_read_and_exits_with_2() {
                 message.contains(resource) && message.contains("403"),
                 "{command:?}: {message}"
             );
-            assert_schema(command[0], &stdout);
+            // Without nodes there is no plan.
+            if (command[0], faulty) == ("plan", NODES) {
+                assert_eq!(stdout, "");
+            } else {
+                assert_schema(command[0], &stdout);
+            }
         }
     }
+}
+
+/// What a person reads if one list, or each, is forbidden.
+#[test]
+fn nothing_is_said_to_be_absent_that_may_not_be_read() {
+    const POLICIES: &str = "/apis/transom.dev/v1alpha1/windowspodpolicies";
+    const DAEMON_SETS: &str = "/apis/apps/v1/daemonsets";
+    const CONFIG_MAP: &str = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status";
+    let drain: &[&str] = &["drain", "win-1", "--dry-run"];
+    let plan: &[&str] = &["plan", "--to", "ltsc2025"];
+    let pool: &[&str] = &["plan", "--to", "ltsc2025", "--from", "win22"];
+    let is_known = "nothing enforces NetworkPolicies";
+    let healthy = ApiServer::start(NODES, Fault::None).run(&["preflight"]);
+    assert!(healthy.1.contains(is_known), "{}", healthy.1);
+    for (faulty, command, said, absent) in [
+        (
+            POLICIES,
+            &["scan"][..],
+            "the WindowsPodPolicies could not be read",
+            "no WindowsPodPolicy exists",
+        ),
+        (POLICIES, &["scan"], "(policy not known: ", "(no policy: "),
+        (
+            POLICIES,
+            plan,
+            "by the built-in policy, because no known",
+            "because no WindowsPodPolicy",
+        ),
+        (
+            NODES,
+            drain,
+            "cannot read nodes, without which nothing can be planned",
+            "no pool",
+        ),
+        (
+            NODES,
+            pool,
+            "cannot read nodes, without which nothing can be planned",
+            "no pool",
+        ),
+        (
+            NODES,
+            &["preflight"],
+            "the values below are for charts/",
+            "not recognized",
+        ),
+        (
+            DEPLOYMENTS,
+            plan,
+            "as far as they could be read",
+            "nothing to plan",
+        ),
+        (
+            CONFIG_MAP,
+            &["preflight"],
+            "not known (not read): configmaps",
+            "none is seen",
+        ),
+        (DAEMON_SETS, &["preflight"], "daemonsets", is_known),
+        (
+            EVERYTHING,
+            &["uninstall", "--dry-run"],
+            "cannot be seen: ",
+            "there is nothing to remove",
+        ),
+    ] {
+        let server = ApiServer::start(faulty, Fault::Forbidden);
+        let (code, stdout, stderr) = server.run(command);
+        let text = format!("{stdout} {stderr}");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(said), "{command:?} does not say {said:?}: {text}");
+        assert!(!text.contains(absent), "{command:?} says {absent:?}: {text}");
+        assert!(
+            text.contains("it is 403") && matches!(code, Some(1 | 2)),
+            "{command:?}: {code:?} {text}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named() {
+    let mut server = ApiServer::start(NODES, Fault::None);
+    // Nothing listens on the port of discard.
+    let config = control_plane::kubeconfig("http://127.0.0.1:9");
+    std::fs::write(&server.kubeconfig, config.to_string()).unwrap();
+    server.port = 0;
+    for command in COMMANDS {
+        let (code, stdout, stderr) = server.run(command);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{command:?}: {stderr}");
+        assert!(stderr.contains("(http://127.0.0.1:9/)"), "{command:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_drained_is_explained() {
+    let server = ApiServer::start(NODES, Fault::None);
+    for (node, why) in [
+        (
+            "lin-1",
+            "node lin-1 is not a Windows node; kubectl drain drains it",
+        ),
+        ("win-11", "there is no node \"win-11\"; did you mean win-1?"),
+        (
+            "10.0.0.7",
+            "there is no node \"10.0.0.7\"; the Windows nodes are win-1, win-2",
+        ),
+    ] {
+        let (code, _, stderr) = server.run(&["drain", node, "--dry-run"]);
+        assert_eq!((code, stderr), (Some(2), format!("error: {why}")));
+    }
+    // Draining no node at all would be done at once.
+    let (code, _, stderr) = server.run(&["drain", "--pool", "win-1", "--dry-run"]);
+    assert!(
+        code == Some(2) && stderr.contains("no pool of Windows nodes has the name or build \"win-1\""),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_namespace_that_does_not_exist_is_an_error() {
+    let server = ApiServer::start(NODES, Fault::None);
+    let (code, stdout, _) = server.run(&["scan", "-n", "shpo"]);
+    assert!(
+        code == Some(2)
+            && stdout.contains("there is no namespace of this name")
+            && stdout.contains("did you mean shop?"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn what_waits_now_is_read_before_what_would_be_denied() {
+    let server = ApiServer::start(NODES, Fault::None);
+    let (_, stdout, _) = server.run(&["scan"]);
+    let at = |part: &str| stdout.find(part).unwrap_or_else(|| panic!("{part}: {stdout}"));
+    assert!(at("pods that cannot start") < at("workloads by rule"), "{stdout}");
+    at("shop/one-5d4f8c7b9-x7k2p of Deployment one:");
+    assert!(
+        stdout.contains("Audit instead of Deny: no known WindowsPodPolicy applies"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn what_kubernetes_and_microsoft_support_is_said_by_both_commands() {
+    let server = ApiServer::start(NODES, Fault::None);
+    let (_, preflight, _) = server.run(&["preflight"]);
+    let preflight = preflight.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, plan, _) = server.run(&["plan", "--to", "ltsc2025"]);
+    for (text, said) in [
+        (
+            &preflight,
+            "which Kubernetes 1.36 does not support; Microsoft supports it until 2029-01-09",
+        ),
+        (
+            &plan,
+            "Kubernetes 1.36 does not support nodes of Windows Server 2019",
+        ),
+        (
+            &plan,
+            "2029-01-09: end of Microsoft's support for Windows Server 2019",
+        ),
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let (_, plan, _) = server.run(&["plan", "--to", "ltsc2019"]);
+    assert!(
+        plan.starts_with("to Windows Server 2019 (10.0.17763): no known pool has an older build"),
+        "{plan}"
+    );
 }
 
 #[test]

@@ -581,6 +581,14 @@ fn outputs_go_where_they_are_sent_and_objects_are_selected_by_labels_and_namespa
         ),
         (&["-n", "Web", "pods.yaml"], "did you mean web?"),
         (
+            &["-n", "web", "-n", "wbe", "pods.yaml"],
+            "no object with pods is in the namespace wbe (--namespace); did you mean web?",
+        ),
+        (
+            &["-n", "other", "pods.yaml"],
+            "(--namespace); they are in db, web",
+        ),
+        (
             &["--fail-on", "denny", "pods.yaml"],
             "a similar value exists: 'deny'",
         ),

@@ -601,6 +601,11 @@ fn rules_and_operating_systems_select() {
         "{}",
         only.out
     );
+    assert!(
+        only.err.contains(" fixed, 0 left, ") && only.err.contains(" of rules that are not in --rules\n"),
+        "{}",
+        only.err
+    );
     let placed = run(
         Path::new("."),
         &["--placement", "--rules", "TSM101,run-as-user", "-"],
@@ -1015,6 +1020,39 @@ fn what_the_author_suppressed_is_left_and_listed() {
         fixed.out
     );
     assert!(fixed.err.contains("suppressed by -:"), "{}", fixed.err);
+}
+
+#[test]
+fn what_is_left_to_admission_is_said_as_check_says_it() {
+    let (_, ltsc2022) = windows_nodes()
+        .rsplit_once("---\n")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let newer = ltsc2022.replace("20348", "26100");
+    let nodes = format!("{}---\n{newer}", windows_nodes());
+    let folder = folder(&[
+        ("nodes.yaml", nodes.as_bytes()),
+        ("pod.yaml", BARE_POD.replace("ltsc2019", "ltsc2022").as_bytes()),
+    ]);
+    let inputs = ["pod.yaml", "nodes.yaml"];
+    let check = transom_with(folder.path(), &[&["check"], &inputs[..]].concat(), "");
+    let of_rule = check
+        .out
+        .split("\n\n")
+        .find(|part| part.contains("missing-build-selector"))
+        .unwrap();
+    assert!(of_rule.contains("(set at pod creation)"), "{of_rule}");
+    for (placement, why) in [
+        (
+            &[][..],
+            "spec.nodeSelector: --placement adds it if one value is certain",
+        ),
+        (&["--placement"], "and placement adds it to the pods in admission"),
+    ] {
+        let fix = run(folder.path(), &[placement, &inputs].concat(), b"");
+        let left = fix.err.lines().find(|line| line.contains("left  TSM702"));
+        assert!(left.is_some_and(|left| left.contains(why)), "{why}: {}", fix.err);
+    }
 }
 
 /// A pod that is for Windows only by its image, and nodes that make placement certain of every part.

@@ -8,7 +8,7 @@ use futures::{StreamExt as _, stream};
 use kube::Client;
 
 use crate::audit_log::{AuditReport, CurrentState, WorkloadRow};
-use crate::cluster::client::ConnectArgs;
+use crate::cluster::client::{ConnectArgs, Connected};
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::Listing;
 use crate::cluster::offline::{self, OfflineOptions};
@@ -62,12 +62,11 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
         return Ok(());
     }
     let (connected, namespace) = connect.connect().await?;
-    let client = connected.client;
-    let (snapshot, lacks) = snapshot(&client, &namespace).await?;
+    let (snapshot, lacks) = snapshot(&connected, &namespace).await?;
     let eval_context = EvalContext::of(&snapshot);
     let requested: Vec<NamedWorkload> = workloads.keys().take(MOST).cloned().collect();
     let asking = requested.into_iter().map(|named| async {
-        let now = current_state(&client, &eval_context, &named.0, &named.1).await;
+        let now = current_state(&connected.client, &eval_context, &named.0, &named.1).await;
         (named, without(&lacks, now))
     });
     let answers: Vec<(NamedWorkload, CurrentState)> =
@@ -85,7 +84,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
 
 /// The snapshot to evaluate objects against in this cluster, and the resources that could not be read.
 /// Resources without read permission are reported, and treated as empty.
-async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot, Vec<&'static str>)> {
+async fn snapshot(connected: &Connected, namespace: &str) -> anyhow::Result<(Snapshot, Vec<&'static str>)> {
     let excluded = excluded_by_default(namespace);
     let options = OfflineOptions {
         namespace,
@@ -93,7 +92,7 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
         excluded: &excluded,
         namespaces: &[],
     };
-    let cluster = offline::open(client, options, &mut |_, _| ()).await?;
+    let cluster = offline::open(connected, options, &mut |_, _| ()).await?;
     for part in cluster.gaps() {
         anstream::eprintln!(
             "note: cannot read {}: {}; evaluated without it",

@@ -74,7 +74,7 @@ impl DrainJournal {
 
     /// Records an event. What waits or fails is recorded once until something changes.
     pub fn note(&mut self, event: DrainEventKind, about: String) {
-        let mut since = self.events.iter().rev().take_while(|last| !is_change(last));
+        let mut since = self.events.iter().rev().take_while(|last| !last.is_change());
         if since.any(|last| last.event == event && last.about == about) {
             return;
         }
@@ -106,7 +106,7 @@ impl DrainJournal {
 
     /// Whether the drain has changed something.
     pub fn has_changes(&self) -> bool {
-        self.events.iter().any(is_change)
+        self.events.iter().any(DrainEvent::is_change)
     }
 
     /// All events, at the end.
@@ -114,10 +114,6 @@ impl DrainJournal {
         self.progress.end();
         std::mem::take(&mut self.events)
     }
-}
-
-fn is_change(event: &DrainEvent) -> bool {
-    !matches!(event.event, DrainEventKind::Waiting | DrainEventKind::Failed)
 }
 
 /// A drain.

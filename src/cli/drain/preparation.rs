@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::bail;
-
 use crate::drain::{
     DrainInventory, DrainRules, DrainState, DrainedNode, InventoryNode, LackingImage, PodOwner, PodToMove,
     lacking_images,
@@ -30,13 +28,10 @@ pub struct Preparation {
 impl Preparation {
     /// From what was visited. `named`: the nodes that are named; empty for whole pools.
     pub fn of(planner: &Planner<'_>, named: &[String], to: Option<TargetBuild>) -> anyhow::Result<Self> {
+        named.iter().try_for_each(|name| planner.find_node(name))?;
         let plan = planner.plan()?;
         let order = plan.as_ref().map(|plan| plan.drain_order.as_slice());
         let nodes = planner.leaving_nodes(order.unwrap_or_default(), named)?;
-        let is_there = |name: &&String| nodes.iter().any(|(node, _)| node == *name);
-        if let Some(unknown) = named.iter().find(|name| !is_there(name)) {
-            bail!("no Windows node has the name {unknown}");
-        }
         let plans = plan.iter().flat_map(|plan| &plan.workloads);
         let cannot_move = plans.filter_map(|plan| Some((owner_of(plan), obstacle(plan)?)));
         Ok(Preparation {

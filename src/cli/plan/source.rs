@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::Args;
 use jiff::civil::Date;
 use kube::Client;
@@ -177,7 +178,15 @@ impl ClusterSourceArgs {
                 errors.push(format!("cannot read a {kind}: {error}"));
             }
         };
-        let mut cluster = offline::open(client, options, &mut visit).await?;
+        let mut cluster = offline::open(connected, options, &mut visit).await?;
+        if nodes.is_empty()
+            && let Some(part) = cluster.gaps().find(|part| part.resource == "nodes")
+        {
+            bail!(
+                "cannot read nodes, without which nothing can be planned: {}; {READ_RIGHTS}",
+                part.why
+            );
+        }
         let unread = cluster.gaps();
         errors
             .extend(unread.map(|part| format!("cannot read {}: {}; {READ_RIGHTS}", part.resource, part.why)));

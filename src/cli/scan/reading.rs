@@ -15,6 +15,7 @@ use crate::cli::image_evidence::{note_names_only, with_registries};
 use crate::cli::options::nearest;
 use crate::cli::plan::plan_with_registries;
 use crate::cli::progress::Progress;
+use crate::cluster::client::Connected;
 use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{POD_CARRIERS, UnreadPart};
@@ -45,7 +46,7 @@ pub(super) async fn scan(
     progress.show("reading nodes, namespaces, policies");
     let client = &connected.client;
     let mut nodes = NodeInventory::default();
-    let mut cluster = open(args, client, &own, &mut nodes).await?;
+    let mut cluster = open(args, &connected, &own, &mut nodes).await?;
     if let Some(of_file) = of_file {
         of_file.declare(&mut cluster.snapshot.facts);
         cluster.snapshot.policies = Arc::new(of_file.set);
@@ -81,7 +82,7 @@ pub(super) async fn scan(
 /// Reads everything but the objects that carry pods. `nodes` gets the nodes, if they are planned for.
 async fn open(
     args: &ScanArgs,
-    client: &Client,
+    connected: &Connected,
     own: &str,
     nodes: &mut NodeInventory,
 ) -> anyhow::Result<OfflineCluster> {
@@ -99,7 +100,7 @@ async fn open(
             let _ = nodes.visit(kind, json);
         }
     };
-    let mut cluster = offline::open(client, options, &mut visit).await?;
+    let mut cluster = offline::open(connected, options, &mut visit).await?;
     cluster.snapshot.facts.today = args.today.unwrap_or(cluster.snapshot.facts.today);
     args.knowledge.apply(&mut cluster.snapshot.facts);
     Ok(cluster)
@@ -148,13 +149,17 @@ impl ScanTask<'_> {
         }
         let mut planner = planner(args, cluster, nodes, self.eval_context)?;
         let unlisted = self.visit(&mut scan, planner.as_mut()).await;
-        for gap in all_gaps(args, cluster, &unlisted, self.custom) {
-            scan.gap(gap);
-        }
+        let gaps = all_gaps(args, cluster, &unlisted, self.custom);
         let plan = match planner {
-            Some(planner) => Some(plan_with_registries(planner, registries.as_mut()).await?),
+            Some(planner) => Some(UpgradePlan {
+                unread: gaps.iter().map(ToString::to_string).collect(),
+                ..plan_with_registries(planner, registries.as_mut()).await?
+            }),
             None => None,
         };
+        for gap in gaps {
+            scan.gap(gap);
+        }
         let report = scan.report(ReportHeader {
             cluster: scanned(self.name, cluster),
             assumed: assume::words(&args.assume),
@@ -180,7 +185,9 @@ impl ScanTask<'_> {
             }
         });
         let mut unlisted = unlisted.await;
-        if scan.needs_network_policies() {
+        // Without the DaemonSets it is not known whether anything enforces them.
+        let knows_engines = unlisted.iter().all(|list| list.resource != "daemonsets");
+        if knows_engines && scan.needs_network_policies() {
             let lists = vec![ObjectList::network_policies()];
             let policies = walk_lists(self.client, namespaces, lists, |met| match met {
                 ListItem::List(resource, left) => self.progress.list(resource, scan.objects(), left),
@@ -343,11 +350,20 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
         if is_reported {
             continue;
         }
+        let rights = if is_whole(namespace) {
+            let resources = POD_CARRIERS.map(|(_, path)| path.rsplit('/').next().unwrap_or(path));
+            format!(
+                "grant this account read access (get, list) to {}",
+                resources.join(", ")
+            )
+        } else {
+            READ_RIGHTS.to_owned()
+        };
         let remedy = match (list.is_forbidden, namespace) {
             (true, None) => {
-                format!("{READ_RIGHTS}; if you may read only some namespaces, name them with --namespace")
+                format!("{rights}; if you may read only some namespaces, name them with --namespace")
             }
-            (true, Some(_)) => READ_RIGHTS.to_owned(),
+            (true, Some(_)) => rights,
             (false, _) => "scan again".to_owned(),
         };
         gaps.push(ScanGap {

@@ -354,7 +354,10 @@ mod tests {
         let text = format!(
             "{{apiVersion: apps/v1, kind: ReplicaSet, metadata: {{name: web-1, ownerReferences: [{{apiVersion: apps/v1, \
              kind: Deployment, name: web, controller: true}}]}}, spec: {spec}}}\n---\n\
-             {{apiVersion: example.com/v1, kind: GameServerSet, spec: {spec}}}\n"
+             {{apiVersion: example.com/v1, kind: GameServerSet, spec: {spec}}}\n---\n\
+             {{apiVersion: v1, kind: Pod, metadata: {{name: api-2-x, labels: {{pod-template-hash: '2'}}, ownerReferences: \
+             [{{apiVersion: apps/v1, kind: ReplicaSet, name: api-2, controller: true}}]}}, spec: {{nodeSelector: \
+             {{kubernetes.io/os: windows}}, securityContext: {{runAsUser: 1}}, containers: [{{name: a, image: a}}]}}}}\n"
         );
         let manifests = Manifests::parse(vec![CheckInput {
             source: "-".to_owned(),
@@ -363,6 +366,7 @@ mod tests {
         let printed = printed(&manifests, CheckTextOptions::default());
         for line in [
             "ReplicaSet web-1 would pass: its owner's controller is assumed to create it; fix Deployment web\n",
+            "Pod api-2-x would pass: its owner's controller is assumed to create it; fix Deployment api\n",
             "; 0 would be denied\n",
             "\nskipped: 1 (GameServerSet 1): admission evaluates the objects that their controllers create\n",
         ] {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::drain::{DRAIN_SCHEMA, Outage, OutageCause, PodToMove};
+use crate::drain::{DRAIN_SCHEMA, DrainEvent, DrainEventKind, Outage, OutageCause, PodToMove};
 
 fn text(write: impl Fn(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = anstream::StripStream::new(Vec::new());
@@ -43,12 +43,23 @@ fn a_drain_says_what_it_will_do_and_how_to_continue() {
     };
     insta::assert_snapshot!(text(|out| drain_text(&report, out)));
     let end = |report: &DrainReport| text(|out| drain_end(report, "again", Some("back"), out));
+    assert_eq!(end(&report), "stopped: because\nnothing was changed\n");
+    let event = |event| DrainEvent {
+        time: jiff::Timestamp::UNIX_EPOCH,
+        event,
+        about: "win-1".to_owned(),
+    };
+    report.events.push(event(DrainEventKind::Waiting));
+    assert_eq!(end(&report), "stopped: because\nnothing was changed\n");
+    report.events.push(event(DrainEventKind::Cordoned));
     assert_eq!(
         end(&report),
-        "stopped: because\nto continue: again\nto go back: back\n"
+        "stopped: because\nto continue when the cause is removed: again\nto go back: back\n"
     );
-    let unchanged = text(|out| drain_end(&report, "again", None, out));
-    assert!(!unchanged.contains("go back"), "{unchanged}");
+    let without_back = text(|out| drain_end(&report, "again", None, out));
+    assert!(!without_back.contains("go back"), "{without_back}");
+    report.result = DrainResult::Interrupted;
+    assert!(end(&report).contains("\nto continue: again\n"));
     report.result = DrainResult::Done;
     assert_eq!(end(&report), "done\n");
 }

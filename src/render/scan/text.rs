@@ -1,5 +1,5 @@
-//! The report of a scan as text: totals; then namespaces, owners and findings; pods with problems; nodes; and
-//! last what could not be read.
+//! The report of a scan as text: totals; pods with problems; then namespaces, owners and findings; nodes; and last what
+//! could not be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -24,6 +24,8 @@ const NAMESPACES: usize = 10;
 const FIELDS: usize = 8;
 /// How many pools and nodes are listed in a row of the table of builds.
 const POOLS: usize = 4;
+/// The resource of the policies, as gaps name it.
+const POLICIES: &str = "windowspodpolicies";
 
 /// What to show of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,10 +108,11 @@ impl ScanTotals<'_> {
 impl ScanText<'_> {
     fn write(&mut self) -> io::Result<()> {
         self.summary()?;
+        // What is broken now comes before what would be denied one day.
+        self.pods()?;
         self.by_rule()?;
         self.by_namespace()?;
         self.namespaces()?;
-        self.pods()?;
         self.nodes()?;
         self.gaps()?;
         self.notes()
@@ -153,6 +156,11 @@ impl ScanText<'_> {
                 self.out,
                 "evaluated as if every policy had {}",
                 one_line(&assumed)
+            )?;
+        } else if !self.report.could_read(POLICIES) {
+            writeln!(
+                self.out,
+                "the WindowsPodPolicies could not be read, see below: evaluated as if there were none"
             )?;
         } else if cluster.policies.is_empty() {
             writeln!(
@@ -267,6 +275,8 @@ impl ScanText<'_> {
         let is_stored = self.report.cluster.policies.contains(&namespace.policy);
         let policy = if is_stored {
             format!("policy {}", one_line(&namespace.policy))
+        } else if !self.report.could_read(POLICIES) {
+            "policy not known".to_owned()
         } else {
             "no policy".to_owned()
         };
@@ -554,6 +564,7 @@ fn outcomes(report: &ScanReport) -> String {
         return "no object could be read, see below".to_owned();
     }
     match summary.findings.values().sum::<usize>() {
+        0 if !report.gaps.is_empty() => "nothing found in what could be read, see below".to_owned(),
         0 => "nothing found".to_owned(),
         findings => format!(
             "nothing would be denied, patched or warned of; {}",

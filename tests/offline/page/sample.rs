@@ -329,6 +329,7 @@ fn outlook((build, name, nodes): &(u32, &str, usize)) -> PoolOutlook {
             source: "https://example.com".to_owned(),
         }],
         revisions: None,
+        unsupported_by: None,
     }
 }
 
@@ -424,6 +425,7 @@ pub fn plan() -> UpgradePlan {
             },
         }],
         pools,
+        unread: Vec::new(),
         notes: Vec::new(),
     }
 }

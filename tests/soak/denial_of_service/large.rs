@@ -202,7 +202,7 @@ fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
     );
     for bad in [true, false] {
         let denied = world.deploy("shop", &windows(bad, &most)).unwrap_err();
-        let reported = "transom cannot evaluate this Deployment: its admission review has 24.7 MiB, and Transom reads at most 20 MiB";
+        let reported = "transom cannot evaluate this Deployment: its admission review has 24.6 MiB, and Transom reads at most 20.0 MiB";
         assert!(denied.contains(reported), "{denied}");
     }
     let stored = world
