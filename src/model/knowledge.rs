@@ -207,7 +207,7 @@ pub struct KnowledgeReport {
 }
 
 impl KnowledgeReport {
-    /// The sources, as in `known faults: Transom of 2026-11-28 (60 rows)`, and the advice.
+    /// The sources, as in `known faults: Transom of 2026-11-28 (61 rows)`, and the advice.
     pub fn lines(&self) -> Vec<String> {
         let of = |from: &KnowledgeSource| format!("{} of {} ({} rows)", from.source, from.date, from.rows);
         let sources: Vec<String> = self.sources.iter().map(of).collect();

@@ -563,6 +563,7 @@ mod tests {
     fn revisions_of_windows_match_what_an_affected_node_reports_and_nothing_else() {
         let (good, kubelet, containerd) = GOOD;
         let (calico, flannel, antrea, none) = (CALICO, FLANNEL, ANTREA, NONE);
+        let of_2019 = "kube-proxy-2019-health-check-port?";
         check(&[
             (good, kubelet, containerd, calico, ""),
             (
@@ -612,10 +613,16 @@ mod tests {
                 "windows-2025-overlay-network?",
             ),
             ("10.0.26100.6899", kubelet, containerd, flannel, ""),
-            ("10.0.17763.4737", kubelet, containerd, none, ""),
-            ("10.0.17763.1757", kubelet, containerd, none, "windows-2019-gmsa?"),
-            ("10.0.17763.1757", kubelet, "docker://20.10.9", none, ""),
-            ("10.0.17763.1817", kubelet, containerd, none, ""),
+            ("10.0.17763.4737", kubelet, containerd, none, of_2019),
+            (
+                "10.0.17763.1757",
+                kubelet,
+                containerd,
+                none,
+                "windows-2019-gmsa? kube-proxy-2019-health-check-port?",
+            ),
+            ("10.0.17763.1757", kubelet, "docker://20.10.9", none, of_2019),
+            ("10.0.17763.1817", kubelet, containerd, none, of_2019),
         ]);
     }
 
