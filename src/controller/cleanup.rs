@@ -438,8 +438,10 @@ mod tests {
                 )
             });
             let report = preview(&client, &installation("transom")).await;
+            let unseen = report.failures.iter();
+            let unseen = unseen.filter(|it| it.starts_with("CustomResourceDefinition "));
             assert_eq!(
-                (report.keeps_definitions, report.failures.len()),
+                (report.keeps_definitions, unseen.count()),
                 (are_kept, failures),
                 "{code}"
             );
