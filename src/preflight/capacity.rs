@@ -69,8 +69,7 @@ fn memory_limit(pod: &PodSpec<'_>) -> u64 {
         let limit = container.resources.as_ref()?.limits.get("memory")?;
         u64::try_from(Quantity::millis(limit)? / 1000).ok()
     };
-    let is_sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
-    let sidecars = pod.init_containers.iter().filter(is_sidecar);
+    let sidecars = pod.init_containers.iter().filter(|init| init.is_sidecar());
     let limits = pod.containers.iter().chain(sidecars).filter_map(limit);
     limits.fold(0, u64::saturating_add)
 }
@@ -118,10 +117,7 @@ impl<'w> Capacity<'w> {
         if owner_result.verdict != Verdict::Windows {
             return;
         }
-        let title = format!(
-            "{} {}/{}",
-            owner_result.kind, owner_result.namespace, owner_result.name
-        );
+        let title = owner_result.title();
         let Some(constraints) = constraints(subject, self.facts, AdmissionStage::AsWritten) else {
             return;
         };
