@@ -17,7 +17,6 @@ pub use self::report::{
 };
 pub use self::state::{
     DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, EvictionAnswer, PodName,
-    PodOwner,
 };
 
 #[cfg(test)]

@@ -46,3 +46,4 @@ pub mod suggest;
 pub mod text;
 pub mod webhook_probe;
 pub mod workload;
+pub mod workload_name;

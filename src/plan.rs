@@ -1,7 +1,9 @@
 //! Upgrade planning: what another Windows build on the nodes means for each workload, for the order in which
 //! pools can be drained or upgraded, and for capacity. Pure: visits objects one at a time, and returns a plan.
 
+mod capacity;
 mod constraints;
+mod daemon_sets;
 mod drain_order;
 mod elsewhere;
 mod image_pulls;
@@ -10,6 +12,7 @@ mod leaving;
 mod lookups;
 mod new_nodes;
 mod nodes;
+mod notes;
 mod outlook;
 mod placement;
 mod plan_finding;
@@ -19,6 +22,7 @@ mod replicas;
 mod requirements;
 mod resource_list;
 mod target;
+mod upgrade_plan;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -26,10 +30,6 @@ use std::hash::BuildHasher as _;
 use std::sync::{Arc, OnceLock};
 
 use self::constraints::{SchedulingContext, TargetNodes};
-pub use self::drain_order::{
-    Blocker, BuildCapacity, DrainStep, NewNodePulls, NodeCapacity, NodesNeeded, PlanSummary, UpgradePlan,
-    WorkloadPlan,
-};
 pub use self::image_pulls::{ImagePull, ImagePulls, PULLS_SCHEMA, PoolPulls, PullTotal};
 use self::images::{ImageUse, WorkloadIsolation};
 use self::lookups::{UndecidedWorkloads, is_undecided};
@@ -40,21 +40,25 @@ pub use self::placement::AssumedPlacement;
 pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
 use self::planned_cluster::PlannedCluster;
 use self::replicas::PlacedPod;
-pub(crate) use self::replicas::WorkloadReplicas;
-use self::resource_list::PodRequests;
+pub(crate) use self::replicas::WorkloadOutline;
 pub use self::resource_list::ResourceList;
 pub use self::target::{NoRelease, TargetBuild};
-use self::workload::{MOST_CONTAINERS, PlannedWorkload, ServiceAccountUse, WorkloadContext, WorkloadKey};
+pub use self::upgrade_plan::{
+    Blocker, BuildCapacity, DrainStep, NewNodePulls, NodeCapacity, NodesNeeded, PlanSummary, UpgradePlan,
+    WorkloadPlan,
+};
+use self::workload::{MOST_CONTAINERS, PlannedWorkload, ServiceAccountUse, WorkloadContext};
 use crate::engine::infer_os;
 use crate::engine::policy_set::PolicySet;
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
 use crate::model::node::Host;
-use crate::model::object::{Object, ObjectError, ReviewStage};
+use crate::model::object::{Object, ObjectError, ReviewStage, read_fields};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::PlacementMode;
 use crate::model::workload::Kind;
+use crate::model::workload_name::WorkloadName;
 use crate::rules::{Cx, Image};
 
 /// The schema of a plan.
@@ -80,6 +84,12 @@ impl PlanOptions {
             from: Vec::new(),
             gmsa_ready: false,
         }
+    }
+
+    /// Another node of every pool, and no upgrade.
+    pub fn more_nodes() -> Self {
+        let (to, pools) = (None, Vec::new());
+        PlanOptions::new(PlannedChange::MoreNodes { to, pools })
     }
 
     /// An upgrade of these pools in place; if none is named, of every pool of an older build to new nodes.
@@ -114,7 +124,7 @@ enum PlannedObject {
     /// Not for Windows, or finished.
     Other,
     /// Its owner was visited before.
-    OwnedBy(WorkloadKey),
+    OwnedBy(WorkloadName),
 }
 
 /// Visits objects and plans.
@@ -127,7 +137,7 @@ pub struct Planner<'f> {
     plan_options: PlanOptions,
     nodes: NodeInventory,
     workloads: Vec<PlannedWorkload>,
-    entries: HashMap<WorkloadKey, PlannedObject>,
+    entries: HashMap<WorkloadName, PlannedObject>,
     /// Image names, interned.
     names: BTreeSet<Arc<str>>,
     /// Accounts with which a pod is ready on a node of the new build, and the name of that node.
@@ -215,23 +225,15 @@ impl<'f> Planner<'f> {
 
     fn visit_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         let subject = in_namespace(Object::parse(kind, json, ReviewStage::Stored)?);
-        let outline: WorkloadReplicas<'_> = read(json)?;
-        let key = WorkloadKey {
-            namespace: subject.namespace.to_string(),
-            kind: kind.to_string(),
-            name: subject.meta.display_name().to_owned(),
-        };
+        let outline: WorkloadOutline<'_> = read_fields(json)?;
+        let key = WorkloadName::new(kind.as_str(), &subject.namespace, subject.meta.display_name());
         // Several inputs can contain the same object. Objects without a name are different ones.
         if !subject.meta.name.is_empty() && self.entries.contains_key(&key) {
             return Ok(());
         }
         let replicas = outline.replicas(kind);
         if let Some(owner) = subject.meta.controller() {
-            let owner = WorkloadKey {
-                namespace: key.namespace.clone(),
-                kind: owner.kind.to_string(),
-                name: owner.name.to_string(),
-            };
+            let owner = WorkloadName::of_owner(owner, &key.namespace);
             if self.entries.contains_key(&owner) {
                 self.entries.insert(key, PlannedObject::OwnedBy(owner));
                 return Ok(());
@@ -246,7 +248,8 @@ impl<'f> Planner<'f> {
             self.entries.insert(key, PlannedObject::Other);
             return Ok(());
         }
-        let requests = self.requests(outline.pod_requests());
+        let pod = subject.template().filter(|template| template.has_spec);
+        let requests = self.requests(pod.map(|template| &template.spec));
         self.plan_as(&subject, key, false, |workload| PlannedWorkload {
             replicas,
             requests,
@@ -256,13 +259,14 @@ impl<'f> Planner<'f> {
         Ok(())
     }
 
-    fn requests(&self, asking: Option<&PodRequests<'_>>) -> ResourceList {
+    /// The requests of a pod; nothing without one.
+    fn requests(&self, pod: Option<&PodSpec<'_>>) -> ResourceList {
         let overhead = |class: &str| self.nodes.overheads.get(class).cloned();
-        asking.map_or_else(ResourceList::default, |asking| asking.requests(overhead))
+        pod.map_or_else(ResourceList::default, |pod| ResourceList::of_pod(pod, overhead))
     }
 
     fn visit_pod(&mut self, json: &str) -> Result<(), ObjectError> {
-        let pod: PlacedPod<'_> = read(json)?;
+        let pod: PlacedPod<'_> = read_fields(json)?;
         self.lists_pods = true;
         if pod.has_ended() || !self.is_new(&pod) {
             return Ok(());
@@ -280,7 +284,7 @@ impl<'f> Planner<'f> {
             pool.requested += &requests;
             if !pod.is_daemon() && !stays {
                 pool.movable += &requests;
-                let limit = pod.spec.as_ref().map_or(0, PodRequests::memory_limit);
+                let limit = pod.spec.as_ref().map_or(0, PodSpec::memory_limit);
                 pool.limits = pool.limits.saturating_add(limit);
             }
         }
@@ -316,7 +320,7 @@ impl<'f> Planner<'f> {
         let is_on_windows = pod.node_name().is_some_and(|name| self.nodes.get(name).is_some());
         let is_elsewhere =
             !is_on_windows && pod.node_name().is_some() && !self.nodes.is_empty() && pod.is_ready();
-        let (owner, planned) = match self.workload_of(WorkloadKey::of_pod(pod)) {
+        let (owner, planned) = match self.workload_of(pod.workload()) {
             Ok(index) => return Ok(Some(index)),
             // A Linux agent that tolerates all taints also runs on Windows nodes.
             Err((key, true)) if pod.is_daemon() || !is_on_windows => (key, None),
@@ -340,7 +344,7 @@ impl<'f> Planner<'f> {
     }
 
     /// The workload that an owner belongs to; otherwise its key, and whether it was visited.
-    fn workload_of(&self, mut key: WorkloadKey) -> Result<usize, (WorkloadKey, bool)> {
+    fn workload_of(&self, mut key: WorkloadName) -> Result<usize, (WorkloadName, bool)> {
         // The controllers of Kubernetes create at most three levels of owners.
         for _ in 0..4 {
             match self.entries.get(&key) {
@@ -357,7 +361,7 @@ impl<'f> Planner<'f> {
     fn plan_pod(
         &mut self,
         json: &str,
-        key: WorkloadKey,
+        key: WorkloadName,
         requests: ResourceList,
         on_windows: bool,
     ) -> Result<Option<usize>, ObjectError> {
@@ -378,7 +382,7 @@ impl<'f> Planner<'f> {
     fn plan_as(
         &mut self,
         subject: &Object<'_>,
-        key: WorkloadKey,
+        key: WorkloadName,
         runs_on_windows: bool,
         with: impl FnOnce(PlannedWorkload) -> PlannedWorkload,
     ) {
@@ -427,7 +431,7 @@ impl<'f> Planner<'f> {
     }
 
     /// Records a workload that registries could decide the operating system of.
-    fn note_undecided(&mut self, subject: &Object<'_>, key: &WorkloadKey, is_planned: bool) {
+    fn note_undecided(&mut self, subject: &Object<'_>, key: &WorkloadName, is_planned: bool) {
         if let (Some(undecided), Some(pod)) = (&mut self.undecided, subject.pod()) {
             let containers = pod.visit_containers().take(MOST_CONTAINERS);
             let images = containers.filter_map(|(_, _, container)| container.image.as_deref());
@@ -494,13 +498,6 @@ fn in_namespace(object: Object<'_>) -> Object<'_> {
         namespace: "default".into(),
         ..object
     }
-}
-
-fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> {
-    serde_json::from_str(json).map_err(|error| ObjectError {
-        path: ".".to_owned(),
-        reason: error.to_string(),
-    })
 }
 
 #[cfg(test)]

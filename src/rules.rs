@@ -95,7 +95,7 @@ const COUNT: usize = {
 /// Every rule with its gate, by ID. The gates are stored together because the rules are far apart in memory and most
 /// are not called.
 static GATES: [(Gate, &Rule); COUNT] = {
-    let mut gates = [(Gate::SHUT, FAMILIES[0].rules[0]); COUNT];
+    let mut gates = [(Gate::NOTHING, FAMILIES[0].rules[0]); COUNT];
     let (mut count, mut family) = (0, 0);
     while family < FAMILIES.len() {
         let (rules, mut rule) = (FAMILIES[family].rules, 0);
@@ -113,7 +113,7 @@ static GATES: [(Gate, &Rule); COUNT] = {
 pub fn applicable(cx: &Cx<'_>) -> impl Iterator<Item = &'static Rule> {
     GATES
         .iter()
-        .filter(|(gate, _)| gate.lets_in(cx))
+        .filter(|(gate, _)| gate.may_match(cx))
         .map(|(_, rule)| *rule)
 }
 

@@ -14,9 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::image_evidence::{note_names_only, with_registries};
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
-use super::options::{
-    DocumentationArgs, ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget, RuleArgs, has_open,
-};
+use super::options::{DocumentationArgs, ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget, RuleArgs};
 use super::registry::LookupArgs;
 use super::{exit_status, is_quiet};
 use crate::check::{
@@ -25,7 +23,6 @@ use crate::check::{
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
-use crate::model::severity::Severity;
 use crate::registration::names::non_empty_items;
 use crate::render::{
     CheckReport, CheckSummary, CheckTextOptions, check_github, check_gitlab, check_json, check_junit,
@@ -110,14 +107,7 @@ enum CheckFormat {
 }
 
 fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
-    let by_severity = |least| summary.denied > 0 || has_open(&summary.open, least);
-    match fail_on {
-        FailOn::Error => by_severity(Severity::Error),
-        FailOn::Warning => by_severity(Severity::Warning),
-        FailOn::Advice => by_severity(Severity::Advice),
-        FailOn::Deny | FailOn::WouldDeny => summary.denied > 0,
-        FailOn::Never | FailOn::Patch | FailOn::Unanswered | FailOn::Blocked => false,
-    }
+    (fail_on != FailOn::Never && summary.denied > 0) || fail_on.is_open_in(&summary.open)
 }
 
 /// The inputs with the same configuration, and what they are checked with.

@@ -25,7 +25,7 @@ use crate::drain::{
 };
 use crate::model::label_selector::LabelSelector;
 use crate::model::text::{list, shell_word};
-use crate::plan::{PlanOptions, PlannedChange, Planner, TargetBuild};
+use crate::plan::{PlanOptions, Planner, TargetBuild};
 use crate::process::arg_parsers::{count, duration, positive};
 use crate::process::today;
 use crate::registry::{Detail, Registries};
@@ -181,16 +181,9 @@ impl DrainArgs {
         let registries = self
             .look_ups
             .registries_if(self.registry, Detail::Configurations)?;
-        let more_nodes = || PlannedChange::MoreNodes {
-            to: None,
-            pools: Vec::new(),
-        };
         let options = PlanOptions {
             from: self.pool.iter().chain(&self.nodes).cloned().collect(),
-            ..(self.to).map_or_else(
-                || PlanOptions::new(more_nodes()),
-                |to| PlanOptions::upgrade_to(to.0),
-            )
+            ..(self.to).map_or_else(PlanOptions::more_nodes, |to| PlanOptions::upgrade_to(to.0))
         };
         Ok(Planning { options, registries })
     }

@@ -373,41 +373,7 @@ fn report(
         writeln!(out, "{}: {}", note.level.as_str(), one_line(&note.to_string()))?;
     }
     for object in objects {
-        let FixedObject { source, line, .. } = object;
-        writeln!(out, "{} ({source}:{line})", object.title())?;
-        let error = object.error.as_ref();
-        // The reason of an object without a patch is that of its findings, if it has any.
-        let is_without_patch = has_patches && object.unpatchable.is_some();
-        let is_in_findings = is_without_patch && object.remaining.iter().any(|it| Some(&it.reason) == error);
-        match error {
-            Some(reason) if is_without_patch && !is_in_findings => writeln!(out, "  {reason}")?,
-            Some(reason) if !is_without_patch => writeln!(out, "  not changed: {reason}")?,
-            _ => {}
-        }
-        let no_patch = object
-            .unpatchable
-            .filter(|_| has_patches && !object.patch.is_empty());
-        if let Some(reason) = no_patch {
-            writeln!(out, "  no patch: {reason}")?;
-        }
-        for fixed in &object.fixed {
-            writeln!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;
-        }
-        for change in &object.changes {
-            writeln!(out, "  also  {}: {}", change.path, change.reason)?;
-        }
-        for finding in object
-            .remaining
-            .iter()
-            .filter(|_| error.is_none() || is_in_findings)
-        {
-            let at = finding.line;
-            writeln!(
-                out,
-                "  left  {} {} (line {at}): {}: {}",
-                finding.id, finding.rule, finding.path, finding.reason
-            )?;
-        }
+        report_object(object, has_patches, &mut out)?;
     }
     let FixSummary {
         changed,
@@ -439,4 +405,43 @@ fn report(
         )?;
     }
     out.flush()
+}
+
+fn report_object(object: &FixedObject, has_patches: bool, out: &mut dyn Write) -> io::Result<()> {
+    let FixedObject { source, line, .. } = object;
+    writeln!(out, "{} ({source}:{line})", object.title())?;
+    let error = object.error.as_ref();
+    // The reason of an object without a patch is that of its findings, if it has any.
+    let is_without_patch = has_patches && object.unpatchable.is_some();
+    let is_in_findings = is_without_patch && object.remaining.iter().any(|it| Some(&it.reason) == error);
+    match error {
+        Some(reason) if is_without_patch && !is_in_findings => writeln!(out, "  {reason}")?,
+        Some(reason) if !is_without_patch => writeln!(out, "  not changed: {reason}")?,
+        _ => {}
+    }
+    let no_patch = object
+        .unpatchable
+        .filter(|_| has_patches && !object.patch.is_empty());
+    if let Some(reason) = no_patch {
+        writeln!(out, "  no patch: {reason}")?;
+    }
+    for fixed in &object.fixed {
+        writeln!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;
+    }
+    for change in &object.changes {
+        writeln!(out, "  also  {}: {}", change.path, change.reason)?;
+    }
+    for finding in object
+        .remaining
+        .iter()
+        .filter(|_| error.is_none() || is_in_findings)
+    {
+        let at = finding.line;
+        writeln!(
+            out,
+            "  left  {} {} (line {at}): {}: {}",
+            finding.id, finding.rule, finding.path, finding.reason
+        )?;
+    }
+    Ok(())
 }

@@ -194,18 +194,6 @@ impl ManifestArgs {
             .facts_or(kubernetes, self.today.unwrap_or_else(today));
         self.knowledge.apply(&mut facts);
         of_file.declare(&mut facts);
-        let scope = Scope {
-            // As in kubectl apply -n: the namespace of objects that name none.
-            namespace: self.namespaces.namespace.first().cloned(),
-            excluded: options.excluded.clone(),
-            systems: StatedSystems {
-                all: self.os.or(options.os),
-                by_path: (config.os.iter())
-                    .map(|(pattern, os)| (pattern.clone(), os.os()))
-                    .collect(),
-                base: file.as_deref().map(|file| folder_of(file).to_owned()),
-            },
-        };
         let added = if self.pod_template.is_empty() {
             config.configured_kinds()
         } else {
@@ -217,7 +205,7 @@ impl ManifestArgs {
             keep_text: options.keep_text,
             read_once: options.once,
             command: Some(options.command),
-            scope,
+            scope: self.scope(options, &config, file.as_deref()),
             pod_templates: added,
             baseline: options.baseline.clone(),
             for_admission: false,
@@ -232,17 +220,7 @@ impl ManifestArgs {
                 &mut manifests,
             );
         }
-        let excludes = if self.exclude.is_empty() {
-            Excludes {
-                patterns: &config.exclude,
-                base: file.as_deref().map(folder_of),
-            }
-        } else {
-            Excludes {
-                patterns: &self.exclude,
-                base: None,
-            }
-        };
+        let excludes = self.excludes(&config, file.as_deref());
         for path in &paths {
             let stdin = is_stdin(path).then(|| options.stdin.take()).flatten();
             read_path(path, &excludes, options.role, stdin, &mut manifests);
@@ -257,6 +235,37 @@ impl ManifestArgs {
             facts,
             policies,
         })
+    }
+
+    /// What the arguments and a configuration file state about objects.
+    fn scope(&self, options: &ReadOptions, config: &CheckConfig, file: Option<&Path>) -> Scope {
+        Scope {
+            // As in kubectl apply -n: the namespace of objects that name none.
+            namespace: self.namespaces.namespace.first().cloned(),
+            excluded: options.excluded.clone(),
+            systems: StatedSystems {
+                all: self.os.or(options.os),
+                by_path: (config.os.iter())
+                    .map(|(pattern, os)| (pattern.clone(), os.os()))
+                    .collect(),
+                base: file.map(|file| folder_of(file).to_owned()),
+            },
+        }
+    }
+
+    /// The files that are not read: those of the arguments, otherwise those of a configuration file.
+    fn excludes<'e>(&'e self, config: &'e CheckConfig, file: Option<&'e Path>) -> Excludes<'e> {
+        if self.exclude.is_empty() {
+            Excludes {
+                patterns: &config.exclude,
+                base: file.map(folder_of),
+            }
+        } else {
+            Excludes {
+                patterns: &self.exclude,
+                base: None,
+            }
+        }
     }
 
     /// The paths of the arguments by their configuration file; without such paths, those of the configuration.

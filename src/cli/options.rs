@@ -232,6 +232,18 @@ impl FailOn {
         (FailOn::Blocked, "blocked"),
     ];
 
+    /// Whether one of the open findings, counted by severity, has a severity that ends in status 1.
+    pub fn is_open_in(self, open: &[usize; Severity::ALL.len()]) -> bool {
+        let least = match self {
+            FailOn::Error => Severity::Error,
+            FailOn::Warning => Severity::Warning,
+            FailOn::Advice => Severity::Advice,
+            _ => return false,
+        };
+        let is_met = |severity: &Severity| *severity >= least && open[*severity as usize] > 0;
+        Severity::ALL.iter().any(is_met)
+    }
+
     /// Parses one of these words.
     pub fn among<const N: usize>(words: [&'static str; N]) -> impl TypedValueParser<Value = FailOn> {
         PossibleValuesParser::new(words).map(|word| {
@@ -239,12 +251,6 @@ impl FailOn {
             known.map_or(FailOn::Never, |(value, _)| value)
         })
     }
-}
-
-/// Whether any of the open findings, counted by severity, has at least this severity.
-pub fn has_open(open: &[usize; Severity::ALL.len()], least: Severity) -> bool {
-    let of = |severity: &Severity| *severity >= least && open[*severity as usize] > 0;
-    Severity::ALL.iter().any(of)
 }
 
 /// Files and folders to read.
@@ -573,9 +579,9 @@ mod tests {
     fn an_open_finding_matches_its_severity_and_those_below() {
         let mut open = [0; Severity::ALL.len()];
         open[Severity::Warning as usize] = 1;
-        assert!(has_open(&open, Severity::Advice) && has_open(&open, Severity::Warning));
-        assert!(!has_open(&open, Severity::Error));
-        assert!(!has_open(&[0; Severity::ALL.len()], Severity::Advice));
+        assert!(FailOn::Advice.is_open_in(&open) && FailOn::Warning.is_open_in(&open));
+        assert!(!FailOn::Error.is_open_in(&open) && !FailOn::Deny.is_open_in(&open));
+        assert!(!FailOn::Advice.is_open_in(&[0; Severity::ALL.len()]));
     }
 
     #[test]

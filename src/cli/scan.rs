@@ -13,12 +13,11 @@ use jiff::civil::Date;
 use super::knowledge::KnowledgeArgs;
 use super::options::{
     DocumentationArgs, ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs,
-    SelectorArgs, date, has_open,
+    SelectorArgs, date,
 };
 use super::registry::LookupArgs;
 use super::{block_on, exit_status};
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
-use crate::model::severity::Severity;
 use crate::plan::TargetBuild as PlanTarget;
 use crate::render::{ScanView, page, scan_json, scan_sarif, scan_text};
 use crate::scan::report::ScanSummary;
@@ -99,15 +98,12 @@ enum ScanFormat {
 }
 
 fn is_in(fail_on: FailOn, summary: &ScanSummary) -> bool {
-    let by_severity = |least| summary.denied > 0 || has_open(&summary.open, least);
-    match fail_on {
-        FailOn::Deny => summary.denied > 0,
-        FailOn::WouldDeny => summary.would_be_denied > 0,
-        FailOn::Error => by_severity(Severity::Error),
-        FailOn::Warning => by_severity(Severity::Warning),
-        FailOn::Advice => by_severity(Severity::Advice),
-        FailOn::Never | FailOn::Patch | FailOn::Unanswered | FailOn::Blocked => false,
-    }
+    let denied = match fail_on {
+        FailOn::Never => 0,
+        FailOn::WouldDeny => summary.would_be_denied,
+        _ => summary.denied,
+    };
+    denied > 0 || fail_on.is_open_in(&summary.open)
 }
 
 pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {

@@ -10,7 +10,7 @@ use super::node::NodeView;
 use crate::api::WindowsNodePool;
 use crate::model::build::Build;
 use crate::model::extended_resources::OfferedResources;
-use crate::model::node::{Host, NodeLabel, NodeSigns as _, Taint, pool_of};
+use crate::model::node::{Host, NodeLabel, NodeSigns as _, Taint};
 
 /// The label of the pools that the leader creates. Who removes it takes the pool over.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");
@@ -98,7 +98,7 @@ fn name_of(node: &NodeView, labels: &[NodeLabel]) -> Option<PoolName> {
         let named = all.find(|(key, value)| labels.iter().any(|label| label.matches(key, value)));
         named.map(|(key, value)| (key.as_str(), value.as_str()))
     };
-    let (key, value) = pool_of(|key| node.label(key)).or_else(of_policy)?;
+    let (key, value) = node.pool().or_else(of_policy)?;
     // The API server accepts an empty value, but it names no pool.
     (!value.is_empty()).then(|| PoolName {
         key: key.to_owned(),

@@ -7,7 +7,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::state::{DrainPod, DrainProgress, DrainRules, DrainState, PodOwner};
+use super::state::{DrainPod, DrainProgress, DrainRules, DrainState};
+use crate::model::workload_name::WorkloadName;
 
 /// What a drain does with a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,7 +86,7 @@ impl DrainState {
     }
 
     /// The workloads whose pods the drain watches: those with pods to evict, and those of which pods were evicted.
-    pub(super) fn followed<'s>(&'s self, rules: &'s DrainRules) -> BTreeSet<&'s PodOwner> {
+    pub(super) fn followed<'s>(&'s self, rules: &'s DrainRules) -> BTreeSet<&'s WorkloadName> {
         let with_pods = self.to_move(rules).filter_map(|pod| pod.owner.as_ref());
         with_pods.chain(self.moved.keys()).collect()
     }

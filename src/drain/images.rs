@@ -127,11 +127,7 @@ fn images_of_pool<'i>(
 /// Whether a node is of a pool: by the label of the pool, and by the build that it reports.
 fn is_of(pool: &PoolPulls, node: &InventoryNode) -> bool {
     let labels = |key: &str| pool.selector.get(key).map(String::as_str);
-    let has_label = match pool_of(labels) {
-        Some((key, name)) => node.host.labels.get(key) == Some(name),
-        None => pool_of(|key| node.host.labels.get(key)).is_none(),
-    };
-    has_label && node.host.build == pool.build.map(|build| build.0)
+    pool_of(labels) == node.host.pool() && node.host.build == pool.build.map(|build| build.0)
 }
 
 /// Whether a node certainly does not have an image: what it does not report, it may have if it reports as many as it can.

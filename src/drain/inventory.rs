@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::state::{
-    DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, PodName, PodOwner,
-};
+use super::state::{DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, PodName};
 use crate::model::image::ImageRef;
 use crate::model::label_selector::LabelSelector;
 use crate::model::mirror::{Witness, is_mirror};
 use crate::model::node::{Host, Taint};
-use crate::model::object::{Body, Object, ObjectError, ReviewStage};
+use crate::model::object::{Body, Object, ObjectError, ReviewStage, read_fields};
 use crate::model::object_status::ObjectStatus;
 use crate::model::resources::{Meta, Node, NodeCondition, PersistentVolume};
 use crate::model::workload::Kind;
-use crate::plan::WorkloadReplicas;
+use crate::model::workload_name::WorkloadName;
+use crate::plan::WorkloadOutline;
 
 /// How many images a kubelet reports, the largest first (`nodeStatusMaxImages`).
 const REPORTED_IMAGES: usize = 50;
@@ -52,8 +51,8 @@ pub struct DrainInventory {
     /// The pods. Their owners are the direct ones until [`DrainHistory::state`].
     pub(super) pods: Vec<DrainPod>,
     /// The controllers of workloads.
-    owners: HashMap<PodOwner, PodOwner>,
-    pub(super) desired: BTreeMap<PodOwner, u64>,
+    owners: HashMap<WorkloadName, WorkloadName>,
+    pub(super) desired: BTreeMap<WorkloadName, u64>,
     pub(super) budgets: Vec<DisruptionBudget>,
     node_claims: BTreeSet<(String, String)>,
 }
@@ -89,7 +88,7 @@ impl DrainInventory {
     /// # Errors
     /// If it is not one.
     pub fn visit_budget(&mut self, json: &str) -> Result<(), ObjectError> {
-        let budget: WrittenBudget<'_> = read(json)?;
+        let budget: WrittenBudget<'_> = read_fields(json)?;
         let WrittenBudget {
             metadata,
             spec,
@@ -116,14 +115,14 @@ impl DrainInventory {
     }
 
     fn visit_workload(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
-        let object: OwnedObject<'_> = read(json)?;
-        let meta = &object.metadata;
-        let own = owner_of(kind.as_str(), &meta.namespace, &meta.name);
+        let outline: WorkloadOutline<'_> = read_fields(json)?;
+        let meta = &outline.metadata;
+        let own = WorkloadName::new(kind.as_str(), &meta.namespace, &meta.name);
         if let Some(owner) = meta.controller() {
-            let owner = owner_of(&owner.kind, &meta.namespace, &owner.name);
+            let owner = WorkloadName::of_owner(owner, &meta.namespace);
             self.owners.insert(own.clone(), owner);
         }
-        if let Some(replicas) = read::<WorkloadReplicas<'_>>(json)?.replicas(kind) {
+        if let Some(replicas) = outline.replicas(kind) {
             self.desired.insert(own, replicas);
         }
         Ok(())
@@ -165,16 +164,21 @@ impl DrainInventory {
         self.nodes.values().filter(is_gated)
     }
 
-    /// The namespaces with pods on these nodes.
-    pub fn namespaces_on(&self, nodes: &[String]) -> BTreeSet<String> {
-        let is_there = |pod: &&DrainPod| pod.node.as_ref().is_some_and(|node| nodes.contains(node));
-        let pods = self.pods.iter().filter(is_there);
-        pods.map(|pod| pod.name.namespace.clone()).collect()
+    /// The listed nodes of these, in this order.
+    fn drained(&self, nodes: &[String]) -> Vec<DrainNode> {
+        let drained = nodes.iter().filter_map(|name| {
+            Some(DrainNode {
+                name: name.clone(),
+                is_cordoned: self.nodes.get(name)?.is_cordoned,
+                refused: None,
+            })
+        });
+        drained.collect()
     }
 
     /// The topmost owner that was listed, or a CronJob: the replicas of other owners, as custom resources, are not known, and
     /// one may own several workloads.
-    fn top_owner(&self, mut owner: PodOwner) -> PodOwner {
+    fn top_owner(&self, mut owner: WorkloadName) -> WorkloadName {
         // The controllers of Kubernetes create at most three levels of owners.
         for _ in 0..4 {
             match self.owners.get(&owner) {
@@ -192,15 +196,15 @@ impl DrainInventory {
 #[derive(Clone, Debug, Default)]
 pub struct DrainHistory {
     /// The workloads of which pods were evicted, with the replicas that were available before.
-    moved: BTreeMap<PodOwner, u64>,
+    moved: BTreeMap<WorkloadName, u64>,
     /// The workloads that were listed, of those.
-    listed: BTreeSet<PodOwner>,
+    listed: BTreeSet<WorkloadName>,
     /// The most pods of workloads that were not listed.
-    most: BTreeMap<PodOwner, u64>,
-    /// Since when pods have no node, by uid.
-    pending: HashMap<String, Duration>,
-    /// Since when pods are not Ready, by uid.
-    unready: HashMap<String, Duration>,
+    most: BTreeMap<WorkloadName, u64>,
+    /// Since when pods have no node.
+    pending: SeenSince,
+    /// Since when pods are not Ready.
+    unready: SeenSince,
     best: Option<DrainProgress>,
     improved: Duration,
 }
@@ -215,38 +219,24 @@ impl DrainHistory {
         now: Duration,
     ) -> DrainState {
         let mut pods = std::mem::take(&mut inventory.pods);
-        let (mut pending, mut unready) = (HashMap::new(), HashMap::new());
-        // A pod may wait for a node that the start gate releases.
-        let before = if inventory.gated(nodes).next().is_some() {
-            HashMap::new()
-        } else {
-            std::mem::take(&mut self.pending)
-        };
         for pod in &mut pods {
             pod.owner = pod.owner.take().map(|owner| inventory.top_owner(owner));
-            if pod.unschedulable.is_some() {
-                pod.waits = seen_for(&before, &mut pending, pod, now);
-            }
-            if !pod.is_ready {
-                pod.unready = seen_for(&self.unready, &mut unready, pod, now);
-            }
         }
-        (self.pending, self.unready) = (pending, unready);
+        // A pod may wait for a node that the start gate releases.
+        if inventory.gated(nodes).next().is_some() {
+            self.pending = SeenSince::default();
+        }
+        let pending = pods.iter_mut().filter(|pod| pod.unschedulable.is_some());
+        self.pending.update(pending, |pod| &mut pod.waits, now);
+        let unready = pods.iter_mut().filter(|pod| !pod.is_ready);
+        self.unready.update(unready, |pod| &mut pod.unready, now);
         // One that is no longer listed was deleted, and gets no replicas.
         let is_there =
-            |owner: &PodOwner| inventory.desired.contains_key(owner) || !self.listed.contains(owner);
+            |owner: &WorkloadName| inventory.desired.contains_key(owner) || !self.listed.contains(owner);
         self.moved.retain(|owner, _| is_there(owner));
         self.count(&pods, &mut inventory.desired);
-        let drained = nodes.iter().filter_map(|name| {
-            let node = inventory.nodes.get(name)?;
-            Some(DrainNode {
-                name: name.clone(),
-                is_cordoned: node.is_cordoned,
-                refused: None,
-            })
-        });
         let mut state = DrainState {
-            nodes: drained.collect(),
+            nodes: inventory.drained(nodes),
             pods,
             desired: inventory.desired,
             budgets: inventory.budgets,
@@ -265,8 +255,8 @@ impl DrainHistory {
     }
 
     /// Adds the desired replicas of workloads that were not listed, as the most pods that they had.
-    fn count(&mut self, pods: &[DrainPod], desired: &mut BTreeMap<PodOwner, u64>) {
-        let mut counts: BTreeMap<&PodOwner, u64> = BTreeMap::new();
+    fn count(&mut self, pods: &[DrainPod], desired: &mut BTreeMap<WorkloadName, u64>) {
+        let mut counts: BTreeMap<&WorkloadName, u64> = BTreeMap::new();
         let stays = pods.iter().filter(|pod| !pod.has_ended && !pod.is_terminating);
         for owner in stays.filter_map(|pod| pod.owner.as_ref()) {
             if owner.has_replicas() && !desired.contains_key(owner) {
@@ -295,34 +285,30 @@ impl DrainHistory {
     }
 }
 
-/// How long a pod was seen in a condition. `before`: since when pods were in the list before.
-fn seen_for(
-    before: &HashMap<String, Duration>,
-    seen: &mut HashMap<String, Duration>,
-    pod: &DrainPod,
-    now: Duration,
-) -> Duration {
-    let since = before.get(&pod.uid).copied().unwrap_or(now);
-    seen.insert(pod.uid.clone(), since);
-    now.saturating_sub(since)
+/// Since when pods are in a condition, by uid.
+#[derive(Clone, Debug, Default)]
+struct SeenSince(HashMap<String, Duration>);
+
+impl SeenSince {
+    /// Notes how long these pods have been in it, in the field that is given; the other pods no longer are.
+    fn update<'p>(
+        &mut self,
+        pods: impl Iterator<Item = &'p mut DrainPod>,
+        field: fn(&mut DrainPod) -> &mut Duration,
+        now: Duration,
+    ) {
+        let before = std::mem::take(&mut self.0);
+        for pod in pods {
+            let since = before.get(&pod.uid).copied().unwrap_or(now);
+            self.0.insert(pod.uid.clone(), since);
+            *field(pod) = now.saturating_sub(since);
+        }
+    }
 }
 
 /// One notation of an image: a node lists it with its registry and `library/`, and a pod may not.
 pub(super) fn image_key(text: &str) -> Option<String> {
-    let image = ImageRef::parse(text).ok()?;
-    let name = image.familiar_name();
-    Some(match (image.digest, image.tag) {
-        (Some(digest), _) => format!("{name}@{digest}"),
-        (None, tag) => format!("{name}:{}", tag.unwrap_or("latest")),
-    })
-}
-
-fn owner_of(kind: &str, namespace: &str, name: &str) -> PodOwner {
-    PodOwner {
-        kind: kind.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }
+    Some(ImageRef::parse(text).ok()?.canonical())
 }
 
 fn pod(object: &Object<'_>, json: &str) -> DrainPod {
@@ -346,7 +332,7 @@ fn pod(object: &Object<'_>, json: &str) -> DrainPod {
         },
         uid: meta.uid.to_string(),
         node: node.map(str::to_owned),
-        owner: owner.map(|owner| owner_of(&owner.kind, &object.namespace, &owner.name)),
+        owner: owner.map(|owner| WorkloadName::of_owner(owner, &object.namespace)),
         is_mirror,
         has_ended: status.has_ended(Kind::Pod),
         has_started: !status.is_pending(),
@@ -367,20 +353,6 @@ fn pod(object: &Object<'_>, json: &str) -> DrainPod {
         unready: Duration::ZERO,
         refused: None,
     }
-}
-
-fn read<'j, T: Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> {
-    serde_json::from_str(json).map_err(|error| ObjectError {
-        path: ".".to_owned(),
-        reason: error.to_string(),
-    })
-}
-
-/// A workload, as far as its owner is concerned.
-#[derive(Deserialize, Default)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct OwnedObject<'a> {
-    metadata: Meta<'a>,
 }
 
 /// `policy/v1.PodDisruptionBudget`.

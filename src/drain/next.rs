@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::classify::{Outage, never_evicted, outages, refused};
-use super::state::{DrainNode, DrainPod, DrainRules, DrainState, PodName, PodOwner};
+use super::state::{DrainNode, DrainPod, DrainRules, DrainState, PodName};
 use crate::model::text::{list, one_line};
+use crate::model::workload_name::WorkloadName;
 
 /// How old a state may be when a pod is evicted: other pods fail meanwhile, and a state does not show it.
 pub(super) const FRESH: Duration = Duration::from_secs(5);
@@ -36,7 +37,7 @@ pub enum WaitCause {
     /// The budget of this name allows no eviction now.
     Budget(PodName, String),
     /// Too few replicas of the workload are available: available, desired.
-    Replicas(PodOwner, u64, u64),
+    Replicas(WorkloadName, u64, u64),
     /// The eviction has failed for now: why.
     Refused(PodName, String),
     /// The node could not be cordoned: why.
@@ -261,7 +262,7 @@ fn held(state: &DrainState, rules: &DrainRules, pod: &DrainPod) -> Option<WaitCa
 }
 
 /// What a workload lacks after its pods were evicted.
-fn missing(state: &DrainState, owner: &PodOwner, before: u64) -> Option<WaitCause> {
+fn missing(state: &DrainState, owner: &WorkloadName, before: u64) -> Option<WaitCause> {
     let available = state.available(owner);
     let expected = before.min(state.desired(owner));
     let is_missing = owner.has_replicas() && available < expected;

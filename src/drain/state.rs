@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::model::label_selector::LabelSelector;
+use crate::model::workload_name::WorkloadName;
 
 /// A pod, by namespace and name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,28 +22,10 @@ impl fmt::Display for PodName {
     }
 }
 
-/// The workload that a pod belongs to: its topmost known owner.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PodOwner {
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl PodOwner {
+impl WorkloadName {
     /// Whether its pods are replicas that serve: the pods of a Job end.
     pub(super) fn has_replicas(&self) -> bool {
         !matches!(self.kind.as_str(), "Job" | "CronJob")
-    }
-}
-
-/// As in a plan: `Deployment shop/web`.
-impl fmt::Display for PodOwner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
 
@@ -56,8 +39,8 @@ pub struct DrainPod {
     pub uid: String,
     /// Its node, once it is scheduled.
     pub node: Option<String>,
-    /// Its workload; `None` if it has no controller.
-    pub owner: Option<PodOwner>,
+    /// Its workload, which is its topmost known owner; `None` if it has no controller.
+    pub owner: Option<WorkloadName>,
     /// Whether it is the kubelet's copy of a static pod.
     pub is_mirror: bool,
     /// Whether it has succeeded or failed.
@@ -191,13 +174,13 @@ pub struct DrainState {
     /// Their pods, and the other pods of the workloads of these.
     pub pods: Vec<DrainPod>,
     /// The desired replicas of workloads; of those that were not listed, the most pods that the drain has seen.
-    pub desired: BTreeMap<PodOwner, u64>,
+    pub desired: BTreeMap<WorkloadName, u64>,
     /// The PodDisruptionBudgets.
     pub budgets: Vec<DisruptionBudget>,
     /// The workloads of which pods were evicted, with the replicas that were available before.
-    pub moved: BTreeMap<PodOwner, u64>,
+    pub moved: BTreeMap<WorkloadName, u64>,
     /// Why workloads cannot run on the nodes that remain, by the plan.
-    pub cannot_move: BTreeMap<PodOwner, String>,
+    pub cannot_move: BTreeMap<WorkloadName, String>,
     /// The claims whose volume is on one node: namespace and name.
     pub node_claims: BTreeSet<(String, String)>,
     /// How long ago it was listed.
@@ -221,13 +204,13 @@ impl DrainState {
     }
 
     /// How many replicas of a workload are available.
-    pub fn available(&self, owner: &PodOwner) -> u64 {
+    pub fn available(&self, owner: &WorkloadName) -> u64 {
         let of_owner = |pod: &&DrainPod| pod.owner.as_ref() == Some(owner) && pod.is_available();
         self.pods.iter().filter(of_owner).count() as u64
     }
 
     /// How many replicas a workload should have.
-    pub(super) fn desired(&self, owner: &PodOwner) -> u64 {
+    pub(super) fn desired(&self, owner: &WorkloadName) -> u64 {
         let known = self.desired.get(owner).copied();
         known.unwrap_or_else(|| self.available(owner))
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::*;
+use crate::model::workload_name::WorkloadName;
 
 /// The options of a drain that evicts everything that it may.
 pub fn rules() -> DrainRules {
@@ -22,12 +23,8 @@ pub fn rules() -> DrainRules {
 }
 
 /// A Deployment in the namespace `shop`.
-pub fn owner(name: &str) -> PodOwner {
-    PodOwner {
-        kind: "Deployment".to_owned(),
-        namespace: "shop".to_owned(),
-        name: name.to_owned(),
-    }
+pub fn owner(name: &str) -> WorkloadName {
+    WorkloadName::new("Deployment", "shop", name)
 }
 
 /// A pod of a Deployment, without a node.

@@ -22,6 +22,7 @@ use crate::model::object::ReviewStage;
 use crate::model::path::Path;
 use crate::model::report_schema::json_patch;
 use crate::model::severity::Severity;
+use crate::model::text::object_title;
 use crate::rules::{Finding, Required, Resolver};
 
 /// What a fix made of inputs.
@@ -142,11 +143,7 @@ impl RemainingFinding {
 impl FixedObject {
     /// The display name: `Deployment shop/web`.
     pub fn title(&self) -> String {
-        if self.namespace.is_empty() {
-            format!("{} {}", self.kind, self.name)
-        } else {
-            format!("{} {}/{}", self.kind, self.namespace, self.name)
-        }
+        object_title(&self.kind, &self.namespace, &self.name)
     }
 
     /// Records that the changes were not made, if there are any: what they would have fixed is left.

@@ -67,69 +67,10 @@ impl OfferedResources {
     }
 }
 
-/// What one container requests.
-#[derive(Clone, Copy)]
-pub struct ContainerRequest<'r, 'a> {
-    /// Its `resources`.
-    pub resources: Option<&'r Resources<'a>>,
-    /// Whether it is an init container that keeps running.
-    pub is_sidecar: bool,
-}
-
-impl<'r, 'a> ContainerRequest<'r, 'a> {
-    /// What this container requests.
-    pub fn of(container: &'r Container<'a>) -> Self {
-        ContainerRequest {
-            resources: container.resources.as_ref(),
-            is_sidecar: container.restart_policy.as_deref() == Some("Always"),
-        }
-    }
-
-    /// The request in thousandths; a limit without a request is the request.
-    fn millis(&self, resource: &str) -> Option<u128> {
-        amount(self.resources?, resource)
-    }
-}
-
+/// What a container or a pod requests of a resource, in thousandths; a limit without a request is the request.
 fn amount(of: &Resources<'_>, resource: &str) -> Option<u128> {
     let written = of.requests.get(resource).or_else(|| of.limits.get(resource))?;
     Some(written.millis().unwrap_or_default())
-}
-
-/// What the scheduler reserves of a resource for a pod, in thousandths, without the overhead of its RuntimeClass: the larger
-/// of the sum of its containers and the largest init container, each including running sidecars. The pod's own `resources`
-/// replace that; a limit there applies if nothing requests the resource.
-pub fn requested_millis<'r, 'a: 'r>(
-    resource: &str,
-    init: impl Iterator<Item = ContainerRequest<'r, 'a>>,
-    app: impl Iterator<Item = ContainerRequest<'r, 'a>>,
-    of_pod: Option<&Resources<'_>>,
-) -> u128 {
-    let pod_level = of_pod.filter(|_| has_pod_level(resource));
-    let own = pod_level.and_then(|of_pod| of_pod.requests.get(resource));
-    if let Some(own) = own {
-        return own.millis().unwrap_or_default();
-    }
-    let (mut sidecars, mut largest, mut together) = (0_u128, 0_u128, None);
-    for container in init {
-        let request = container.millis(resource);
-        let now = sidecars.saturating_add(request.unwrap_or_default());
-        largest = largest.max(now);
-        if container.is_sidecar {
-            sidecars = now;
-        }
-        together = together.or(request.map(|_| 0));
-    }
-    for container in app {
-        if let Some(request) = container.millis(resource) {
-            together = Some(together.unwrap_or(0_u128).saturating_add(request));
-        }
-    }
-    let Some(together) = together else {
-        let limit = pod_level.and_then(|of_pod| of_pod.limits.get(resource));
-        return limit.and_then(Quantity::millis).unwrap_or_default();
-    };
-    together.saturating_add(sidecars).max(largest)
 }
 
 /// Whether the resources of a whole pod can contain this one (`IsSupportedPodLevelResource`).
@@ -138,23 +79,55 @@ fn has_pod_level(resource: &str) -> bool {
 }
 
 impl PodSpec<'_> {
+    /// The resources that its init and app containers name; one that several of them name occurs as often.
+    pub fn named_resources(&self) -> impl Iterator<Item = &str> {
+        let containers = self.init_containers.iter().chain(self.containers.iter());
+        let resources = containers.filter_map(|container| container.resources.as_ref());
+        let names = resources.flat_map(|of| of.requests.iter().chain(of.limits.iter()));
+        names.map(|(name, _)| &**name)
+    }
+
+    /// What the scheduler reserves of a resource for the pod, in thousandths, without the overhead of its RuntimeClass: the
+    /// larger of the sum of its containers and the largest init container, each including running sidecars. The pod's own
+    /// `resources` replace that; a limit there applies if nothing requests the resource.
+    pub fn requested_millis(&self, resource: &str) -> u128 {
+        let pod_level = self.resources.as_ref().filter(|_| has_pod_level(resource));
+        let own = pod_level.and_then(|of_pod| of_pod.requests.get(resource));
+        if let Some(own) = own {
+            return own.millis().unwrap_or_default();
+        }
+        let request = |container: &Container<'_>| amount(container.resources.as_ref()?, resource);
+        let (mut sidecars, mut largest, mut together) = (0_u128, 0_u128, None);
+        for container in &self.init_containers {
+            let request = request(container);
+            let now = sidecars.saturating_add(request.unwrap_or_default());
+            largest = largest.max(now);
+            if container.is_sidecar() {
+                sidecars = now;
+            }
+            together = together.or(request.map(|_| 0));
+        }
+        for request in self.containers.iter().filter_map(request) {
+            together = Some(together.unwrap_or(0_u128).saturating_add(request));
+        }
+        let Some(together) = together else {
+            let limit = pod_level.and_then(|of_pod| of_pod.limits.get(resource));
+            return limit.and_then(Quantity::millis).unwrap_or_default();
+        };
+        together.saturating_add(sidecars).max(largest)
+    }
+
     /// The extended resources that the pod requests, each once, with the amount; at most the first [`MOST_EXTENDED`].
     pub fn extended_requests(&self) -> Vec<(&str, u64)> {
         let mut all: Vec<(&str, u64)> = Vec::new();
-        let containers = || self.init_containers.iter().chain(self.containers.iter());
-        let resources = containers().filter_map(|container| container.resources.as_ref());
-        let names = resources.flat_map(|of| of.requests.iter().chain(of.limits.iter()));
-        for (name, _) in names.filter(|(name, _)| is_extended(name)) {
+        for name in self.named_resources().filter(|name| is_extended(name)) {
             if all.len() == MOST_EXTENDED {
                 break;
             }
-            if all.iter().any(|(known, _)| *known == &**name) {
-                continue;
+            if all.iter().all(|(known, _)| *known != name) {
+                let whole = self.requested_millis(name).div_ceil(1000);
+                all.push((name, u64::try_from(whole).unwrap_or(u64::MAX)));
             }
-            let init = self.init_containers.iter().map(ContainerRequest::of);
-            let app = self.containers.iter().map(ContainerRequest::of);
-            let whole = requested_millis(name, init, app, None).div_ceil(1000);
-            all.push((name, u64::try_from(whole).unwrap_or(u64::MAX)));
         }
         all
     }

@@ -63,7 +63,7 @@ fields! {
         /// `dnsConfig`
         DNS_CONFIG: pod.dns_config.is_some();
         /// The pod's own `resources`.
-        POD_RESOURCES: pod.resources.0;
+        POD_RESOURCES: pod.resources.is_some();
         /// `tolerations` with the operator `Gt` or `Lt`.
         COMPARED_TOLERATIONS: pod.tolerations.iter().any(|it| matches!(it.operator.as_deref(), Some("Gt" | "Lt")));
         /// `terminationGracePeriodSeconds`

@@ -1,32 +1,23 @@
 //! Memory limits of pods, compared with what Windows nodes have.
 
-use super::extended_resources::ContainerRequest;
 use super::json_types::Quantity;
-use super::pod::PodSpec;
+use super::pod::{Container, PodSpec};
 
 /// Why limits above what a node has are a problem on Windows.
 ///
 /// Source: <https://kubernetes.io/docs/concepts/configuration/windows-resource-management/#resource-management-memory>.
 pub const NO_OOM_KILLER: &str = "Windows has no OOM killer, so the node pages to its disk";
 
-/// The sum of the memory limits of the containers that run together, in bytes.
-pub fn memory_limit<'r, 'a: 'r>(
-    init: impl Iterator<Item = ContainerRequest<'r, 'a>>,
-    app: impl Iterator<Item = ContainerRequest<'r, 'a>>,
-) -> u64 {
-    let limit = |container: ContainerRequest<'_, '_>| {
-        let limit = container.resources?.limits.get("memory")?;
-        u64::try_from(Quantity::millis(limit)? / 1000).ok()
-    };
-    let sidecars = init.filter(|container| container.is_sidecar);
-    app.chain(sidecars).filter_map(limit).fold(0, u64::saturating_add)
-}
-
 impl PodSpec<'_> {
     /// The sum of the memory limits of its containers that run together, in bytes.
     pub fn memory_limit(&self) -> u64 {
-        let init = self.init_containers.iter().map(ContainerRequest::of);
-        memory_limit(init, self.containers.iter().map(ContainerRequest::of))
+        let limit = |container: &Container<'_>| {
+            let limit = container.resources.as_ref()?.limits.get("memory")?;
+            u64::try_from(Quantity::millis(limit)? / 1000).ok()
+        };
+        let sidecars = self.init_containers.iter().filter(|init| init.is_sidecar());
+        let limits = self.containers.iter().chain(sidecars).filter_map(limit);
+        limits.fold(0, u64::saturating_add)
     }
 }
 

@@ -233,6 +233,11 @@ pub trait NodeSigns {
     /// Since when the node is Ready.
     fn readiness(&self) -> NodeReadiness;
 
+    /// The label that names its pool, and the name, if its platform labels pools.
+    fn pool(&self) -> Option<(&'static str, &str)> {
+        pool_of(|key| self.label(key))
+    }
+
     /// The operating system that its kubelet reports.
     fn reported_os(&self) -> ReportedOs {
         match self.operating_system() {
@@ -541,6 +546,11 @@ impl Host {
     /// a pod that requires the label.
     pub fn is_template_without(&self, label: &str) -> bool {
         self.may_be_at_zero && !self.labels.is_empty() && !self.labels.contains_key(label)
+    }
+
+    /// The label that names its pool, and the name, if its platform labels pools.
+    pub fn pool(&self) -> Option<(&'static str, &str)> {
+        pool_of(|key| self.labels.get(key))
     }
 
     /// Creates a host from a Node; `None` unless it is a Windows node. `now`: the time for

@@ -145,6 +145,14 @@ pub struct Template<'a> {
     pub replicas: Option<i64>,
 }
 
+/// Parses only some fields of the JSON of an object.
+///
+/// # Errors
+/// A field has the wrong type.
+pub fn read_fields<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, ObjectError> {
+    serde_json::from_str(json).map_err(|error| ObjectError::of(".".to_owned(), &error))
+}
+
 impl<'a> Object<'a> {
     /// Parses the JSON of an object of a known kind.
     ///

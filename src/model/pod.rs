@@ -34,7 +34,8 @@ k8s_structs! {
         pub share_process_namespace: IsPresent,
         pub dns_policy: Option<Str<'a>>,
         pub dns_config: Option<DnsConfig<'a>>,
-        pub resources: IsPresent,
+        pub resources: Option<Resources<'a>>,
+        pub overhead: Map<'a, Quantity<'a>>,
         pub resource_claims: List<serde::de::IgnoredAny>,
         pub termination_grace_period_seconds: Option<i64>,
         pub restart_policy: Option<Str<'a>>,
@@ -473,6 +474,11 @@ impl<'a> Container<'a> {
     /// The container's own Windows options.
     pub fn windows_options(&self) -> Option<&WindowsOptions<'a>> {
         self.security_context.as_ref()?.windows_options.as_ref()
+    }
+
+    /// Whether it keeps running, if it is an init container.
+    pub fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
     }
 }
 

@@ -79,6 +79,15 @@ pub fn size_text(bytes: u64) -> String {
     format!("{}.{tenths} {name}", bytes / unit)
 }
 
+/// The title of an object in messages: `Deployment shop/web`, or `Deployment web` without a namespace.
+pub fn object_title(kind: impl fmt::Display, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        format!("{kind} {name}")
+    } else {
+        format!("{kind} {namespace}/{name}")
+    }
+}
+
 /// A word of a command, in single quotes if a shell would not read it as one word.
 pub fn shell_word(word: &str) -> String {
     let is_plain = |c: char| {

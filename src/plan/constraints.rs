@@ -411,7 +411,24 @@ impl<'w> TargetNodes<'w> {
     }
 
     fn pin(&self, requirement: &Requirement<'_>, why: &str) -> PlanFinding {
-        let by = match requirement.place {
+        let asks = shown(&requirement.shown());
+        let message = match requirement.field {
+            RequirementField::RuntimeClass => format!("its RuntimeClass selects {asks}, and {why}"),
+            _ => format!("it requires {asks}, and {why}"),
+        };
+        let by = self.blocked_by(requirement);
+        PlanFinding::new(
+            UpgradeClass::Pinned,
+            requirement.path.as_str(),
+            message,
+            finding_source(requirement),
+        )
+        .caused_by(by)
+        .remedy(self.remedy(by, requirement))
+    }
+
+    fn blocked_by(&self, requirement: &Requirement<'_>) -> BlockedBy {
+        match requirement.field {
             RequirementField::RuntimeClass => BlockedBy::RuntimeClass,
             RequirementField::NodeName => BlockedBy::NodeName,
             _ if requirement.is_field() || requirement.key == HOSTNAME_LABEL => BlockedBy::NodeName,
@@ -422,13 +439,11 @@ impl<'w> TargetNodes<'w> {
                 BlockedBy::PoolLabel
             }
             _ => BlockedBy::NodeLabel,
-        };
-        let asks = shown(&requirement.shown());
-        let message = match requirement.place {
-            RequirementField::RuntimeClass => format!("its RuntimeClass selects {asks}, and {why}"),
-            _ => format!("it requires {asks}, and {why}"),
-        };
-        let remedy = match by {
+        }
+    }
+
+    fn remedy(&self, by: BlockedBy, requirement: &Requirement<'_>) -> String {
+        match by {
             BlockedBy::RuntimeClass => self.another_class(),
             BlockedBy::NodeSelector | BlockedBy::NodeAffinity | BlockedBy::RestrictedBuildLabel => {
                 let policy = self.scheduling.policy;
@@ -451,15 +466,7 @@ impl<'w> TargetNodes<'w> {
                 "select by a label that the upgrade does not change, such as that of the pool".to_owned()
             }
             _ => "name a pool of the new nodes, or select by what both pools have".to_owned(),
-        };
-        PlanFinding::new(
-            UpgradeClass::Pinned,
-            requirement.path.as_str(),
-            message,
-            finding_source(requirement),
-        )
-        .caused_by(by)
-        .remedy(remedy)
+        }
     }
 
     fn another_class(&self) -> String {
@@ -519,7 +526,7 @@ fn no_term(requirements: &Requirements<'_>) -> PlanFinding {
 }
 
 fn finding_source(requirement: &Requirement<'_>) -> FindingSource {
-    let (name, source) = match requirement.place {
+    let (name, source) = match requirement.field {
         RequirementField::Selector => ("nodeSelector", SELECTOR),
         RequirementField::RuntimeClass => ("scheduling of the RuntimeClass", CLASS),
         RequirementField::Affinity => ("required node affinity", AFFINITY),

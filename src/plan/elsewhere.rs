@@ -1,29 +1,26 @@
 //! With an upgrade in place, the workloads whose pods run on pools that keep their build.
 
-use std::collections::BTreeSet;
-
-use super::Planner;
 use super::constraints::AFFINITY;
+use super::drain_order::PlannedUpgrade;
 use super::new_nodes::NewNode;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::workload::PlannedWorkload;
 use crate::model::policy::PlacementMode;
 use crate::model::text::list;
 
-impl Planner<'_> {
+impl PlannedUpgrade<'_> {
     /// The findings of a workload: if its pods cannot be scheduled on the upgraded nodes, but run on a pool that keeps its build,
-    /// nothing blocks it. `from`: the pools that are upgraded.
+    /// nothing blocks it.
     pub(super) fn or_elsewhere(
         &self,
         workload: &PlannedWorkload,
         mut findings: Vec<PlanFinding>,
-        from: &BTreeSet<usize>,
     ) -> Vec<PlanFinding> {
         let is_solved = |finding: &PlanFinding| finding.cause != Some(BlockedBy::NoController);
         if !findings
             .iter()
             .any(|finding| finding.blocks && is_solved(finding))
-            || !self.stays_off(workload, from)
+            || !self.stays_off(workload)
         {
             return findings;
         }
@@ -49,23 +46,23 @@ impl Planner<'_> {
 
     /// Whether no pod of a workload is scheduled on the upgraded nodes. Of a DaemonSet, it must not have had any there, because
     /// its pods do not move.
-    fn stays_off(&self, workload: &PlannedWorkload, from: &BTreeSet<usize>) -> bool {
+    fn stays_off(&self, workload: &PlannedWorkload) -> bool {
         if workload.is_daemon_set {
             let mut pools = workload.pods.keys().chain(&workload.selected_pools);
-            return workload.lands_on.is_empty() && !pools.any(|pool| from.contains(pool));
+            return workload.lands_on.is_empty() && !pools.any(|pool| self.from.contains(pool));
         }
         let fails = || {
-            let mut pools = self.planned().new_nodes.iter();
+            let mut pools = self.planner.planned().new_nodes.iter();
             pools.all(|pool| !self.runs_on(workload, pool))
         };
-        let placement = self.placements.get(&workload.key.namespace);
+        let placement = self.planner.placements.get(&workload.key.namespace);
         let is_placed = placement.is_some_and(|(_, mode)| *mode == PlacementMode::Apply);
         workload.lands_on.is_empty() || (is_placed && fails())
     }
 
     /// The pools that keep their build and run a workload.
     fn pools_that_stay_for(&self, workload: &PlannedWorkload) -> Vec<String> {
-        let staying = self.planned().staying.iter().enumerate();
+        let staying = self.planner.planned().staying.iter().enumerate();
         let running =
             staying.filter(|(index, pool)| workload.stays_on.contains(index) && self.runs_on(workload, pool));
         running.map(|(_, pool)| pool.pool.clone()).collect()
@@ -74,7 +71,7 @@ impl Planner<'_> {
     /// Whether the nodes of a pool run the images of a workload, as far as is known.
     fn runs_on(&self, workload: &PlannedWorkload, pool: &NewNode) -> bool {
         let Some(build) = pool.build() else { return true };
-        let knowledge = self.knowledge(build);
+        let knowledge = self.planner.knowledge(build);
         workload.images.iter().all(|used| {
             let finding = knowledge.state(used, workload.kernel);
             !finding.blocks || finding.class == UpgradeClass::Unknown

@@ -9,13 +9,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Planner;
-use super::images::WorkloadIsolation;
+use super::images::{WorkloadIsolation, names_linux};
 use super::new_nodes::{NewNode, PlannedChange, of_each_pool};
 use super::nodes::NoPool;
 use super::target::TargetBuild;
 use super::workload::PlannedWorkload;
 use crate::model::build::{Build, Compatibility, ContainerIsolation};
-use crate::model::image::{ImageRef, OsHint, os_hint};
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant, best_variant};
 use crate::model::os::Os;
 use crate::rules::KnownVersions;
@@ -354,11 +353,7 @@ impl Planner<'_> {
         if let Some(contents) = self.facts.images.get(image).and_then(|known| known.contents()) {
             return contents.only_os() == Some(Os::Linux);
         }
-        let hint = ImageRef::parse(image).map(|image| os_hint(&image));
-        matches!(
-            hint,
-            Ok(OsHint::DotnetLinuxOnly | OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository)
-        )
+        names_linux(image)
     }
 
     fn pools_exist(&self) -> Result<(), NoPool> {

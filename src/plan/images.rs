@@ -7,6 +7,7 @@ use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, Regis
 use crate::model::build::{Build, Compatibility, ContainerIsolation, Release, compatibility};
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
 use crate::model::image_facts::{ImageContents, ImageFacts};
+use crate::model::os::Os;
 use crate::model::revisions::{ImageVersions, OsVersion, barrier};
 use crate::model::text::{cut_middle, one_line, shown};
 
@@ -399,6 +400,11 @@ impl ImageKnowledge<'_> {
         };
         PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, finding_source).remedy(remedy)
     }
+}
+
+/// Whether the name of an image says that it is for Linux.
+pub(super) fn names_linux(image: &str) -> bool {
+    ImageRef::parse(image).is_ok_and(|image| os_hint(&image).os() == Some(Os::Linux))
 }
 
 /// A workload that runs on the new build because it is isolated by Hyper-V.

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Planner;
-use super::drain_order::DrainStep;
 use super::nodes::{NoNode, NoPool, NodePool};
 use super::target::TargetBuild;
+use super::upgrade_plan::DrainStep;
 use super::workload::PlannedWorkload;
 
 impl Planner<'_> {

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::images::ImageKnowledge;
 use super::plan_finding::UpgradeClass;
-use super::workload::WorkloadKey;
 use super::{Planner, intern};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
 use crate::model::os::{Inference, Os};
 use crate::model::policy::{ImageEvidence, Policy};
+use crate::model::workload_name::WorkloadName;
 
 /// The workloads without strong evidence for an operating system, and their images.
 #[derive(Default)]
 pub(super) struct UndecidedWorkloads {
-    workloads: HashMap<WorkloadKey, UndecidedWorkload>,
+    workloads: HashMap<WorkloadName, UndecidedWorkload>,
     /// Image names, interned.
     names: BTreeSet<Arc<str>>,
 }
@@ -35,7 +35,7 @@ pub(super) fn is_undecided(inference: &Inference, policy: &Policy) -> bool {
 impl UndecidedWorkloads {
     pub(super) fn add<'i>(
         &mut self,
-        key: WorkloadKey,
+        key: WorkloadName,
         images: impl IntoIterator<Item = &'i str>,
         is_planned: bool,
     ) {
@@ -47,7 +47,7 @@ impl UndecidedWorkloads {
 
     /// Records that a pod of this workload is ready on a node that is not a Windows node: its images are for Linux, and no
     /// registry needs to be asked.
-    pub(super) fn runs_elsewhere(&mut self, key: &WorkloadKey) {
+    pub(super) fn runs_elsewhere(&mut self, key: &WorkloadName) {
         self.workloads.remove(key);
     }
 

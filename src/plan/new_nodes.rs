@@ -11,7 +11,7 @@ use super::target::TargetBuild;
 use crate::model::build::Build;
 use crate::model::facts::Facts;
 use crate::model::node::{
-    BUILD_LABEL, BUILD_LABELS, Host, Labels, OS_LABEL, OS_SKU_LABELS, OWN_LABELS, pool_of, sku_of_build,
+    BUILD_LABEL, BUILD_LABELS, Host, Labels, OS_LABEL, OS_SKU_LABELS, OWN_LABELS, sku_of_build,
 };
 use crate::model::string_enum::string_enum;
 
@@ -86,10 +86,14 @@ impl NewNode {
         self.hosts.first().and_then(|host| host.build)
     }
 
+    /// The label that names the pool, and its value.
+    fn label(&self) -> Option<(&'static str, &str)> {
+        self.label.as_ref().map(|(key, name)| (*key, name.as_str()))
+    }
+
     /// Labels that select the nodes of the pool with this build.
     pub(super) fn selector(&self) -> BTreeMap<String, String> {
-        let pool = self.label.as_ref();
-        let pool = pool.map(|(key, value)| ((*key).to_owned(), value.clone()));
+        let pool = self.label().map(|(key, name)| (key.to_owned(), name.to_owned()));
         let build = self
             .build()
             .map(|build| (BUILD_LABEL.to_owned(), build.to_string()));
@@ -100,7 +104,7 @@ impl NewNode {
     /// Whether a person means it with this name of a pool, a release or a build.
     pub(super) fn is_called(&self, text: &str, of_pool: Option<Build>) -> bool {
         let build = TargetBuild::parse(text).ok().map(|target| target.0);
-        let has_name = self.label.as_ref().is_some_and(|(_, name)| name == text);
+        let has_name = self.label().is_some_and(|(_, name)| name == text);
         has_name || self.pool == text || (build.is_some() && build == of_pool)
     }
 }
@@ -124,8 +128,8 @@ pub(super) fn of_each_pool(
     });
     let existing: Vec<(NewNode, Option<Build>)> = existing.collect();
     let has_nodes = |host: &&Host| {
-        let label = label_of(host);
-        label.is_some() && existing.iter().any(|(node, _)| node.label == label)
+        let pool = host.pool();
+        pool.is_some() && existing.iter().any(|(node, _)| node.label() == pool)
     };
     let at_zero = at_zero(facts).into_iter().filter(|host| !has_nodes(host));
     let at_zero = at_zero.map(|host| (of_host(like(host, to)), host.build));
@@ -176,15 +180,10 @@ pub(super) fn of_pool(pool: &NodePool, all: &[NodePool], hosts: Vec<Host>) -> Ne
 pub(super) fn of_host(host: Host) -> NewNode {
     NewNode {
         pool: host.name.clone(),
-        label: label_of(&host),
+        label: host.pool().map(|(key, name)| (key, name.to_owned())),
         nodes: 0,
         hosts: vec![host],
     }
-}
-
-pub(super) fn label_of(host: &Host) -> Option<(&'static str, String)> {
-    let (key, value) = pool_of(|key| host.labels.get(key))?;
-    Some((key, value.to_owned()))
 }
 
 /// What another node like this one will be: without what belongs to the node itself; with another build, if one is given.

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::read;
 use super::replicas::ClassOverhead;
 use super::resource_list::ResourceList;
 use crate::model::build::Build;
 use crate::model::knowledge::NodeVersions;
-use crate::model::node::{Host, pool_of};
-use crate::model::object::{Body, Object, ObjectError, ReviewStage};
+use crate::model::node::Host;
+use crate::model::object::{Body, Object, ObjectError, ReviewStage, read_fields};
 use crate::model::resources;
 use crate::model::suggest::nearest;
 use crate::model::text::list;
@@ -46,6 +45,24 @@ pub(super) struct NodePool {
     pub movable: ResourceList,
     /// The memory limits of these pods, in bytes.
     pub limits: u64,
+}
+
+impl NodePool {
+    /// The pool with a name that is unique among all pools.
+    pub(super) fn shown(&self, all: &[NodePool]) -> String {
+        let build = self
+            .build
+            .map_or_else(|| "an unknown build".to_owned(), |build| build.to_string());
+        if self.label.is_empty() {
+            return format!("{build} (no node-pool label)");
+        }
+        let namesakes = all.iter().filter(|pool| pool.name == self.name).count();
+        if namesakes > 1 {
+            format!("{} ({build})", self.name)
+        } else {
+            self.name.clone()
+        }
+    }
 }
 
 /// A pool that is named does not exist.
@@ -99,7 +116,7 @@ impl NodeInventory {
     /// If the object does not match its kind.
     pub fn visit(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         if kind == Kind::RuntimeClass {
-            let class: ClassOverhead<'_> = read(json)?;
+            let class: ClassOverhead<'_> = read_fields(json)?;
             if let Some(overhead) = &class.overhead {
                 let amount = ResourceList::of(&overhead.pod_fixed);
                 self.overheads.insert(class.metadata.name.to_string(), amount);
@@ -146,7 +163,7 @@ impl NodeInventory {
         if self.by_name.contains_key(&host.name) {
             return;
         }
-        let (label, name) = pool_of(|key| host.labels.get(key)).unwrap_or_default();
+        let (label, name) = host.pool().unwrap_or_default();
         let name = name.to_owned();
         let same = |pool: &NodePool| pool.label == label && pool.name == name && pool.build == host.build;
         let index = self.pools.iter().position(same).unwrap_or_else(|| {

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Planner;
 use super::new_nodes::{
-    NewNode, PlannedChange, Upgrade, UpgradeMethod, label_of, of_each_pool, of_host, of_pool, of_target,
-    upgraded,
+    NewNode, PlannedChange, Upgrade, UpgradeMethod, of_each_pool, of_host, of_pool, of_target, upgraded,
 };
 use crate::model::build::Build;
 use crate::model::facts::Facts;
@@ -105,9 +104,9 @@ impl Planner<'_> {
 
     /// Whether a pool that may be at zero nodes is one of these pools, by the label with its name.
     pub(super) fn is_of_pools(&self, host: &Host, pools: &BTreeSet<usize>) -> bool {
-        let label = label_of(host);
         let mut pools = pools.iter().filter_map(|pool| self.nodes.pools.get(*pool));
-        label.is_some_and(|(key, name)| pools.any(|pool| pool.label == key && pool.name == name))
+        host.pool()
+            .is_some_and(|(key, name)| pools.any(|pool| pool.label == key && pool.name == name))
     }
 
     /// Every node is a new one.

@@ -1,53 +1,33 @@
-//! What the planner reads of an object in addition to its pod template: the desired number of pods, and their
-//! status.
+//! What the planner reads of an object in addition to its pod template: the desired number of pods, and their status.
 
 use serde::Deserialize;
 
-use super::resource_list::PodRequests;
+use super::images::names_linux;
 use crate::model::json_types::{Map, Quantity};
 use crate::model::mirror::{Witness, is_mirror};
 use crate::model::object_status::ObjectStatus;
+use crate::model::pod::PodSpec;
 use crate::model::resources::{Meta, OwnerReference};
 use crate::model::workload::Kind;
+use crate::model::workload_name::WorkloadName;
 
-/// A workload.
+/// A workload without its template.
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
-pub(crate) struct WorkloadReplicas<'a> {
-    spec: Option<ReplicasSpec<'a>>,
-    /// For a PodTemplate, which has no spec.
-    template: Option<ReplicasTemplate<'a>>,
+pub(crate) struct WorkloadOutline<'a> {
+    pub(crate) metadata: Meta<'a>,
+    spec: Option<ReplicasSpec>,
     status: Option<ObjectStatus<'a>>,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct ReplicasSpec<'a> {
+#[serde(default)]
+struct ReplicasSpec {
     replicas: Option<u64>,
     parallelism: Option<u64>,
-    template: Option<ReplicasTemplate<'a>>,
-    job_template: Option<ReplicasJobTemplate<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct ReplicasJobTemplate<'a> {
-    spec: Option<ReplicasJobSpec<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct ReplicasJobSpec<'a> {
-    template: Option<ReplicasTemplate<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct ReplicasTemplate<'a> {
-    spec: Option<PodRequests<'a>>,
-}
-
-impl<'a> WorkloadReplicas<'a> {
+impl WorkloadOutline<'_> {
     /// The desired number of pods; `None` if the object does not specify it: a DaemonSet depends on nodes, a
     /// CronJob on its schedule, and no controller creates pods from a PodTemplate.
     pub(crate) fn replicas(&self, kind: Kind) -> Option<u64> {
@@ -63,15 +43,6 @@ impl<'a> WorkloadReplicas<'a> {
     pub(super) fn has_ended(&self, kind: Kind) -> bool {
         self.status.as_ref().is_some_and(|status| status.has_ended(kind))
     }
-
-    /// The requests of its pods.
-    pub(super) fn pod_requests(&self) -> Option<&PodRequests<'a>> {
-        let of_spec = self.spec.as_ref().and_then(|spec| {
-            let of_job = || spec.job_template.as_ref()?.spec.as_ref()?.template.as_ref();
-            spec.template.as_ref().or_else(of_job)
-        });
-        of_spec.or(self.template.as_ref())?.spec.as_ref()
-    }
 }
 
 /// A pod.
@@ -79,7 +50,7 @@ impl<'a> WorkloadReplicas<'a> {
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct PlacedPod<'a> {
     pub metadata: Meta<'a>,
-    pub spec: Option<PodRequests<'a>>,
+    pub spec: Option<PodSpec<'a>>,
     status: Option<ObjectStatus<'a>>,
 }
 
@@ -99,6 +70,15 @@ impl PlacedPod<'_> {
             .unwrap_or("default")
     }
 
+    /// Its owner; without one, itself.
+    pub(super) fn workload(&self) -> WorkloadName {
+        let owner = self.metadata.controller();
+        owner.map_or_else(
+            || WorkloadName::new("Pod", self.namespace(), self.metadata.display_name()),
+            |owner| WorkloadName::of_owner(owner, self.namespace()),
+        )
+    }
+
     /// Whether a DaemonSet created it.
     pub(super) fn is_daemon(&self) -> bool {
         let owner = self.metadata.controller();
@@ -107,8 +87,10 @@ impl PlacedPod<'_> {
 
     /// Whether it may be for its node: a Linux image that a node never started does not make a workload a Windows workload.
     pub(super) fn is_at_home(&self) -> bool {
-        let spec = self.spec.as_ref();
-        spec.is_some_and(|spec| self.is_ready() || !spec.has_linux_image())
+        self.spec.as_ref().is_some_and(|spec| {
+            let mut containers = spec.init_containers.iter().chain(spec.containers.iter());
+            self.is_ready() || !containers.any(|it| it.image.as_deref().is_some_and(names_linux))
+        })
     }
 
     /// Whether the kubelet created it from a file on its node; `uid_of` returns the uid of a known node.

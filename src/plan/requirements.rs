@@ -29,7 +29,7 @@ enum Comparison<'c> {
 
 /// One requirement.
 pub(super) struct Requirement<'c> {
-    pub place: RequirementField,
+    pub field: RequirementField,
     /// The label key, or the name of the node field.
     pub key: &'c str,
     comparison: Comparison<'c>,
@@ -119,7 +119,7 @@ impl<'c> Requirements<'c> {
         let is_daemon = cx.subject.is_daemonset_pod();
         let selector = cx.spec.node_selector.iter().filter(|(key, _)| keeps(key));
         let selector = selector.take(MOST).map(|(key, value)| Requirement {
-            place: RequirementField::Selector,
+            field: RequirementField::Selector,
             key,
             comparison: Comparison::Label(value),
             path: cx.at(&["nodeSelector"]).key(key).named(),
@@ -129,7 +129,7 @@ impl<'c> Requirements<'c> {
             .into_iter()
             .flat_map(|class| &class.node_selector);
         let class = class.map(|(key, value)| Requirement {
-            place: RequirementField::RuntimeClass,
+            field: RequirementField::RuntimeClass,
             key,
             comparison: Comparison::Label(value),
             path: cx.at(&["runtimeClassName"]).named(),
@@ -137,7 +137,7 @@ impl<'c> Requirements<'c> {
         let name = cx.spec.node_name.as_deref();
         let name = name.filter(|name| !name.is_empty() && !as_placed);
         let name = name.map(|name| Requirement {
-            place: RequirementField::NodeName,
+            field: RequirementField::NodeName,
             key: "metadata.name",
             comparison: Comparison::NodeName(name),
             path: cx.at(&["nodeName"]).named(),
@@ -193,7 +193,7 @@ fn of_term<'c>(
 ) -> impl Iterator<Item = Requirement<'c>> {
     let path = cx.at(REQUIRED_TERMS).item(at);
     let read = move |field: &'static str, index: usize, expression: &'c Expression<'c>| Requirement {
-        place: RequirementField::Affinity,
+        field: RequirementField::Affinity,
         key: &expression.key,
         comparison: if field == "matchFields" {
             Comparison::Field(expression)

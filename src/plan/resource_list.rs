@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::model::extended_resources::{ContainerRequest, is_extended, requested_millis};
-use crate::model::image::{ImageRef, OsHint, os_hint};
-use crate::model::json_types::{List, Map, Quantity, Str};
-use crate::model::memory_limits::memory_limit;
-use crate::model::pod::Resources;
+use crate::model::extended_resources::is_extended;
+use crate::model::json_types::{Map, Quantity};
+use crate::model::pod::PodSpec;
 
 /// CPU, memory, number of pods, and extended resources.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
@@ -40,6 +38,19 @@ impl ResourceList {
     pub(super) fn of_node(allocatable: &Map<'_, Quantity<'_>>) -> Option<Self> {
         let all = ResourceList::of(allocatable);
         (all.cpu_millis > 0 && all.memory_bytes > 0 && all.pods > 0).then_some(all)
+    }
+
+    /// The requests that the scheduler computes for a pod, plus the overhead of its RuntimeClass.
+    pub(super) fn of_pod(pod: &PodSpec<'_>, overhead_of: impl Fn(&str) -> Option<ResourceList>) -> Self {
+        let mut all = ResourceList::each_of(pod.named_resources(), |name| pod.requested_millis(name));
+        if pod.overhead.is_empty() {
+            let of_class = pod.runtime_class_name.as_deref().and_then(overhead_of);
+            all += &of_class.unwrap_or_default();
+        } else {
+            all += &ResourceList::of(&pod.overhead);
+        }
+        all.pods = 1;
+        all
     }
 
     /// Every resource from its amount in thousandths. `names`: where extended resources occur.
@@ -113,79 +124,6 @@ fn clamp(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// The fields of a pod spec that determine its requests.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-pub(super) struct PodRequests<'a> {
-    pub node_name: Option<Str<'a>>,
-    init_containers: List<ContainerResources<'a>>,
-    containers: List<ContainerResources<'a>>,
-    resources: Option<Resources<'a>>,
-    overhead: Map<'a, Quantity<'a>>,
-    runtime_class_name: Option<Str<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-struct ContainerResources<'a> {
-    image: Option<Str<'a>>,
-    resources: Option<Resources<'a>>,
-    restart_policy: Option<Str<'a>>,
-}
-
-impl PodRequests<'_> {
-    /// Whether the name of one of its images says Linux.
-    pub(super) fn has_linux_image(&self) -> bool {
-        let mut containers = self.init_containers.iter().chain(self.containers.iter());
-        containers.any(|container| {
-            let image = ImageRef::parse(container.image.as_deref().unwrap_or_default());
-            image.is_ok_and(|image| {
-                matches!(
-                    os_hint(&image),
-                    OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly
-                )
-            })
-        })
-    }
-
-    /// The requests that the scheduler computes for the pod, plus the overhead of its RuntimeClass.
-    pub(super) fn requests(&self, overhead_of: impl Fn(&str) -> Option<ResourceList>) -> ResourceList {
-        let containers = || self.init_containers.iter().chain(self.containers.iter());
-        let resources = containers().filter_map(|container| container.resources.as_ref());
-        let names = resources.flat_map(|of| of.requests.iter().chain(of.limits.iter()));
-        let mut all = ResourceList::each_of(names.map(|(name, _)| &**name), |name| {
-            let init = self.init_containers.iter().map(ContainerResources::request);
-            let app = self.containers.iter().map(ContainerResources::request);
-            requested_millis(name, init, app, self.resources.as_ref())
-        });
-        if self.overhead.is_empty() {
-            let of_class = self.runtime_class_name.as_deref().and_then(overhead_of);
-            all += &of_class.unwrap_or_default();
-        } else {
-            all += &ResourceList::of(&self.overhead);
-        }
-        all.pods = 1;
-        all
-    }
-}
-
-impl PodRequests<'_> {
-    /// The sum of the memory limits of its containers that run together, in bytes.
-    pub(super) fn memory_limit(&self) -> u64 {
-        let init = self.init_containers.iter().map(ContainerResources::request);
-        memory_limit(init, self.containers.iter().map(ContainerResources::request))
-    }
-}
-
-impl<'a> ContainerResources<'a> {
-    fn request(&self) -> ContainerRequest<'_, 'a> {
-        ContainerRequest {
-            resources: self.resources.as_ref(),
-            is_sidecar: self.restart_policy.as_deref() == Some("Always"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,8 +131,8 @@ mod tests {
     #[test]
     fn a_pod_asks_for_what_the_scheduler_counts() {
         let requests = |spec: &str| {
-            let asking: PodRequests<'_> = serde_json::from_str(spec).unwrap();
-            let amount = asking.requests(|class| {
+            let pod: PodSpec<'_> = serde_json::from_str(spec).unwrap();
+            let amount = ResourceList::of_pod(&pod, |class| {
                 (class == "isolated").then(|| ResourceList {
                     cpu_millis: 7,
                     memory_bytes: 7,

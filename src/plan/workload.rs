@@ -2,7 +2,6 @@
 //! its pods are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use super::constraints::{SchedulingContext, TargetNodes};
 use super::images::{ImageUse, WorkloadIsolation};
@@ -10,7 +9,6 @@ use super::new_nodes::NewNode;
 use super::nodes::NodePool;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::planned_cluster::PlannedCluster;
-use super::replicas::PlacedPod;
 use super::requirements::Requirements;
 use super::resource_list::ResourceList;
 use crate::model::build::{Build, ContainerIsolation};
@@ -21,6 +19,7 @@ use crate::model::node_affinity::Match;
 use crate::model::pod::{Container, ContainerList, WindowsOptions};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
+use crate::model::workload_name::WorkloadName;
 use crate::rules::scheduling::Constraints;
 use crate::rules::{self, KnownVersions, PodCx};
 
@@ -37,36 +36,6 @@ pub(super) const MOST_CONTAINERS: usize = 128;
 /// The maximum number of findings of one kind that are kept per workload.
 const MOST: usize = 32;
 
-/// The key of a workload: namespace, kind, name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct WorkloadKey {
-    pub namespace: String,
-    pub kind: String,
-    pub name: String,
-}
-
-impl WorkloadKey {
-    /// The key of the owner of a pod; without one, its own.
-    pub(super) fn of_pod(pod: &PlacedPod<'_>) -> Self {
-        let owner = pod.metadata.controller();
-        let (kind, name) = owner.map_or(("Pod", pod.metadata.display_name()), |owner| {
-            (&*owner.kind, &*owner.name)
-        });
-        WorkloadKey {
-            namespace: pod.namespace().to_owned(),
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-}
-
-/// As in `Deployment shop/web`.
-impl fmt::Display for WorkloadKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
-    }
-}
-
 /// A group-managed service account that a workload uses.
 pub(super) struct ServiceAccountUse {
     pub path: String,
@@ -78,7 +47,7 @@ pub(super) struct ServiceAccountUse {
 
 /// A workload for Windows.
 pub(super) struct PlannedWorkload {
-    pub key: WorkloadKey,
+    pub key: WorkloadName,
     /// The pod that it was read from, if its own object was not visited.
     pub read_from: Option<String>,
     pub is_daemon_set: bool,
@@ -155,7 +124,7 @@ pub(super) struct WorkloadContext<'r, 'c> {
 
 impl WorkloadContext<'_, '_> {
     /// The workload, with one pod and without its images.
-    pub(super) fn workload(&self, key: WorkloadKey) -> PlannedWorkload {
+    pub(super) fn workload(&self, key: WorkloadName) -> PlannedWorkload {
         let requirements = Requirements::of(&self.cx, self.as_placed);
         PlannedWorkload {
             key,

@@ -102,10 +102,7 @@ impl<'w> Capacity<'w> {
         if owner_result.verdict != Verdict::Windows {
             return;
         }
-        let title = format!(
-            "{} {}/{}",
-            owner_result.kind, owner_result.namespace, owner_result.name
-        );
+        let title = owner_result.title();
         let Some(constraints) = constraints(subject, self.facts, AdmissionStage::AsWritten) else {
             return;
         };

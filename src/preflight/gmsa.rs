@@ -37,10 +37,7 @@ pub struct Gmsa {
 impl Gmsa {
     /// Visits a workload.
     pub fn visit(&mut self, owner_result: &OwnerResult, subject: &Object<'_>, json: &str, pod: &PodSpec<'_>) {
-        let title = format!(
-            "{} {}/{}",
-            owner_result.kind, owner_result.namespace, owner_result.name
-        );
+        let title = owner_result.title();
         if owner_result.verdict == Verdict::Windows {
             let of_pod = pod.windows_options();
             let of_containers = pod.visit_containers();

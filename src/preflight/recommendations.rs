@@ -136,7 +136,7 @@ fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
         .collect();
     let mut done = BTreeSet::new();
     for node in windows(input.snapshot) {
-        let Some((key, name)) = pool_of(|key| node.label(key)) else {
+        let Some((key, name)) = node.pool() else {
             continue;
         };
         let group = to_zero.iter().find(|group| group.name.contains(name));

@@ -21,7 +21,7 @@ use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
 use crate::model::policy_engine::NetworkSigns;
-use crate::model::text::{count, list};
+use crate::model::text::{count, list, object_title};
 use crate::model::workload::Kind;
 use crate::scan::{
     EvalContext, Evaluated, MOST_OWNERS, OwnerOutcome, OwnerResult, StoredEvaluations, UnreadableObjects,
@@ -378,7 +378,7 @@ impl<'w> WorkloadFindings<'w> {
 impl DeniedWorkload {
     /// Its kind, namespace and name.
     pub fn title(&self) -> String {
-        format!("{} {}/{}", self.kind, self.namespace, self.name)
+        object_title(self.kind, &self.namespace, &self.name)
     }
 }
 
@@ -402,10 +402,7 @@ fn note(
 ) {
     let by = labels.entry(label).or_default();
     if by.len() < MOST_SELECTING {
-        by.push(format!(
-            "{} {}/{}",
-            owner_result.kind, owner_result.namespace, owner_result.name
-        ));
+        by.push(owner_result.title());
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File, FileType};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 /// The maximum size of one manifest, and of standard input. All pods of a cluster with 50,000 of them are
 /// smaller.
@@ -82,6 +83,22 @@ pub async fn read_async(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || read(&path, Accept::Regular, most));
     read.await.map_err(io::Error::other)?
+}
+
+/// Reads something at this interval until it differs from what is known, if anything is. Files are polled, because a kubelet replaces a symbolic
+/// link in a parent folder, which a file watch does not report.
+pub async fn changed<T, R>(every: Duration, known: Option<&T>, read: impl Fn() -> R) -> T
+where
+    T: PartialEq,
+    R: Future<Output = T>,
+{
+    loop {
+        tokio::time::sleep(every).await;
+        let now = read().await;
+        if known != Some(&now) {
+            return now;
+        }
+    }
 }
 
 /// Reads a stream to its end.

@@ -21,6 +21,7 @@ use crate::check::{CheckOutcome, Checked, ImageCounts, Repository};
 use crate::engine::Decision;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
+use crate::model::text::object_title;
 use crate::rules::Finding;
 
 /// What a check found.
@@ -52,12 +53,7 @@ enum Level {
 
 /// The display name of an object: `Deployment shop/web`.
 fn title(checked: &Checked<'_>) -> String {
-    let (kind, namespace, name) = (checked.kind, &checked.namespace, &checked.name);
-    if namespace.is_empty() {
-        format!("{kind} {name}")
-    } else {
-        format!("{kind} {namespace}/{name}")
-    }
+    object_title(checked.kind, &checked.namespace, &checked.name)
 }
 
 /// What admission would do with an object.

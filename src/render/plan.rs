@@ -15,7 +15,7 @@ use crate::plan::{
 /// # Errors
 /// If the output cannot be written.
 pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
-    let has_nodes = plan.capacity.iter().any(|room| room.before.nodes > 0);
+    let has_nodes = plan.capacity.iter().any(|it| it.before.nodes > 0);
     if plan.workloads.is_empty() && !has_nodes {
         let of_what = if plan.unread.is_empty() {
             "the input"
@@ -56,6 +56,10 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     for note in plan.knowledge.lines().iter().chain(&plan.notes) {
         writeln!(out, "note: {note}")?;
     }
+    write_summary(plan, out)
+}
+
+fn write_summary(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     let summary = &plan.summary;
     let classes = UpgradeClass::ALL.into_iter().filter_map(|class| {
         let count = summary.by_class.get(class.as_str()).copied().unwrap_or_default();
@@ -284,10 +288,10 @@ fn write_outlook(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 
 fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\ncapacity by build: requested / allocatable")?;
-    for room in &plan.capacity {
-        writeln!(out, "  {}", build_text(room.build))?;
-        writeln!(out, "    before: {}", room_of(&room.before))?;
-        let after = after_of(room.after.as_ref(), &plan.nodes_needed);
+    for capacity in &plan.capacity {
+        writeln!(out, "  {}", build_text(capacity.build))?;
+        writeln!(out, "    before: {}", capacity_text(&capacity.before))?;
+        let after = after_of(capacity.after.as_ref(), &plan.nodes_needed);
         writeln!(out, "    after:  {after}")?;
     }
     if plan.method == UpgradeMethod::InPlace {
@@ -348,8 +352,8 @@ fn more_nodes(needed: &NodesNeeded) -> Option<String> {
     })
 }
 
-pub(super) fn room_of(room: &NodeCapacity) -> String {
-    let (requested, offered) = (room.requested.as_ref(), room.allocatable.as_ref());
+pub(super) fn capacity_text(capacity: &NodeCapacity) -> String {
+    let (requested, offered) = (capacity.requested.as_ref(), capacity.allocatable.as_ref());
     let each = |of: &dyn Fn(&ResourceList) -> String| {
         let or_unknown = |amount: Option<&ResourceList>| amount.map_or_else(|| "unknown".to_owned(), of);
         format!("{} / {}", or_unknown(requested), or_unknown(offered))
@@ -365,13 +369,13 @@ pub(super) fn room_of(room: &NodeCapacity) -> String {
         let amount = |list: &ResourceList| list.extended.get(name).copied().unwrap_or_default().to_string();
         format!("{name} {}", each(&amount))
     }));
-    format!("{}: {}", count(room.nodes, "node"), all.join(", "))
+    format!("{}: {}", count(capacity.nodes, "node"), all.join(", "))
 }
 
 /// The capacity of a build after the upgrade.
 pub(super) fn after_of(after: Option<&NodeCapacity>, needed: &NodesNeeded) -> String {
     match after {
-        Some(room) => room_of(room),
+        Some(capacity) => capacity_text(capacity),
         None if needed.requests.is_some() && needed.free.is_some() && needed.reference_node.is_some() => {
             "unknown, because no node has enough room".to_owned()
         }
@@ -441,7 +445,7 @@ mod tests {
 
     #[test]
     fn nodes_that_report_no_capacity_have_no_zeros_in_its_place() {
-        let mut room = NodeCapacity {
+        let mut capacity = NodeCapacity {
             nodes: 2,
             ..NodeCapacity::default()
         };
@@ -450,14 +454,14 @@ mod tests {
             extended: [("microsoft.com/directx".to_owned(), directx)].into(),
             ..ResourceList::default()
         };
-        (room.requested, room.allocatable) = (Some(of(3, 1)), None);
+        (capacity.requested, capacity.allocatable) = (Some(of(3, 1)), None);
         assert_eq!(
-            room_of(&room),
+            capacity_text(&capacity),
             "2 nodes: cpu 0 / unknown, memory 0 / unknown, pods 3 / unknown, microsoft.com/directx 1 / unknown"
         );
-        (room.requested, room.allocatable) = (None, Some(of(110, 2)));
+        (capacity.requested, capacity.allocatable) = (None, Some(of(110, 2)));
         assert_eq!(
-            room_of(&room),
+            capacity_text(&capacity),
             "2 nodes: cpu unknown / 0, memory unknown / 0, pods unknown / 110, microsoft.com/directx unknown / 2"
         );
     }

@@ -190,7 +190,7 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
     ],
     needs: FieldSet::POD_RESOURCES,
     check: Check::Pod(|cx, out| {
-        if cx.spec.resources.0 {
+        if cx.spec.resources.is_some() {
             let finding = out.report(cx.at(&["resources"]));
             if cx.spec.os_name().is_none() {
                 finding

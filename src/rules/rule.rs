@@ -211,7 +211,7 @@ pub(super) struct Gate {
 
 impl Gate {
     /// A gate that admits nothing.
-    pub(super) const SHUT: Gate = Gate {
+    pub(super) const NOTHING: Gate = Gate {
         needs: FieldSet::ALWAYS,
         kinds: 0,
         verdicts: 0,
@@ -257,7 +257,7 @@ impl Gate {
     }
 
     /// Whether the rule may report a finding for an object.
-    pub(super) fn lets_in(&self, cx: &Cx<'_>) -> bool {
+    pub(super) fn may_match(&self, cx: &Cx<'_>) -> bool {
         let (kind, verdict) = (cx.subject.kind, cx.inference.verdict);
         cx.has_any(self.needs)
             && self.kinds & kind.bit() != 0

@@ -8,7 +8,7 @@ use crate::cluster::node::NodeView;
 use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
 use crate::model::knowledge::{Knowledge, NodePlatform, NodeVersions};
-use crate::model::node::{Host, NodeSigns as _, Taint, pool_of};
+use crate::model::node::{Host, NodeSigns as _, Taint};
 
 /// What a node with DiskPressure is told.
 const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and snapshots fill its disk, and the kubelet evicts pods \
@@ -26,7 +26,7 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
         let faults = faults.map(|fault| format!("{}; {}", fault.message, fault.remedy));
         let pressure = node.has_disk_pressure.then(|| DISK_PRESSURE.to_owned());
         ScannedNode {
-            pool: pool_of(|key| node.label(key)).map(|(_, pool)| pool.to_owned()),
+            pool: node.pool().map(|(_, pool)| pool.to_owned()),
             container_runtime: node.container_runtime.clone(),
             problems: faults.chain(pressure).collect(),
             ..scanned(
@@ -48,7 +48,7 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
     let pools = pools.into_iter().map(|pool| {
         let platform = NodePlatform::of_labels(pool.labels.keys());
         ScannedNode {
-            pool: pool_of(|key| pool.labels.get(key)).map(|(_, pool)| pool.to_owned()),
+            pool: pool.pool().map(|(_, pool)| pool.to_owned()),
             is_at_zero: true,
             ..scanned(&facts.knowledge, &pool.name, pool.build, &pool.taints, platform)
         }

@@ -16,7 +16,7 @@ use crate::cluster::node::NodeView;
 use crate::engine::infer_os;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::facts::RuntimeClassFacts;
-use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
+use crate::model::image::{ImageRef, build_hint, os_hint};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL};
 use crate::model::object::Object;
 use crate::model::os::{Inference, Os, Verdict};
@@ -116,11 +116,8 @@ pub fn image_for_windows<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
         .visit_containers()
         .filter_map(|(_, _, container)| container.image.as_deref());
     images.find(|text| {
-        ImageRef::parse(text).is_ok_and(|image| {
-            let hint = os_hint(&image);
-            let names_windows = matches!(hint, OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_));
-            names_windows || build_hint(&image).is_some()
-        })
+        ImageRef::parse(text)
+            .is_ok_and(|image| os_hint(&image).os() == Some(Os::Windows) || build_hint(&image).is_some())
     })
 }
 

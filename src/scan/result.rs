@@ -10,6 +10,7 @@ use crate::model::build::Build;
 use crate::model::os::Verdict;
 use crate::model::severity::{Class, Severity};
 use crate::model::string_enum::string_enum;
+use crate::model::text::object_title;
 use crate::model::workload::Kind;
 
 /// The uid of an object.
@@ -161,6 +162,11 @@ pub struct OwnerResult {
 }
 
 impl OwnerResult {
+    /// Its kind, namespace and name.
+    pub fn title(&self) -> String {
+        object_title(self.kind, &self.namespace, &self.name)
+    }
+
     /// Whether there is nothing to report about it.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.patches.is_empty() && self.would_patch.is_empty()

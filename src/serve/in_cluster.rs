@@ -24,7 +24,7 @@ use crate::cluster::snapshot::{SnapshotBuilder, SnapshotReceiver};
 use crate::cluster::snapshot_task::SnapshotTask;
 use crate::cluster::watch_staleness::WatchStaleness;
 use crate::cluster::webhook_configurations::WebhookConfigurations;
-use crate::controller::leader_loop::LeaderLoop;
+use crate::controller::leader_loop::{Controller, LeaderLoop};
 use crate::controller::node_policies::{NodeController, NodeControllerSettings};
 use crate::controller::node_pools::NodePoolController;
 use crate::controller::pod_policies::{PolicyStatusController, StatusSources};
@@ -266,12 +266,19 @@ struct BackgroundTasks<'a> {
 }
 
 impl BackgroundTasks<'_> {
-    fn leader_loop(&self, name: &'static str) -> LeaderLoop {
-        LeaderLoop {
+    /// Runs a controller while this replica leads. `name`: in metrics; `task`: if it ends.
+    fn control(
+        &mut self,
+        name: &'static str,
+        task: &'static str,
+        controller: impl Controller + Send + 'static,
+    ) {
+        let leader_loop = LeaderLoop {
             latest: self.latest.clone(),
             leadership: self.leadership.clone(),
             reconcile: self.reconciles.of(name),
-        }
+        };
+        self.tasks.spawn(task, leader_loop.run(controller));
     }
 
     fn writer(&self) -> Writer {
@@ -290,17 +297,13 @@ impl BackgroundTasks<'_> {
     ) {
         let writer = self.writer();
         let revisions = keep_revisions::controller(writer.clone(), namespace);
-        let revisions = self.leader_loop("policy_revisions").run(revisions);
-        self.tasks.spawn("revisions of policies", revisions);
+        self.control("policy_revisions", "revisions of policies", revisions);
         let pools = NodePoolController::new(writer.clone());
-        let pools = self.leader_loop("node_pools").run(pools);
-        self.tasks.spawn("node pools", pools);
+        self.control("node_pools", "node pools", pools);
         let statuses = PolicyStatusController::new(writer.clone(), sources);
-        let statuses = self.leader_loop("pod_policies").run(statuses);
-        self.tasks.spawn("pod policies", statuses);
+        self.control("pod_policies", "pod policies", statuses);
         let nodes = NodeController::new(writer, NodeControllerSettings::default()).with_startup(startup);
-        let nodes = self.leader_loop("node_policies").run(nodes);
-        self.tasks.spawn("node policies", nodes);
+        self.control("node_policies", "node policies", nodes);
     }
 
     /// Starts the controller of new nodes.
@@ -315,8 +318,7 @@ impl BackgroundTasks<'_> {
             metrics: StartupMetrics::new(self.metrics),
             publish,
         });
-        let startup = self.leader_loop("startup").run(startup);
-        self.tasks.spawn("startup", startup);
+        self.control("startup", "startup", startup);
     }
 
     fn start_reports(&mut self, reporting: watch::Sender<ReportingState>) {
@@ -342,8 +344,7 @@ impl BackgroundTasks<'_> {
         publish: watch::Sender<Option<Arc<ProbeResult>>>,
     ) {
         let probe = ProbeController::new(self.client.clone(), namespace, Arc::clone(installation), publish);
-        let probe = self.leader_loop("webhook_probe").run(probe);
-        self.tasks.spawn("probe", probe);
+        self.control("webhook_probe", "probe", probe);
     }
 }
 

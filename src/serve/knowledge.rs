@@ -80,15 +80,11 @@ impl ServedKnowledge {
         let Some(file) = self.file.clone() else {
             return std::future::pending().await;
         };
-        let read = async || files::read_async(&file, files::POLICY_BYTES).await.ok();
+        let read = || async { files::read_async(&file, files::POLICY_BYTES).await.ok() };
         let mut content = read().await;
         loop {
-            tokio::time::sleep(POLL).await;
-            let now = read().await;
-            if now != content {
-                content = now;
-                publish.send_replace(self.load());
-            }
+            content = files::changed(POLL, Some(&content), read).await;
+            publish.send_replace(self.load());
         }
     }
 

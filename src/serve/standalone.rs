@@ -176,19 +176,21 @@ fn without_registries(snapshot: &Snapshot) -> Vec<&str> {
 /// Publishes a new snapshot when a file or the date changes; if the files are invalid, the old one stays.
 async fn follow(files: StandaloneFiles, show: watch::Sender<Arc<Snapshot>>, metrics: Metrics) {
     let files = Arc::new(files);
-    let mut content = files.content();
-    let mut day = today();
-    loop {
-        tokio::time::sleep(POLL).await;
-        let looking = Arc::clone(&files);
-        let Ok(now) = tokio::task::spawn_blocking(move || looking.content()).await else {
-            return;
-        };
-        if now == content && today() == day {
-            continue;
+    let read = || {
+        let files = Arc::clone(&files);
+        async move {
+            let content = tokio::task::spawn_blocking(move || files.content()).await;
+            (content.ok(), today())
         }
-        let changed = now != content;
-        (content, day) = (now, today());
+    };
+    let mut known = (Some(files.content()), today());
+    loop {
+        let now = files::changed(POLL, Some(&known), read).await;
+        if now.0.is_none() {
+            return;
+        }
+        let changed = now.0 != known.0;
+        known = now;
         match files.load() {
             Ok(new) => {
                 _ = show.send_replace(Arc::new(new));

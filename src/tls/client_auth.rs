@@ -78,22 +78,19 @@ impl ClientVerifier {
         let path = &self.settings.ca;
         let mut known = None;
         loop {
-            let content = read(path).await;
-            if known.as_ref() != Some(&content) {
-                match by_ca(path, &content) {
-                    Ok(by_ca) => {
-                        self.by_ca.store(Arc::new(by_ca));
-                        if known.is_some() {
-                            tracing::info!(file = %path.display(), "reloaded the CA of client certificates");
-                        }
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "cannot reload the CA of client certificates; the old one remains in use");
+            let content = files::changed(self.settings.poll, known.as_ref(), || read(path)).await;
+            match by_ca(path, &content) {
+                Ok(by_ca) => {
+                    self.by_ca.store(Arc::new(by_ca));
+                    if known.is_some() {
+                        tracing::info!(file = %path.display(), "reloaded the CA of client certificates");
                     }
                 }
-                known = Some(content);
+                Err(error) => {
+                    tracing::error!(%error, "cannot reload the CA of client certificates; the old one remains in use");
+                }
             }
-            tokio::time::sleep(self.settings.poll).await;
+            known = Some(content);
         }
     }
 

@@ -11,9 +11,6 @@ use crate::process::files;
 use crate::process::metrics::Metrics;
 
 /// The two files of a certificate.
-///
-/// They are polled: a kubelet replaces a symbolic link in a parent folder, which a file watch does not
-/// report.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
     /// The chain in PEM, the server's own certificate first.
@@ -71,37 +68,28 @@ impl CertificateFiles {
     /// An invalid pair is reported if it is unchanged at the next check: the files may have been read in the
     /// middle of an update, one new and the other old.
     pub(crate) async fn keep(self, serving: Arc<ServingCert>, metrics: Metrics) {
-        let mut served = None;
-        let mut suspect = None;
-        let mut reported = None;
+        let (mut known, mut suspect) = (None, None);
+        let mut has_failed = false;
         loop {
-            let content = self.read().await;
-            if served.as_ref() == Some(&content) {
-                (suspect, reported) = (None, None);
-            } else {
-                match self.identity(&content) {
-                    Ok(identity) => {
-                        // At startup this certificate is already served, unless it has changed since.
-                        let changed = serving.identity().chain() != identity.chain();
-                        serving.replace(identity);
-                        if changed || reported.is_some() {
-                            metrics.certificate_reloaded(true);
-                            tracing::info!(certificate = %self.certificate.display(), "reloaded the TLS certificate");
-                        }
-                        served = Some(content);
-                        (suspect, reported) = (None, None);
+            let content = files::changed(self.poll, known.as_ref(), || self.read()).await;
+            match self.identity(&content) {
+                Ok(identity) => {
+                    // At startup this certificate is already served, unless it has changed since.
+                    let changed = serving.identity().chain() != identity.chain();
+                    serving.replace(identity);
+                    if changed || has_failed {
+                        metrics.certificate_reloaded(true);
+                        tracing::info!(certificate = %self.certificate.display(), "reloaded the TLS certificate");
                     }
-                    Err(error)
-                        if suspect.as_ref() == Some(&content) && reported.as_ref() != Some(&content) =>
-                    {
-                        metrics.certificate_reloaded(false);
-                        tracing::error!(%error, "cannot reload the TLS certificate; the old one remains in use");
-                        reported = Some(content);
-                    }
-                    Err(_) => suspect = Some(content),
+                    (known, suspect, has_failed) = (Some(content), None, false);
+                }
+                Err(_) if suspect.as_ref() != Some(&content) => suspect = Some(content),
+                Err(error) => {
+                    metrics.certificate_reloaded(false);
+                    tracing::error!(%error, "cannot reload the TLS certificate; the old one remains in use");
+                    (known, has_failed) = (Some(content), true);
                 }
             }
-            tokio::time::sleep(self.poll).await;
         }
     }
 }

@@ -89,14 +89,14 @@ impl Listener {
         stages: watch::Receiver<ServerStage>,
     ) {
         let open = OpenConnection::new(self.open.clone());
-        let place = self.connection_set.enter();
+        let guard = self.connection_set.enter();
         let (tls, router, limits) = (self.tls.clone(), self.router.clone(), Arc::clone(&self.limits));
         tokio::spawn(async move {
             tokio::select! {
-                () = place.client.gone.cancelled() => tracing::debug!(%peer, "a connection made room for another"),
-                () = connection::run(stream, tls, router, limits, &place, stages) => {}
+                () = guard.client.gone.cancelled() => tracing::debug!(%peer, "a connection made room for another"),
+                () = connection::run(stream, tls, router, limits, &guard, stages) => {}
             }
-            drop((open, place, permit));
+            drop((open, guard, permit));
         });
     }
 }

@@ -48,17 +48,17 @@ where
         max
     };
     let mut first = Bytes::new();
-    let mut room: Vec<u8> = Vec::new();
+    let mut buffer: Vec<u8> = Vec::new();
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
         let Ok(mut data) = frame.map_err(|_| BodyError::Broken)?.into_data() else {
             continue;
         };
-        let total = first.len() + room.len() + data.remaining();
+        let total = first.len() + buffer.len() + data.remaining();
         if total > most {
             inflight.keep_head(FIRST).await.map_err(BodyError::Shed)?;
             return Ok(ReceivedBody::Head(head(
-                &[first.as_ref(), room.as_slice()],
+                &[first.as_ref(), buffer.as_slice()],
                 &mut data,
             )));
         }
@@ -67,7 +67,7 @@ where
             first = data.copy_to_bytes(total);
             continue;
         }
-        if total > room.capacity() {
+        if total > buffer.capacity() {
             let whole = declared.unwrap_or(max);
             let capacity = if total > FIRST {
                 let whole = whole.max(total);
@@ -78,17 +78,17 @@ where
                 inflight.grow_to(part).await.map_err(BodyError::Shed)?;
                 part
             };
-            room.reserve_exact(capacity - room.len());
+            buffer.reserve_exact(capacity - buffer.len());
         }
-        room.extend_from_slice(&first);
+        buffer.extend_from_slice(&first);
         first = Bytes::new();
-        append(&mut room, &mut data);
-        inflight.received(room.len());
+        append(&mut buffer, &mut data);
+        inflight.received(buffer.len());
     }
-    Ok(ReceivedBody::Whole(if room.is_empty() {
+    Ok(ReceivedBody::Whole(if buffer.is_empty() {
         first
     } else {
-        Bytes::from(room)
+        Bytes::from(buffer)
     }))
 }
 
@@ -104,10 +104,10 @@ fn head(before: &[&[u8]; 2], data: &mut impl Buf) -> Bytes {
     Bytes::from(head)
 }
 
-fn append(room: &mut Vec<u8>, data: &mut impl Buf) {
+fn append(buffer: &mut Vec<u8>, data: &mut impl Buf) {
     while data.has_remaining() {
         let chunk = data.chunk();
-        room.extend_from_slice(chunk);
+        buffer.extend_from_slice(chunk);
         let read = chunk.len();
         data.advance(read);
     }

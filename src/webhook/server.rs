@@ -1,6 +1,6 @@
 //! Binds, accepts, and drains: runs the two listeners from startup to the last review in flight.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -27,6 +27,7 @@ use crate::process::traces::Tracer;
 use crate::tls::cert_resolver::{self, ServingCert};
 use crate::tls::client_auth::{ClientCertificates, ClientVerifier};
 use crate::tls::files::CertificateFiles;
+use crate::tls::identity::CertificateError;
 use crate::tls::self_signed;
 use crate::tls::source::CertificateSource;
 
@@ -108,6 +109,44 @@ impl std::fmt::Debug for CertificateRenewal {
     }
 }
 
+impl CertificateRenewal {
+    /// Starts the task that keeps the certificate valid, if the server does that.
+    fn start(self, tasks: &mut Tasks, serving: Arc<ServingCert>, metrics: &Metrics) {
+        match self {
+            Self::SelfSigned(authority, names) => {
+                let keeping = self_signed::keep(*authority, names, serving, metrics.clone());
+                tasks.spawn("certificate renewal", keeping);
+            }
+            Self::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
+            Self::Caller => {}
+        }
+    }
+}
+
+/// The certificate to serve with first, and what keeps it valid.
+async fn first_certificate(
+    source: CertificateSource,
+    ip: IpAddr,
+) -> Result<(Arc<ServingCert>, CertificateRenewal), CertificateError> {
+    Ok(match source {
+        CertificateSource::SelfSigned { names, write_ca } => {
+            let names = self_signed::names(ip, &names);
+            let authority = self_signed::Authority::new(SystemTime::now())?;
+            let identity = authority.issue(&names, SystemTime::now())?;
+            if let Some(path) = write_ca {
+                self_signed::write_ca(&path, &authority.pem())?;
+            }
+            let renewal = CertificateRenewal::SelfSigned(Box::new(authority), names);
+            (ServingCert::new(identity), renewal)
+        }
+        CertificateSource::Files(files) => {
+            let serving = ServingCert::new(files.load().await?);
+            (serving, CertificateRenewal::Files(files))
+        }
+        CertificateSource::Provided(serving) => (serving, CertificateRenewal::Caller),
+    })
+}
+
 impl Server {
     /// Binds both addresses and loads the certificate.
     ///
@@ -140,25 +179,7 @@ impl Server {
             Some(settings) => Some(ClientVerifier::load(settings).await?),
             None => None,
         };
-        let (serving, renewal) = match certificate {
-            CertificateSource::SelfSigned { names, write_ca } => {
-                let names = self_signed::names(address.ip(), &names);
-                let authority = self_signed::Authority::new(SystemTime::now())?;
-                let identity = authority.issue(&names, SystemTime::now())?;
-                if let Some(path) = write_ca {
-                    self_signed::write_ca(&path, &authority.pem())?;
-                }
-                (
-                    ServingCert::new(identity),
-                    CertificateRenewal::SelfSigned(Box::new(authority), names),
-                )
-            }
-            CertificateSource::Files(files) => (
-                ServingCert::new(files.load().await?),
-                CertificateRenewal::Files(files),
-            ),
-            CertificateSource::Provided(serving) => (serving, CertificateRenewal::Caller),
-        };
+        let (serving, renewal) = first_certificate(certificate, address.ip()).await?;
         let tls = cert_resolver::server_config(Arc::clone(&serving), clients.clone())?;
         metrics.certificate_expires(serving.not_after());
         Ok(Self {
@@ -296,18 +317,7 @@ impl Server {
             "certificate expiry",
             cert_resolver::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
         );
-        match renewal {
-            CertificateRenewal::SelfSigned(authority, names) => {
-                tasks.spawn(
-                    "certificate renewal",
-                    self_signed::keep(*authority, names, serving, metrics.clone()),
-                );
-            }
-            CertificateRenewal::Files(files) => {
-                tasks.spawn("certificate reload", files.keep(serving, metrics.clone()));
-            }
-            CertificateRenewal::Caller => {}
-        }
+        renewal.start(&mut tasks, serving, &metrics);
         if let Some(clients) = clients {
             tasks.spawn("client CA reload", clients.keep());
         }

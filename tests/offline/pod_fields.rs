@@ -17,7 +17,6 @@ const NOT_READ: &[(&str, &[&str], &str)] = &[
             "activeDeadlineSeconds",
             "automountServiceAccountToken",
             "evictionResponders",
-            "overhead",
             "preemptionPolicy",
             "priority",
             "readinessGates",

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::drain::{
-    DrainInventory, DrainRules, DrainState, DrainedNode, InventoryNode, LackingImage, PodOwner, PodToMove,
+    DrainInventory, DrainRules, DrainState, DrainedNode, InventoryNode, LackingImage, PodToMove,
     lacking_images,
 };
+use crate::model::workload_name::WorkloadName;
 use crate::plan::{BlockedBy, PlanFinding, Planner, PoolPulls, TargetBuild, UpgradeClass, WorkloadPlan};
 
 /// What is known of a drain before it begins.
@@ -20,7 +21,7 @@ pub struct Preparation {
     /// The images of CronJobs that may run on the nodes, by CronJob: there may be no pod of theirs now.
     cron_jobs: BTreeMap<String, BTreeSet<String>>,
     /// Why workloads cannot run on the build to move to.
-    pub cannot_move: BTreeMap<PodOwner, String>,
+    pub cannot_move: BTreeMap<WorkloadName, String>,
     /// How many nodes must be added at least; `None` if that is not known.
     pub nodes_to_add: Option<u64>,
 }
@@ -33,7 +34,7 @@ impl Preparation {
         let order = plan.as_ref().map(|plan| plan.drain_order.as_slice());
         let nodes = planner.leaving_nodes(order.unwrap_or_default(), named)?;
         let plans = plan.iter().flat_map(|plan| &plan.workloads);
-        let cannot_move = plans.filter_map(|plan| Some((owner_of(plan), obstacle(plan)?)));
+        let cannot_move = plans.filter_map(|plan| Some((plan.workload(), obstacle(plan)?)));
         Ok(Preparation {
             nodes: (nodes.into_iter())
                 .map(|(name, pool)| DrainedNode { name, pool })
@@ -128,14 +129,6 @@ impl Preparation {
             pods.collect::<Vec<_>>()
         };
         self.nodes.iter().flat_map(of_node).collect()
-    }
-}
-
-fn owner_of(plan: &WorkloadPlan) -> PodOwner {
-    PodOwner {
-        kind: plan.kind.clone(),
-        namespace: plan.namespace.clone(),
-        name: plan.name.clone(),
     }
 }
 

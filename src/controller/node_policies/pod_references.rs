@@ -15,7 +15,7 @@ use crate::controller::node_policies::nodes::plan::LabelUse;
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::node::RESTRICTED_BUILD_LABEL;
 use crate::model::object::{Object, ReviewStage};
-use crate::model::text::list;
+use crate::model::text::{list, object_title};
 use crate::model::workload::Kind;
 use crate::model::workload::configured::ConfiguredKind;
 use crate::rules::scheduling::Constraints;
@@ -121,7 +121,7 @@ impl PodReferences {
             Err(error) => {
                 let head = ObjectHeadMeta::of(json);
                 return Err(ReferencesError::Object {
-                    object: title(kind, &head.namespace, &head.name),
+                    object: object_title(kind, &head.namespace, &head.name),
                     reason: error.to_string(),
                 });
             }
@@ -133,7 +133,7 @@ impl PodReferences {
             classes.extend(pod.runtime_class_name.as_deref().map(str::to_owned));
             selects_by_mirror |= Constraints::new(pod, None).name(RESTRICTED_BUILD_LABEL);
         });
-        let name = title(kind, &object.namespace, &object.meta.name);
+        let name = object_title(kind, &object.namespace, &object.meta.name);
         for class in classes {
             self.classes.entry(class).or_default().add(&name);
         }
@@ -142,10 +142,6 @@ impl PodReferences {
         }
         Ok(())
     }
-}
-
-fn title(kind: Kind, namespace: &str, name: &str) -> String {
-    format!("{kind} {namespace}/{name}")
 }
 
 /// The references of one pass, read when they are first needed.

@@ -18,7 +18,7 @@ use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use crate::cluster::workload_survey::SurveyError;
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint, pool_of};
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::text::list;
 
 /// So many nodes are named.
@@ -168,7 +168,7 @@ impl OurNodes {
         let read = |node: WatchedNode, _: &str| {
             let node = NodeView::from(node);
             if node.is_gated()
-                && let Some((label, pool)) = pool_of(|key| node.label(key))
+                && let Some((label, pool)) = node.pool()
             {
                 nodes.gated_pools.insert(format!("{label}={pool}"));
             }

@@ -36,6 +36,61 @@ struct SeenNode {
     outcome: Option<StartupOutcome>,
 }
 
+impl SeenNode {
+    /// Adds the images that are there. Returns those that were never seen, and the compressed bytes of those that are new.
+    fn arrived(&mut self, wanted: &[WantedImage], there: &BTreeSet<String>) -> (Vec<String>, u64) {
+        let (mut missing, mut bytes) = (Vec::new(), 0_u64);
+        for image in wanted {
+            let name = canonical(&image.image);
+            if there.contains(&name) {
+                // What is there when this is known first was there before.
+                let is_news = self.images.insert(name) && self.is_known;
+                bytes = bytes.saturating_add(image.bytes.filter(|_| is_news).unwrap_or(0));
+            } else if !self.images.contains(&name) {
+                missing.push(image.image.clone());
+            }
+        }
+        (missing, bytes)
+    }
+
+    /// Adds the images that pods cannot pull, and returns those that are new.
+    fn new_failures<'p>(
+        &mut self,
+        images: impl Iterator<Item = &'p (String, PullProgress)>,
+        now: Timestamp,
+    ) -> Vec<FailedImage> {
+        let mut new = Vec::new();
+        for (image, progress) in images {
+            let PullProgress::Failed(why) = progress else {
+                continue;
+            };
+            let since = self.failed.get(image).map(|(since, _)| *since);
+            if since.is_none() {
+                new.push(self.failure(image, why));
+            }
+            let failed = (since.unwrap_or(now), why.clone());
+            self.failed.insert(image.clone(), failed);
+        }
+        new
+    }
+
+    /// Forgets failures of images that are not missing. Returns since when none of the missing ones can be pulled.
+    fn all_failed(&mut self, missing: &[String]) -> Option<Timestamp> {
+        self.failed.retain(|image, _| missing.contains(image));
+        let is_hopeless = !missing.is_empty() && self.failed.len() == missing.len();
+        let since = self.failed.values().map(|(since, _)| *since);
+        since.max().filter(|_| is_hopeless)
+    }
+
+    fn failure(&self, image: &str, why: &str) -> FailedImage {
+        FailedImage {
+            node: self.name.clone(),
+            image: image.to_owned(),
+            message: why.to_owned(),
+        }
+    }
+}
+
 /// What is news about a node that waits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeNews {
@@ -95,44 +150,14 @@ impl StartupMemory {
         let there = node.images.iter().chain(pulled.map(|(image, _)| image));
         let there: BTreeSet<String> = there.map(|image| canonical(image)).collect();
         let mut news = NodeNews::default();
-        let missing = wanted.map(|wanted| {
-            let mut missing = Vec::new();
-            for image in wanted {
-                let name = canonical(&image.image);
-                if there.contains(&name) {
-                    // What is there when this is known first was there before.
-                    let is_news = seen.images.insert(name) && seen.is_known;
-                    let bytes = image.bytes.filter(|_| is_news).unwrap_or(0);
-                    news.pulled_bytes = news.pulled_bytes.saturating_add(bytes);
-                } else if !seen.images.contains(&name) {
-                    missing.push(image.image.clone());
-                }
-            }
+        news.missing = wanted.map(|wanted| {
+            let (missing, bytes) = seen.arrived(wanted, &there);
+            news.pulled_bytes = bytes;
             missing
         });
         seen.is_known |= wanted.is_some();
-        for (image, progress) in of_pods() {
-            let PullProgress::Failed(why) = progress else {
-                continue;
-            };
-            let since = seen.failed.get(image).map(|(since, _)| *since);
-            if since.is_none() {
-                news.failures.push(FailedImage {
-                    node: node.name.clone(),
-                    image: image.clone(),
-                    message: why.clone(),
-                });
-            }
-            let failed = (since.unwrap_or(now), why.clone());
-            seen.failed.insert(image.clone(), failed);
-        }
-        if let Some(missing) = &missing {
-            seen.failed.retain(|image, _| missing.contains(image));
-            let is_hopeless = !missing.is_empty() && seen.failed.len() == missing.len();
-            let since = seen.failed.values().map(|(since, _)| *since);
-            news.all_failed = since.max().filter(|_| is_hopeless);
-        }
-        news.missing = missing;
+        news.failures = seen.new_failures(of_pods(), now);
+        news.all_failed = (news.missing.as_deref()).and_then(|missing| seen.all_failed(missing));
         news
     }
 
@@ -166,12 +191,10 @@ impl StartupMemory {
                 Some(StartupOutcome::Warm) => state.warm += 1,
                 Some(StartupOutcome::Late) => state.late += 1,
             }
-            let failed = seen.failed.iter().map(|(image, (_, message))| FailedImage {
-                node: seen.name.clone(),
-                image: image.clone(),
-                message: message.clone(),
-            });
-            state.failed.extend(failed);
+            let failed = seen.failed.iter();
+            state
+                .failed
+                .extend(failed.map(|(image, (_, why))| seen.failure(image, why)));
         }
         states
     }

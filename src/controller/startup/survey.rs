@@ -12,7 +12,7 @@ use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::node::Host;
 use crate::model::pod_images::PodImages;
-use crate::plan::{NodeInventory, PlanOptions, PlannedChange, Planner, PoolPulls};
+use crate::plan::{NodeInventory, PlanOptions, Planner, PoolPulls};
 use crate::registry::service::ImageService;
 
 /// The most images that a node waits for.
@@ -63,10 +63,7 @@ pub async fn survey(
 ) -> Result<PullsByNode, SurveyError> {
     let survey = WorkloadSurvey::of(&client, &policies.pod_templates()).await?;
     let hosts = facts.hosts().iter().filter(|host| !host.may_be_at_zero);
-    let options = PlanOptions::new(PlannedChange::MoreNodes {
-        to: None,
-        pools: Vec::new(),
-    });
+    let options = PlanOptions::more_nodes();
     let mut planner =
         Planner::new(&facts, &policies, options).with_nodes(NodeInventory::of_hosts(hosts.cloned()));
     let visit = |kind, json: &str| {

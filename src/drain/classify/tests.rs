@@ -24,7 +24,7 @@ fn pods_are_classified_as_by_kubectl_drain() {
         [&strict, &rules(), &selecting].map(|rules| classify(&pod, rules))
     };
     let daemon = |pod: &mut DrainPod| {
-        pod.owner = Some(crate::drain::PodOwner {
+        pod.owner = Some(crate::model::workload_name::WorkloadName {
             kind: "DaemonSet".to_owned(),
             ..owner("agent")
         });
@@ -121,7 +121,7 @@ fn what_has_an_outage_is_named_with_its_causes() {
 #[test]
 fn the_pods_of_a_job_are_no_replicas() {
     let job = DrainPod {
-        owner: Some(crate::drain::PodOwner {
+        owner: Some(crate::model::workload_name::WorkloadName {
             kind: "Job".to_owned(),
             ..owner("import")
         }),

@@ -4,6 +4,7 @@ use jiff::civil::Date;
 
 use super::{ImageRef, linux, windows};
 use crate::model::build::{Build, Release};
+use crate::model::os::Os;
 
 /// What the text of a reference shows about the operating system. It is weak evidence: authors choose tags freely.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,6 +23,17 @@ pub enum OsHint<'a> {
     DotnetLinuxOnly,
     /// No evidence, or evidence of both systems.
     None,
+}
+
+impl OsHint<'_> {
+    /// The operating system that it is evidence of.
+    pub fn os(self) -> Option<Os> {
+        match self {
+            OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_) => Some(Os::Windows),
+            OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => Some(Os::Linux),
+            OsHint::None => None,
+        }
+    }
 }
 
 /// A Windows build from a tag.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::image_pulls::pull_total;
-use super::super::plan::{after_of, build_text, can_move, in_one_line, note_of, room_of, title};
+use super::super::plan::{after_of, build_text, can_move, capacity_text, in_one_line, note_of, title};
 use crate::plan::{PoolOutlook, UpgradeClass, UpgradeMethod, UpgradePlan, WorkloadPlan};
 
 /// A plan with its texts.
@@ -38,9 +38,9 @@ impl<'p> PlanSection<'p> {
         });
         let staying = plan.pools.iter().filter(|pool| !plan.from.contains(&pool.pool));
         let pools = leaving.chain(staying.map(|pool| (pool, "stays".to_owned())));
-        let capacity = plan.capacity.iter().map(|room| {
-            let after = after_of(room.after.as_ref(), &plan.nodes_needed);
-            (build_text(room.build), room_of(&room.before), after)
+        let capacity = plan.capacity.iter().map(|capacity| {
+            let after = after_of(capacity.after.as_ref(), &plan.nodes_needed);
+            (build_text(capacity.build), capacity_text(&capacity.before), after)
         });
         let new_nodes = plan.new_nodes.iter();
         let workloads = plan.workloads.iter();

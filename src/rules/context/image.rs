@@ -4,7 +4,7 @@ use std::slice;
 
 use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::facts::Facts;
-use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
+use crate::model::image::{ImageRef, build_hint, os_hint};
 use crate::model::image_facts::{ImageContents, ImageFacts};
 use crate::model::os::Os;
 use crate::model::pod::{Container, PodSpec};
@@ -63,11 +63,7 @@ impl<'c> Image<'c> {
 
     /// The operating system that its name indicates.
     pub fn os_of_name(&self) -> Option<Os> {
-        match os_hint(&self.reference) {
-            OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_) => Some(Os::Windows),
-            OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => Some(Os::Linux),
-            OsHint::None => None,
-        }
+        os_hint(&self.reference).os()
     }
 
     /// The build in its name, if its registry lists the image for other builds only.

@@ -8,7 +8,7 @@ use jiff::{Span, Timestamp, ToSpan as _};
 
 use crate::cluster::node::{NodeView, taint_of};
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
-use crate::model::node::{NodeReadiness, NodeSigns as _, ReportedOs, Taint, pool_of};
+use crate::model::node::{NodeReadiness, NodeSigns as _, ReportedOs, Taint};
 
 /// Nodes that were created within this time join together: none of them is expected to carry the taint before the
 /// others.
@@ -59,7 +59,7 @@ impl<'n> PolicyPeers<'n> {
 
 /// The label that names the pool of a node, and the name.
 fn pool(node: &NodeView) -> Option<(&'static str, String)> {
-    pool_of(|key| node.label(key)).map(|(key, name)| (key, name.to_owned()))
+    node.pool().map(|(key, name)| (key, name.to_owned()))
 }
 
 #[cfg(test)]
