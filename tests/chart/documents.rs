@@ -387,7 +387,7 @@ fn every_value_that_the_pages_name_is_there() {
             let path = span.split(['=', ':', ' ']).next().unwrap();
             // Attributes of spans and names of files are no values.
             let is_other = ["server.address", "server.port"].contains(&path)
-                || [".json", ".yaml"].iter().any(|end| path.ends_with(end));
+                || [".json", ".txt", ".yaml"].iter().any(|end| path.ends_with(end));
             let is_path = path.contains('.') && !path.contains(['/', '*', '(']) && !is_other;
             let first = path.split('.').next().unwrap();
             if is_path && schema["properties"].get(first).is_some() {
