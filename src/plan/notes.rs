@@ -45,7 +45,10 @@ impl PlannedUpgrade<'_> {
 
     /// Pods that move and may together use more memory than there will be for them.
     fn overcommitted(&self, needed: &NodesNeeded) -> Option<String> {
-        let pools = self.from.iter().filter_map(|index| self.planner.nodes.pools.get(*index));
+        let pools = self
+            .from
+            .iter()
+            .filter_map(|index| self.planner.nodes.pools.get(*index));
         let limits = pools.map(|pool| pool.limits).fold(0, u64::saturating_add);
         let each = needed.reference_allocatable.clone()?;
         let each = each.without(&needed.daemon_set_requests);
