@@ -23,8 +23,8 @@ const WORKLOADS: usize = 500;
 
 const BUILDS: [&str; 4] = ["10.0.17763", "10.0.20348", "10.0.25398", "10.0.26100"];
 
-/// The bound, in KiB.
-const MOST: u64 = 64 << 10;
+/// The bound, in KiB. Up to 30 MiB of it are pages of the program's file.
+const MOST: u64 = 72 << 10;
 /// The bound of what is the process's own, in KiB: a debug build maps so much of its own file that nothing else shows.
 const MOST_OF_ITS_OWN: u64 = 44 << 10;
 
@@ -33,7 +33,7 @@ const MOST_OF_ITS_OWN: u64 = 44 << 10;
 const HEARTBEATS: usize = 50;
 
 #[test]
-fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
+fn transom_stays_within_72_mib_beside_5000_nodes_and_2000_namespaces() {
     let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/memory.rs") else {
         return;

@@ -122,7 +122,7 @@ fn watch() -> Response<HttpBody> {
 }
 
 #[test]
-fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
+fn what_is_stored_is_evaluated_within_72_mib_beside_100_000_pods() {
     let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/stored.rs") else {
         return;
