@@ -74,8 +74,10 @@ impl NetworkObjects {
     pub fn end_pass(&mut self, kind: Kind, pass: u64) -> BTreeSet<String> {
         let is_gone = |key: &ObjectKey, object: &mut NetworkObject| key.0 == kind && object.pass < pass;
         let gone = self.objects.extract_if(is_gone);
-        let gone = gone.map(|((_, namespace, _), _)| namespace).collect();
-        self.facts = None;
+        let gone: BTreeSet<String> = gone.map(|((_, namespace, _), _)| namespace).collect();
+        if !gone.is_empty() {
+            self.facts = None;
+        }
         gone
     }
 

@@ -134,7 +134,7 @@ impl<'s> Scan<'s> {
                 Ok(owner_result) => {
                     if let Some(owner_result) = owner_result {
                         let is_windows = owner_result.verdict == Verdict::Windows;
-                        workload = WindowsWorkload::of(&subject).filter(|_| is_windows);
+                        workload = is_windows.then(|| WindowsWorkload::of(&subject)).flatten();
                         self.add_result(owner_result);
                     }
                 }

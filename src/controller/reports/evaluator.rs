@@ -90,7 +90,7 @@ impl Evaluator {
         let evaluation = match evaluated {
             Ok(Evaluated::Owner(owner)) => {
                 let is_windows = owner.verdict == Verdict::Windows;
-                let workload = WindowsWorkload::of(&object).filter(|_| is_windows);
+                let workload = is_windows.then(|| WindowsWorkload::of(&object)).flatten();
                 ObjectEvaluation::Owner(owner, key, workload)
             }
             Ok(Evaluated::Owned(..)) => ObjectEvaluation::Owned,
