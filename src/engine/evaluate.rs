@@ -249,8 +249,9 @@ fn run_rules<'p>(as_written: &Cx<'p>, exemptions: &Exemptions<'p>) -> (Vec<Findi
     // If a rule has more findings than are kept, the most important one is kept; exempt findings are not.
     let weigh =
         |finding: &Finding| (!exemptions.covers(finding)).then(|| enforced_action(finding, subject, policy));
+    let pod = as_written.pod();
     for rule in rules::applicable(as_written) {
-        rule.run_weighed(as_written, &mut findings, &weigh);
+        rule.run_weighed(as_written, pod.as_ref(), &mut findings, &weigh);
     }
     let exempted = decide(&mut findings, as_written, exemptions);
     (findings, exempted)

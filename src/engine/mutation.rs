@@ -88,6 +88,7 @@ impl<'p> Mutation<'p> {
             return Vec::new();
         };
         let as_stored = as_written.with_template(changed);
+        let pod = as_stored.pod();
         // Few rules find what an edit causes; of the others only those with findings run again.
         let caused_by_placement = rules::applicable(&as_stored).filter(|rule| rule.caused_by_placement);
         let (mut after, mut checked) = (Vec::new(), Vec::new());
@@ -98,7 +99,7 @@ impl<'p> Mutation<'p> {
         {
             if !checked.contains(&rule) {
                 checked.push(rule);
-                rule.run(&as_stored, &mut after);
+                rule.run(&as_stored, pod.as_ref(), &mut after);
             }
         }
         let hashed: HashSet<_> = if after.len() > FEW {

@@ -119,11 +119,7 @@ impl<'p> Placement<'p, '_> {
     /// Evaluates the pod in the current state of the draft.
     pub fn with<T>(&self, patch: &PodPatch<'_, 'p>, visit: impl FnOnce(&PodCx<'_>) -> T) -> T {
         let cx = self.as_written.with_draft(patch.template());
-        visit(&PodCx {
-            cx,
-            spec: patch.pod(),
-            meta: &patch.template().meta,
-        })
+        visit(&PodCx::new(cx, patch.template()))
     }
 
     fn os_selector(&self, patch: &mut PodPatch<'_, 'p>) {
@@ -314,7 +310,7 @@ impl<'p> Placement<'p, '_> {
             ForbiddenFields::Unknown => self.with(patch, |pod| {
                 let mut findings = Vec::new();
                 for rule in rules::applicable(&pod.cx).filter(|rule| rule.class == Class::Api) {
-                    rule.run_regardless(&pod.cx, &mut findings);
+                    rule.run_regardless(pod, &mut findings);
                 }
                 findings.into_iter().map(|finding| finding.path).collect()
             }),

@@ -9,7 +9,6 @@ use crate::model::object::Object;
 use crate::model::os::{Inference, Verdict};
 use crate::model::pod::PodSpec;
 use crate::model::policy::{PlacementMode, Policy};
-pub use crate::rules::placement::reach::FeasibleNodes;
 pub use crate::rules::scheduling::Constraints;
 use crate::rules::{Cx, Image, PodCx};
 
@@ -107,10 +106,7 @@ impl PodsToSchedule<'_> {
     /// placement runs on the cluster of `facts` first.
     pub fn untolerated<'t>(&self, taints: &'t [Taint], facts: &Facts) -> Vec<&'t Taint> {
         if self.admission == AdmissionStage::Placed {
-            let untolerated = |cx: &PodCx<'_>| {
-                let constraints = FeasibleNodes::of(cx).constraints().clone();
-                constraints.untolerated(taints).collect()
-            };
+            let untolerated = |cx: &PodCx<'_>| cx.reach().constraints().untolerated(taints).collect();
             return self.visit(facts, untolerated).unwrap_or_default();
         }
         let constraints = constraints(self.subject, facts, self.admission);

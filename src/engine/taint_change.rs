@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::scheduling::{AdmissionStage, FeasibleNodes, PodsToSchedule};
+use super::scheduling::{AdmissionStage, PodsToSchedule};
 use crate::model::facts::{Facts, hash_of};
 use crate::model::node::{Host, OWN_LABELS, Taint};
 use crate::model::object::Object;
@@ -115,10 +115,10 @@ impl TaintChange {
             admission,
         };
         let had = pods.visit(&self.before, |cx| {
-            let feasible = FeasibleNodes::of(cx);
-            let names_nodes = feasible.constraints().name_any(&OWN_LABELS);
+            let reach = cx.reach();
+            let names_nodes = reach.constraints().name_any(&OWN_LABELS);
             let is_feasible =
-                |at: &usize| (self.before.hosts().get(*at)).is_some_and(|host| feasible.contain(host));
+                |at: &usize| (self.before.hosts().get(*at)).is_some_and(|host| reach.runs_on(host));
             self.indexes(names_nodes).filter(is_feasible).collect()
         });
         let had: Vec<usize> = had.unwrap_or_default();
@@ -126,12 +126,12 @@ impl TaintChange {
             return Vec::new();
         }
         let lost = pods.visit(&self.after, |cx| {
-            let feasible = FeasibleNodes::of(cx);
+            let reach = cx.reach();
             let hosts = had.iter().filter_map(|at| self.after.hosts().get(*at));
-            let lost = hosts.filter(|host| !feasible.contain(host));
+            let lost = hosts.filter(|host| !reach.runs_on(host));
             lost.map(|host| LostNode {
                 name: host.name.clone(),
-                taints: feasible
+                taints: reach
                     .constraints()
                     .untolerated_lasting(&host.taints)
                     .cloned()

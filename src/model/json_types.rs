@@ -309,9 +309,12 @@ impl Quantity<'_> {
         if (whole.is_empty() && fraction.is_empty()) || fraction.len() > 18 {
             return None;
         }
-        let digits: u128 = format!("{}{fraction}", whole.trim_start_matches('+'))
-            .parse()
-            .ok()?;
+        let whole = whole.trim_start_matches('+');
+        let digits: u128 = if fraction.is_empty() {
+            whole.parse().ok()?
+        } else {
+            format!("{whole}{fraction}").parse().ok()?
+        };
         let mut top = digits.checked_mul(numerator)?.checked_mul(1000)?;
         let mut bottom = denominator.checked_mul(10u128.checked_pow(u32::try_from(fraction.len()).ok()?)?)?;
         match u32::try_from(exponent) {

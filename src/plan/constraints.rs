@@ -106,9 +106,9 @@ impl<'w> SchedulingContext<'w> {
         candidate.selected != Match::No && candidate.taint.is_none() && !candidate.lacks_resource()
     }
 
-    fn candidate<'h>(
+    fn candidate<'h, 'c: 'h>(
         &self,
-        cx: &PodCx<'h>,
+        cx: &PodCx<'c>,
         requirements: &Requirements<'_>,
         host: &'h Host,
     ) -> CandidateNode<'h> {

@@ -111,7 +111,6 @@ impl PlannedWorkload {
 }
 
 /// The input for reading a workload.
-#[derive(Clone, Copy)]
 pub(super) struct WorkloadContext<'r, 'c> {
     pub cx: PodCx<'c>,
     pub scheduling: &'r SchedulingContext<'r>,
@@ -258,7 +257,7 @@ impl WorkloadContext<'_, '_> {
     fn host_process(&self, target_nodes: &TargetNodes<'_>) -> Vec<PlanFinding> {
         let mut findings = Vec::new();
         if let Some(rule) = rules::find("host-process-hyperv") {
-            rule.run_regardless(&self.cx.cx, &mut findings);
+            rule.run_regardless(&self.cx, &mut findings);
         }
         let blocked = |path: String, message: &str, rule: &str, remedy: &str| {
             PlanFinding::new(UpgradeClass::Blocked, path, message, FindingSource::rule(rule)).remedy(remedy)

@@ -179,8 +179,7 @@ impl<'w> DaemonSets<'w> {
 /// The nodes for which a DaemonSet with these constraints creates pods.
 fn landing<'n>(nodes: &[&'n AnyNode], constraints: &Constraints<'_>) -> Vec<&'n str> {
     let on = nodes.iter().filter(|node| {
-        constraints.matches(**node) == Match::Yes
-            && constraints.untolerated_lasting(&node.taints).next().is_none()
+        constraints.matches(**node) == Match::Yes && constraints.tolerates_lasting(&node.taints)
     });
     on.map(|node| node.name.as_str()).collect()
 }

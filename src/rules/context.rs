@@ -2,6 +2,8 @@
 
 mod image;
 
+use std::cell::OnceCell;
+
 pub use self::image::{Image, KnownVersions};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
@@ -18,6 +20,7 @@ use crate::model::pod::{
 };
 use crate::model::policy::Policy;
 use crate::model::resources::Meta;
+use crate::rules::placement::reach::Reach;
 
 /// The input of a check on any object.
 #[derive(Clone, Copy)]
@@ -95,12 +98,12 @@ impl<'c> Cx<'c> {
 
     /// The context of checks on pods, if the object has a pod.
     pub fn pod(&self) -> Option<PodCx<'c>> {
-        let template = self.template?;
-        Some(PodCx {
-            cx: *self,
-            spec: &template.spec,
-            meta: &template.meta,
-        })
+        Some(PodCx::new(*self, self.template?))
+    }
+
+    /// A container's image, if it is an image reference.
+    pub fn image(&self, container: &ContainerAt<'_>) -> Option<&'c Image<'c>> {
+        self.images.get(container.order)?.as_ref()
     }
 
     /// The known Windows nodes, and the pools that the policy declares.
@@ -144,7 +147,6 @@ impl<'c> Cx<'c> {
 }
 
 /// The input of a check on pods: the [`Cx`] with the pod spec and the pod's metadata.
-#[derive(Clone, Copy)]
 pub struct PodCx<'c> {
     /// The object that contains the pod, facts and policy.
     pub cx: Cx<'c>,
@@ -152,6 +154,8 @@ pub struct PodCx<'c> {
     pub spec: &'c PodSpec<'c>,
     /// The metadata of the pod: of the bare pod, or of the workload's template.
     pub meta: &'c Meta<'c>,
+    /// The nodes that the pod can reach, found when the first rule asks.
+    reach: OnceCell<Reach<'c>>,
 }
 
 impl<'c> std::ops::Deref for PodCx<'c> {
@@ -162,6 +166,21 @@ impl<'c> std::ops::Deref for PodCx<'c> {
 }
 
 impl<'c> PodCx<'c> {
+    /// The context of a pod: that of the object, or a draft of it.
+    pub fn new(cx: Cx<'c>, template: &'c Template<'c>) -> Self {
+        PodCx {
+            cx,
+            spec: &template.spec,
+            meta: &template.meta,
+            reach: OnceCell::new(),
+        }
+    }
+
+    /// The nodes that the pod can reach, and what decides that.
+    pub fn reach(&self) -> &Reach<'c> {
+        self.reach.get_or_init(|| Reach::of(self))
+    }
+
     /// The known Windows nodes of the builds that the pod may land on; no pools.
     pub(super) fn target_nodes(&self) -> impl Iterator<Item = &'c Host> + use<'c> {
         let targets = self.targets();
@@ -238,11 +257,6 @@ impl<'c> PodCx<'c> {
             self.runtime_class()
                 .map_or(ContainerIsolation::Process, RuntimeClassFacts::isolation)
         }
-    }
-
-    /// A container's image, if it is an image reference.
-    pub fn image(&self, container: &ContainerAt<'_>) -> Option<&'c Image<'c>> {
-        self.cx.images.get(container.order)?.as_ref()
     }
 
     /// The Windows versions of a container's image, if they are known.

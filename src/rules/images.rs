@@ -63,9 +63,9 @@ impl<'c> std::ops::Deref for Imaged<'c> {
 
 /// The containers whose `image` is an image reference.
 fn images<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = Imaged<'c>> + use<'c> {
-    let cx = *cx;
+    let of_pod = cx.cx;
     cx.containers().filter_map(move |container| {
-        let image = cx.image(&container)?;
+        let image = of_pod.image(&container)?;
         Some(Imaged { container, image })
     })
 }

@@ -42,20 +42,19 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     if cx.spec.is_bound() || cx.subject.is_daemonset_pod() || speaks_of_os(cx) {
         return None;
     }
-    let constraints = reach::constraints(cx);
+    let constraints = cx.reach().constraints();
     // Of a pool at zero without a label nothing shows that a Linux pod could reach it.
     let is_there = |host: &&Host| !host.may_be_at_zero || !host.labels.is_empty();
     let known = cx.facts.hosts().iter().filter(is_there);
-    known.chain(&cx.facts.pools).find(|host| {
-        constraints.matches(*host) == Match::Yes
-            && constraints.untolerated_lasting(&host.taints).next().is_none()
-    })
+    known
+        .chain(&cx.facts.pools)
+        .find(|host| constraints.matches(*host) == Match::Yes && constraints.tolerates_lasting(&host.taints))
 }
 
 /// Whether adding the Linux selector cannot exclude nodes that the pod needs: it is a Linux pod, or only taints decide
 /// where it lands. A pod without evidence whose own selectors match a Windows node may be a Windows pod.
 pub fn may_be_held_to_linux(cx: &PodCx<'_>) -> bool {
-    cx.inference.verdict == Verdict::Linux || reach::constraints(cx).is_empty()
+    cx.inference.verdict == Verdict::Linux || cx.reach().constraints().is_empty()
 }
 
 /// The taints of Windows nodes that the pod needs a toleration for, without those that the policy lists and no node
@@ -529,10 +528,9 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
             return;
         }
         // The controller adds tolerations itself, but none of a lasting taint.
-        let constraints = reach::constraints(cx);
-        let is_open = |host: &Host| constraints.untolerated_lasting(&host.taints).next().is_none();
-        let mut reached = reach::matched(cx);
-        reached.retain(|reached| is_open(reached.host));
+        let constraints = cx.reach().constraints();
+        let is_open = |reached: &&Reached<'_>| constraints.tolerates_lasting(&reached.host.taints);
+        let reached: Vec<&Reached<'_>> = cx.reach().matched().iter().filter(is_open).collect();
         let exists = |reached: &Reached<'_>| {
             let is_there = reached.is_declared || !reached.host.may_be_at_zero;
             is_there && constraints.matches(reached.host) == Match::Yes
@@ -543,7 +541,7 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
                 continue;
             };
             let fails = |host: &Host| host.build.is_some_and(|build| image.fail_on(build, isolation));
-            let wrong = || reached.iter().filter(|reached| fails(reached.host));
+            let wrong = || reached.iter().copied().filter(|reached| fails(reached.host));
             let sure = wrong().find(|reached| exists(reached));
             let Some(found) = sure.or_else(|| wrong().next()) else {
                 continue;

@@ -145,24 +145,36 @@ impl Rule {
         }
     }
 
-    /// Runs the rule if it applies, and collects its findings.
-    pub fn run(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
-        self.run_weighed(cx, findings, &BY_SEVERITY);
+    /// Runs the rule if it applies, and collects its findings. `pod` is the pod of the object, made once for all rules.
+    pub fn run(&'static self, cx: &Cx<'_>, pod: Option<&PodCx<'_>>, findings: &mut Vec<Finding>) {
+        self.run_weighed(cx, pod, findings, &BY_SEVERITY);
     }
 
     /// The same; `weigh` decides which of the findings beyond the limit is the most important ([`MOST_OF_A_RULE`]).
-    pub fn run_weighed(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &ActionOf<'_>) {
+    pub fn run_weighed(
+        &'static self,
+        cx: &Cx<'_>,
+        pod: Option<&PodCx<'_>>,
+        findings: &mut Vec<Finding>,
+        weigh: &ActionOf<'_>,
+    ) {
         if !cx.policy.is_off(self.id) {
-            self.report_to(cx, findings, weigh);
+            self.report_to(cx, pod, findings, weigh);
         }
     }
 
     /// Runs the rule if it applies, even if the policy disables it: what the API server rejects, it rejects anyway.
-    pub fn run_regardless(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
-        self.report_to(cx, findings, &BY_SEVERITY);
+    pub fn run_regardless(&'static self, pod: &PodCx<'_>, findings: &mut Vec<Finding>) {
+        self.report_to(&pod.cx, Some(pod), findings, &BY_SEVERITY);
     }
 
-    fn report_to(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &ActionOf<'_>) {
+    fn report_to(
+        &'static self,
+        cx: &Cx<'_>,
+        pod: Option<&PodCx<'_>>,
+        findings: &mut Vec<Finding>,
+        weigh: &ActionOf<'_>,
+    ) {
         if !self.applies(cx) {
             return;
         }
@@ -176,8 +188,8 @@ impl Rule {
         };
         match self.check {
             Check::Pod(check) => {
-                if let Some(pod) = cx.pod() {
-                    check(&pod, &mut out);
+                if let Some(pod) = pod {
+                    check(pod, &mut out);
                 }
             }
             Check::PodAnd(_, check) | Check::Object(_, check) => check(cx, &mut out),

@@ -125,17 +125,24 @@ impl<'c> Constraints<'c> {
     }
 
     /// The taints that keep the pod off a node, or evict it.
-    pub fn untolerated<'t>(&self, taints: &'t [Taint]) -> impl Iterator<Item = &'t Taint> + use<'t, 'c> {
-        let constraints = self.clone();
-        (taints.iter()).filter(move |taint| taint.keeps_off() && !constraints.tolerates(taint))
+    pub fn untolerated<'s, 't>(
+        &'s self,
+        taints: &'t [Taint],
+    ) -> impl Iterator<Item = &'t Taint> + use<'s, 't, 'c> {
+        (taints.iter()).filter(|taint| taint.keeps_off() && !self.tolerates(taint))
     }
 
     /// Those of them that are permanent.
-    pub fn untolerated_lasting<'t>(
-        &self,
+    pub fn untolerated_lasting<'s, 't>(
+        &'s self,
         taints: &'t [Taint],
-    ) -> impl Iterator<Item = &'t Taint> + use<'t, 'c> {
+    ) -> impl Iterator<Item = &'t Taint> + use<'s, 't, 'c> {
         self.untolerated(taints).filter(|taint| taint.lasts())
+    }
+
+    /// Whether no permanent taint keeps the pod off a node.
+    pub fn tolerates_lasting(&self, taints: &[Taint]) -> bool {
+        self.untolerated_lasting(taints).next().is_none()
     }
 }
 

@@ -14,7 +14,8 @@ pub fn with_and_without(subject: &Object<'_>, facts: &Facts, policy: &Policy) ->
     let cx = Cx::new(subject, &inference, facts, policy, &images);
     let found = |rules: &mut dyn Iterator<Item = &'static Rule>, cx: &Cx<'_>| {
         let mut findings = Vec::new();
-        rules.for_each(|rule| rule.run(cx, &mut findings));
+        let pod = cx.pod();
+        rules.for_each(|rule| rule.run(cx, pod.as_ref(), &mut findings));
         findings.iter().map(|finding| format!("{finding:?}")).collect()
     };
     [

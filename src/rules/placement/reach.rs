@@ -1,10 +1,11 @@
 //! Which of the known Windows nodes a pod can reach, which of those run its images, and what placement may therefore
 //! require and tolerate. The pod must never lose a node that runs it.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
-use crate::model::facts::RuntimeClassFacts;
+use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::node::{Host, Labels, OWN_LABELS, PRIVATE_IPV4_RESOURCE, Taint};
 use crate::model::node_affinity::Match;
 use crate::model::os_selectors::is_build_label;
@@ -97,62 +98,91 @@ impl<'c> ImageBuilds<'c> {
     }
 }
 
-/// The constraints of a pod as the scheduler, or the controller of its DaemonSet, evaluates them.
-pub fn constraints<'c>(cx: &PodCx<'c>) -> Constraints<'c> {
-    if cx.is_daemonset_template() {
-        return Constraints::of_daemon_set(cx.spec);
+/// What decides which of the known Windows nodes a pod can reach and run on.
+pub struct Reach<'c> {
+    facts: &'c Facts,
+    images: ImageBuilds<'c>,
+    constraints: Constraints<'c>,
+    matched: OnceCell<Vec<Reached<'c>>>,
+}
+
+impl<'c> Reach<'c> {
+    /// Of a pod as the scheduler, or the controller of its DaemonSet, evaluates it.
+    pub fn of(cx: &PodCx<'c>) -> Self {
+        let constraints = if cx.is_daemonset_template() {
+            Constraints::of_daemon_set(cx.spec)
+        } else {
+            with_class(cx, cx.runtime_class())
+        };
+        Reach {
+            facts: cx.facts,
+            images: ImageBuilds::of(cx),
+            constraints,
+            matched: OnceCell::new(),
+        }
     }
-    with_class(cx, cx.runtime_class())
+
+    /// What keeps the pod off nodes.
+    pub fn constraints(&self) -> &Constraints<'c> {
+        &self.constraints
+    }
+
+    /// Whether a node takes the pod, apart from taints that pass, and runs its images. If the builds of the images are
+    /// unknown, every build does.
+    pub fn runs_on(&self, host: &Host) -> bool {
+        self.constraints.matches(host) == Match::Yes
+            && self.constraints.tolerates_lasting(&host.taints)
+            && self.images.fit(host.build) == HostFit::Right
+    }
+
+    /// The hosts that match the selectors of the pod and offer the extended resources that it requests. A pool with
+    /// unknown labels matches unless one of its known labels contradicts.
+    pub fn matched(&self) -> &[Reached<'c>] {
+        self.matched.get_or_init(|| {
+            let reached = |host: &'c Host, is_declared: bool| Reached {
+                host,
+                is_declared,
+                fit: self.images.fit(host.build),
+            };
+            let matches = |host: &&'c Host| self.constraints.matches(*host) != Match::No;
+            let mut hosts: Vec<Reached<'c>> = if self.constraints.name_any(&OWN_LABELS) {
+                let each = self.facts.hosts().iter().filter(matches);
+                each.map(|host| reached(host, false)).collect()
+            } else {
+                let sorts = self.facts.sorts().filter(matches);
+                sorts.map(|host| reached(host, false)).collect()
+            };
+            let declared = self.facts.pools.iter().filter(matches);
+            hosts.extend(declared.map(|host| reached(host, true)));
+            hosts
+        })
+    }
 }
 
 /// The constraints of a pod, as if it had this RuntimeClass.
-fn with_class<'c>(cx: &PodCx<'c>, class: Option<&'c RuntimeClassFacts>) -> Constraints<'c> {
+fn with_class<'k, 'c: 'k>(cx: &PodCx<'c>, class: Option<&'k RuntimeClassFacts>) -> Constraints<'k> {
     let constraints = Constraints::new(cx.spec, class).without_address();
     constraints.with_selector(cx.facts.node_selector_for(cx.subject))
-}
-
-/// The hosts that match the selectors of a pod and offer the extended resources that it requests. A pool with unknown
-/// labels matches unless one of its known labels contradicts.
-pub fn matched<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
-    let images = ImageBuilds::of(cx);
-    let constraints = constraints(cx);
-    let reached = |host: &'c Host, is_declared: bool| Reached {
-        host,
-        is_declared,
-        fit: images.fit(host.build),
-    };
-    let matches = |host: &&'c Host| constraints.matches(*host) != Match::No;
-    let mut hosts: Vec<Reached<'c>> = if constraints.name_any(&OWN_LABELS) {
-        let each = cx.facts.hosts().iter().filter(matches);
-        each.map(|host| reached(host, false)).collect()
-    } else {
-        let sorts = cx.facts.sorts().filter(matches);
-        sorts.map(|host| reached(host, false)).collect()
-    };
-    let declared = cx.facts.pools.iter().filter(matches);
-    hosts.extend(declared.map(|host| reached(host, true)));
-    hosts
 }
 
 /// The matched hosts whose lasting taints, present or planned, the pod tolerates, or would tolerate if placement added
 /// every toleration that it may add.
 fn reachable<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
     let addable = AddableTolerations::of(&cx.subject.namespace, cx.facts, cx.policy);
-    let constraints = constraints(cx);
+    let reach = cx.reach();
     let may_pass = |taints: &Vec<Taint>| {
-        let mut lacking = constraints.untolerated_lasting(taints);
+        let mut lacking = reach.constraints.untolerated_lasting(taints);
         lacking.all(|taint| addable.tolerates(taint))
     };
-    let mut hosts = matched(cx);
-    hosts.retain(|reached| {
+    let is_reachable = |reached: &&Reached<'c>| {
         let Host {
             taints,
             planned_taints,
             ..
         } = reached.host;
         may_pass(taints) || planned_taints.as_ref().is_some_and(may_pass)
-    });
-    hosts
+    };
+    reach.matched().iter().filter(is_reachable).copied().collect()
 }
 
 /// What a pod needs to land on a build that runs its images.
@@ -192,7 +222,7 @@ pub enum Withheld {
 
 /// Whether and how placement must keep a pod off the builds that do not run its images.
 pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
-    let images = ImageBuilds::of(cx);
+    let images = &cx.reach().images;
     if images.is_empty() {
         return BuildNeed::Nothing;
     }
@@ -216,7 +246,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
         return BuildNeed::Nothing;
     }
     let reach = reachable(cx);
-    if reach.is_empty() && matched(cx).is_empty() && !names_builds(cx) {
+    if reach.is_empty() && cx.reach().matched().is_empty() && !names_builds(cx) {
         return no_host_known();
     }
     let wrong = reach.iter().filter(|reached| reached.fit == HostFit::Wrong);
@@ -272,7 +302,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
 /// A wrong node that the pod can reach although it selects the right builds: the node's label has another build than
 /// its kernel.
 pub fn mislabelled<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
-    let images = ImageBuilds::of(cx);
+    let images = &cx.reach().images;
     if images.is_empty() {
         return None;
     }
@@ -354,8 +384,8 @@ fn missing_domains(cx: &PodCx<'_>, reach: &[Reached<'_>]) -> Option<String> {
 /// it also omits a toleration that would add a domain to a topology spread constraint that honors taints. Remembered
 /// pools add none.
 pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
-    let constraints = constraints(cx);
-    let reach = matched(cx);
+    let constraints = cx.reach().constraints();
+    let reach = cx.reach().matched();
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
     // The pod may still wait for a node when a taint that is about to be set is there.
     let enters = |reached: &&Reached<'_>| {
@@ -371,7 +401,7 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     if !open.is_empty() && !is_daemonset && spread_honors_taints(cx) {
         return Vec::new();
     }
-    let has_builds = !ImageBuilds::of(cx).is_empty();
+    let has_builds = !cx.reach().images.is_empty();
     let runs_on_every_build = cx.isolation() == ContainerIsolation::HostProcess;
     let is_wrong = |reached: &Reached<'_>| {
         let is_another = || !open.iter().any(|known| known.host.build == reached.host.build);
@@ -418,55 +448,19 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
 
 /// Whether every node and declared pool that the pod selects has a taint, and there is such a node.
 pub fn is_everywhere(cx: &PodCx<'_>, taint: &Taint) -> bool {
-    let mut hosts = matched(cx);
-    hosts.retain(|reached| reached.is_declared || !reached.host.may_be_at_zero);
-    hosts.iter().any(|reached| !reached.host.may_be_at_zero)
-        && hosts.iter().all(|reached| reached.host.taints.contains(taint))
-}
-
-/// What decides whether the scheduler can put a pod on a node that runs it.
-pub struct FeasibleNodes<'c> {
-    constraints: Constraints<'c>,
-    images: ImageBuilds<'c>,
-}
-
-impl<'c> FeasibleNodes<'c> {
-    /// Of a pod as the scheduler sees it.
-    pub fn of(cx: &PodCx<'c>) -> Self {
-        FeasibleNodes {
-            constraints: constraints(cx),
-            images: ImageBuilds::of(cx),
-        }
-    }
-
-    /// Whether a node takes the pod, apart from taints that pass, and runs its images. If the builds of the images are
-    /// unknown, every build does.
-    pub fn contain(&self, host: &Host) -> bool {
-        self.constraints.matches(host) == Match::Yes
-            && self
-                .constraints
-                .untolerated_lasting(&host.taints)
-                .next()
-                .is_none()
-            && self.images.fit(host.build) == HostFit::Right
-    }
-
-    /// What keeps the pod off nodes.
-    pub fn constraints(&self) -> &Constraints<'c> {
-        &self.constraints
-    }
+    let reach = cx.reach().matched().iter();
+    let mut hosts = reach.filter(|reached| reached.is_declared || !reached.host.may_be_at_zero);
+    hosts.clone().any(|reached| !reached.host.may_be_at_zero)
+        && hosts.all(|reached| reached.host.taints.contains(taint))
 }
 
 /// Whether a pod must request an address of the VPC: every node that it can be scheduled on and that has been Ready for
 /// some time offers addresses, and there is such a node or a declared pool offers them.
 pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
-    let constraints = constraints(cx);
-    let enters = |reached: &&Reached<'_>| {
-        let mut lacking = constraints.untolerated_lasting(&reached.host.taints);
-        lacking.next().is_none()
-    };
+    let constraints = cx.reach().constraints();
+    let enters = |reached: &&Reached<'_>| constraints.tolerates_lasting(&reached.host.taints);
     let offers = |reached: &Reached<'_>| reached.host.offered.contains(PRIVATE_IPV4_RESOURCE);
-    let reach = matched(cx);
+    let reach = cx.reach().matched();
     let mut settled = (reach.iter())
         .filter(|reached| reached.host.is_settled)
         .filter(enters)
@@ -484,19 +478,19 @@ pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
 /// autoscaler adds the pod's node to one of them.
 pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
     let with = with_class(cx, Some(class));
-    let before = constraints(cx);
+    let before = cx.reach().constraints();
     let reach = reachable(cx);
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
     let right = || reach.iter().filter(|reached| reached.fit == HostFit::Right);
     let has_node = right().any(|reached| !reached.host.may_be_at_zero);
     let is_needed = |reached: &&Reached<'_>| !has_node || reached.is_declared || !reached.host.may_be_at_zero;
-    let enters = |of: &Constraints<'_>, host: &Host| of.untolerated_lasting(&host.taints).next().is_none();
-    let has_open = right().any(|reached| !reached.host.may_be_at_zero && enters(&before, reached.host));
+    let enters = |of: &Constraints<'_>, host: &Host| of.tolerates_lasting(&host.taints);
+    let has_open = right().any(|reached| !reached.host.may_be_at_zero && enters(before, reached.host));
     let opens_wrong = nodes().any(|reached| {
         reached.fit == HostFit::Wrong
             && with.matches(reached.host) != Match::No
             && enters(&with, reached.host)
-            && !enters(&before, reached.host)
+            && !enters(before, reached.host)
     });
     let adds_domain = !class.tolerations.is_empty() && has_open && spread_honors_taints(cx);
     let is_possible = has_node || with.matches(&class_labels(class)) != Match::No;
