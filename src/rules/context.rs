@@ -1,10 +1,12 @@
 //! The input of a check: the object, its pod as currently evaluated, the verdict, the facts and the policy.
 
 mod image;
+mod reach;
 
 use std::cell::OnceCell;
 
 pub use self::image::{Image, KnownVersions};
+pub use self::reach::{HostFit, Reach, Reached};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::field_set::FieldSet;
@@ -20,7 +22,7 @@ use crate::model::pod::{
 };
 use crate::model::policy::Policy;
 use crate::model::resources::Meta;
-use crate::rules::placement::reach::Reach;
+use crate::rules::scheduling::Constraints;
 
 /// The input of a check on any object.
 #[derive(Clone, Copy)]
@@ -179,6 +181,15 @@ impl<'c> PodCx<'c> {
     /// The nodes that the pod can reach, and what decides that.
     pub fn reach(&self) -> &Reach<'c> {
         self.reach.get_or_init(|| Reach::of(self))
+    }
+
+    /// What keeps the pod off nodes, as if it had this RuntimeClass.
+    pub fn constraints_with<'k>(&self, class: Option<&'k RuntimeClassFacts>) -> Constraints<'k>
+    where
+        'c: 'k,
+    {
+        let constraints = Constraints::new(self.spec, class).without_address();
+        constraints.with_selector(self.cx.facts.node_selector_for(self.cx.subject))
     }
 
     /// The known Windows nodes of the builds that the pod may land on; no pools.

@@ -2,8 +2,8 @@
 
 pub mod reach;
 
-use self::reach::{BuildNeed, Reached, Withheld, build_need, mislabelled};
-use super::context::{ContainerAt, KnownVersions, PodCx};
+use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
+use super::context::{ContainerAt, KnownVersions, PodCx, Reached};
 use super::os::{OsSelection, selects_windows, speaks_of_os, stated_selector};
 use super::rule::{Check, Finding, Reporter, Rule};
 use crate::model::build::{Build, ContainerIsolation};
