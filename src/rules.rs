@@ -95,7 +95,8 @@ const COUNT: usize = {
 /// Every rule with its gate, by ID. The gates are stored together because the rules are far apart in memory and most
 /// are not called.
 static GATES: [(Gate, &Rule); COUNT] = {
-    let mut gates = [(Gate::NOTHING, FAMILIES[0].rules[0]); COUNT];
+    let first = FAMILIES[0].rules[0];
+    let mut gates = [(Gate::of(first), first); COUNT];
     let (mut count, mut family) = (0, 0);
     while family < FAMILIES.len() {
         let (rules, mut rule) = (FAMILIES[family].rules, 0);

@@ -18,13 +18,6 @@ macro_rules! kinds {
             Configured(ConfiguredKind),
         }
 
-        /// The kinds as numbers.
-        #[derive(Clone, Copy)]
-        enum Number {
-            $($variant,)*
-            Configured,
-        }
-
         impl Kind {
             /// Every built-in kind.
             pub const ALL: [Kind; [$($text),*].len()] = [$(Kind::$variant),*];
@@ -35,18 +28,6 @@ macro_rules! kinds {
                     $(Kind::$variant => $text,)*
                     Kind::Configured(configured) => configured.kind(),
                 }
-            }
-
-            /// The bit of every configured kind.
-            pub const CONFIGURED: u64 = 1 << Number::Configured as u32;
-
-            /// The bit of the kind in a set of kinds; all configured kinds have the same.
-            pub const fn bit(self) -> u64 {
-                let number = match self {
-                    $(Kind::$variant => Number::$variant,)*
-                    Kind::Configured(_) => Number::Configured,
-                };
-                1 << number as u32
             }
         }
     };
@@ -268,7 +249,5 @@ mod tests {
             assert_eq!(kind.is_custom(), kind.custom().is_some(), "{kind:?}");
             assert_eq!(Kind::of(kind.group(), kind.as_str()), Some(kind), "{kind:?}");
         }
-        let bits = Kind::ALL.into_iter().fold(0, |bits, kind| bits | kind.bit());
-        assert_eq!(bits.count_ones() as usize, Kind::ALL.len());
     }
 }
