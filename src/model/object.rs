@@ -289,7 +289,7 @@ impl<'a> Object<'a> {
     /// objects of this kind.
     pub fn owner_kind(&self) -> Option<Kind> {
         let owner = self.meta.controller()?;
-        Kind::of_owner(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
+        Kind::of_api_version(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
     }
 
     /// Whether the pod has a DaemonSet owner, in any API group: then it is already pinned to a node, and anything more
