@@ -114,24 +114,6 @@ pub struct WindowsPodPolicySpec {
     pub exemptions: Vec<ExemptionSpec>,
 }
 
-impl WindowsPodPolicySpec {
-    /// A spec that says nothing but its mode.
-    pub fn of_mode(mode: Mode) -> Self {
-        WindowsPodPolicySpec {
-            mode,
-            priority: 0,
-            namespace_selector: LabelSelector::default(),
-            namespace_overrides: NamespaceOverrides::default(),
-            validation: ValidationSpec::default(),
-            placement: PlacementSpec::default(),
-            evidence: EvidenceSpec::default(),
-            controller_usernames: Vec::new(),
-            pod_templates: Vec::new(),
-            exemptions: Vec::new(),
-        }
-    }
-}
-
 /// What findings do.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
