@@ -1,6 +1,6 @@
 //! Linux security context fields: those that the API server forbids on Windows pods and those that Windows ignores.
 
-use super::context::{ContainerAt, PodCx};
+use super::context::PodCx;
 use super::rule::{Check, Reporter, Required, Rule};
 use crate::model::facts::{PodSecurity, SCC_ANNOTATION};
 use crate::model::field_set::FieldSet;
@@ -59,12 +59,7 @@ fn of_pod(
     field: &'static str,
     get: fn(&PodSecurityContext<'_>) -> IsPresent,
 ) {
-    if cx
-        .spec
-        .security_context
-        .as_ref()
-        .is_some_and(|context| get(context).0)
-    {
+    if get(&cx.spec.security_context).0 {
         report(cx, out, cx.at(&["securityContext", field]));
     }
 }
@@ -77,11 +72,7 @@ fn of_containers(
     get: fn(&SecurityContext<'_>) -> IsPresent,
 ) {
     for container in cx.containers() {
-        if container
-            .security_context
-            .as_ref()
-            .is_some_and(|context| get(context).0)
-        {
+        if get(&container.security_context).0 {
             report(cx, out, container.at(&["securityContext", field]));
         }
     }
@@ -173,20 +164,12 @@ static SECCOMP_PROFILE: Rule = Rule {
 ///  Source: kubernetes/kubernetes#102849 and #125040; the kubelet sets an owner only if all containers have one user.
 fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
     let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
-    let of_pod = cx
-        .spec
-        .security_context
-        .as_ref()
-        .is_some_and(|context| context.run_as_user.0);
-    let by_itself = |container: &ContainerAt<'_>| {
-        let context = container.security_context.as_ref();
-        context.is_some_and(|context| context.run_as_user.0)
-    };
+    let of_pod = cx.spec.security_context.run_as_user.0;
     let is_for_windows = cx.spec.os_name() == Some(Os::Windows.label());
     (21..=30).contains(&cx.facts.kubernetes)
         && !has_scc
         && !is_for_windows
-        && (of_pod || cx.containers().all(|container| by_itself(&container)))
+        && (of_pod || (cx.containers()).all(|container| container.security_context.run_as_user.0))
 }
 
 static RUN_AS_USER: Rule = Rule {
@@ -289,12 +272,7 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
     good: &["securityContext: {supplementalGroupsPolicy: null}"],
     needs: FieldSet::SUPPLEMENTAL_GROUPS_POLICY,
     check: Check::Pod(|cx, out| {
-        let policy = cx
-            .spec
-            .security_context
-            .as_ref()
-            .and_then(|context| context.supplemental_groups_policy.as_deref());
-        if let Some(policy) = policy {
+        if let Some(policy) = cx.spec.security_context.supplemental_groups_policy.as_deref() {
             let finding = out
                 .report(cx.at(&["securityContext", "supplementalGroupsPolicy"]))
                 .removable();
@@ -380,12 +358,7 @@ static SYSCTLS: Rule = Rule {
     good: &["securityContext: {sysctls: []}"],
     needs: FieldSet::SYSCTLS,
     check: Check::Pod(|cx, out| {
-        if cx
-            .spec
-            .security_context
-            .as_ref()
-            .is_some_and(|context| !context.sysctls.is_empty())
-        {
+        if !cx.spec.security_context.sysctls.is_empty() {
             let finding = out.report(cx.at(&["securityContext", "sysctls"])).removable();
             if cx.spec.os_name().is_none() {
                 finding
