@@ -107,8 +107,8 @@ static APP_ARMOR_PROFILE: Rule = Rule {
     good: &["securityContext: {appArmorProfile: null}"],
     needs: FieldSet::APP_ARMOR_PROFILE,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "appArmorProfile", |context| context.app_armor_profile);
-        of_containers(cx, out, "appArmorProfile", |context| context.app_armor_profile);
+        of_pod(cx, out, "appArmorProfile", |c| c.app_armor_profile);
+        of_containers(cx, out, "appArmorProfile", |c| c.app_armor_profile);
     }),
     ..FORBIDDEN
 };
@@ -128,8 +128,8 @@ static SELINUX_OPTIONS: Rule = Rule {
     good: &["securityContext: {}"],
     needs: FieldSet::SE_LINUX_OPTIONS,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seLinuxOptions", |context| context.se_linux_options);
-        of_containers(cx, out, "seLinuxOptions", |context| context.se_linux_options);
+        of_pod(cx, out, "seLinuxOptions", |c| c.se_linux_options);
+        of_containers(cx, out, "seLinuxOptions", |c| c.se_linux_options);
     }),
     ..FORBIDDEN
 };
@@ -150,8 +150,8 @@ static SECCOMP_PROFILE: Rule = Rule {
     good: &["securityContext: {runAsNonRoot: true}"],
     needs: FieldSet::SECCOMP_PROFILE,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seccompProfile", |context| context.seccomp_profile);
-        of_containers(cx, out, "seccompProfile", |context| context.seccomp_profile);
+        of_pod(cx, out, "seccompProfile", |c| c.seccomp_profile);
+        of_containers(cx, out, "seccompProfile", |c| c.seccomp_profile);
     }),
     ..FORBIDDEN
 };
@@ -200,8 +200,8 @@ static RUN_AS_USER: Rule = Rule {
     needs: FieldSet::RUN_AS_USER,
     check: Check::Pod(|cx, out| {
         let first = out.reported();
-        of_pod(cx, out, "runAsUser", |context| context.run_as_user);
-        of_containers(cx, out, "runAsUser", |context| context.run_as_user);
+        of_pod(cx, out, "runAsUser", |c| c.run_as_user);
+        of_containers(cx, out, "runAsUser", |c| c.run_as_user);
         if stops_at_the_token(cx) {
             for finding in out.since(first) {
                 finding
@@ -227,8 +227,8 @@ static RUN_AS_GROUP: Rule = Rule {
     good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
     needs: FieldSet::RUN_AS_GROUP,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "runAsGroup", |context| context.run_as_group);
-        of_containers(cx, out, "runAsGroup", |context| context.run_as_group);
+        of_pod(cx, out, "runAsGroup", |c| c.run_as_group);
+        of_containers(cx, out, "runAsGroup", |c| c.run_as_group);
     }),
     ..FORBIDDEN
 };
@@ -247,11 +247,7 @@ static SUPPLEMENTAL_GROUPS: Rule = Rule {
     ],
     good: &["securityContext: {supplementalGroups: null}"],
     needs: FieldSet::SUPPLEMENTAL_GROUPS,
-    check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "supplementalGroups", |context| {
-            context.supplemental_groups
-        });
-    }),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "supplementalGroups", |c| c.supplemental_groups)),
     ..FORBIDDEN
 };
 
@@ -297,11 +293,7 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     bad: &["securityContext: {seLinuxChangePolicy: MountOption}"],
     good: &["securityContext: {}"],
     needs: FieldSet::SE_LINUX_CHANGE_POLICY,
-    check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seLinuxChangePolicy", |context| {
-            context.se_linux_change_policy
-        });
-    }),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "seLinuxChangePolicy", |c| c.se_linux_change_policy)),
     ..FORBIDDEN
 };
 
@@ -319,7 +311,7 @@ static FS_GROUP: Rule = Rule {
     ],
     good: &["securityContext: {fsGroup: null}"],
     needs: FieldSet::FS_GROUP,
-    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |context| context.fs_group)),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |c| c.fs_group)),
     ..FORBIDDEN
 };
 
@@ -333,11 +325,7 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     bad: &["securityContext: {fsGroupChangePolicy: OnRootMismatch}"],
     good: &["securityContext: {}"],
     needs: FieldSet::FS_GROUP_CHANGE_POLICY,
-    check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "fsGroupChangePolicy", |context| {
-            context.fs_group_change_policy
-        });
-    }),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroupChangePolicy", |c| c.fs_group_change_policy)),
     ..FORBIDDEN
 };
 
@@ -385,7 +373,7 @@ static CAPABILITIES: Rule = Rule {
     ],
     good: &["containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]"],
     needs: FieldSet::CAPABILITIES,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "capabilities", |context| context.capabilities)),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "capabilities", |c| c.capabilities)),
     ..FORBIDDEN
 };
 
@@ -410,9 +398,7 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     ],
     needs: FieldSet::READ_ONLY_ROOT_FILESYSTEM,
     check: Check::Pod(|cx, out| {
-        of_containers(cx, out, "readOnlyRootFilesystem", |context| {
-            context.read_only_root_filesystem
-        });
+        of_containers(cx, out, "readOnlyRootFilesystem", |c| c.read_only_root_filesystem);
     }),
     ..FORBIDDEN
 };
@@ -436,7 +422,7 @@ static PRIVILEGED: Rule = Rule {
     ],
     good: &["containers: [{name: app, image: app, securityContext: {privileged: null}}]"],
     needs: FieldSet::PRIVILEGED,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |context| context.privileged)),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |c| c.privileged)),
     ..FORBIDDEN
 };
 
@@ -454,8 +440,8 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
     needs: FieldSet::ALLOW_PRIVILEGE_ESCALATION,
     check: Check::Pod(|cx, out| {
-        of_containers(cx, out, "allowPrivilegeEscalation", |context| {
-            context.allow_privilege_escalation
+        of_containers(cx, out, "allowPrivilegeEscalation", |c| {
+            c.allow_privilege_escalation
         });
     }),
     ..FORBIDDEN
@@ -471,7 +457,7 @@ static PROC_MOUNT: Rule = Rule {
     bad: &["containers: [{name: app, image: app, securityContext: {procMount: Default}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
     needs: FieldSet::PROC_MOUNT,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |context| context.proc_mount)),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |c| c.proc_mount)),
     ..FORBIDDEN
 };
 
