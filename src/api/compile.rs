@@ -21,7 +21,7 @@ use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
 use crate::model::node::{MOST_NODE_LABELS, NodeLabel, Taint};
 use crate::model::policy::{
-    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, PlacementParts, Policy, RulesVersion,
+    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Policy, RulesVersion,
 };
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
 use crate::rules;
@@ -99,7 +99,7 @@ impl Compiler<'_> {
                 // The reader of files knows it.
                 taints: false,
             },
-            parts: PlacementParts::of(&placement.fields),
+            placed: placement.fields,
             linux_pods: placement.linux_pods,
             base_max_age_days: base_max_age_days(&rules),
             actions: self.actions(rules),
