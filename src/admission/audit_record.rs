@@ -5,25 +5,18 @@ use prometheus_client::encoding::EncodeLabelSet;
 use super::request::Request;
 use crate::engine::Decision;
 use crate::model::os;
+use crate::model::string_enum::string_enum;
 use crate::model::text::{cut, one_line};
 use crate::model::workload::Kind;
 
-/// Which of the two endpoints was called.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Phase {
-    /// `POST /mutate`, called by the MutatingWebhookConfiguration.
-    Mutate,
-    /// `POST /validate`, called by the ValidatingWebhookConfiguration.
-    Validate,
-}
-
-impl Phase {
-    /// `mutating` or `validating`: the API server's name for the type of a webhook.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Phase::Mutate => "mutating",
-            Phase::Validate => "validating",
-        }
+string_enum! {
+    /// Which of the two endpoints was called, by the API server's name for the type of a webhook.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum Phase {
+        /// `POST /mutate`, called by the MutatingWebhookConfiguration.
+        Mutate = "mutating",
+        /// `POST /validate`, called by the ValidatingWebhookConfiguration.
+        Validate = "validating",
     }
 }
 

@@ -21,7 +21,7 @@ use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
 use crate::model::node::{MOST_NODE_LABELS, NodeLabel, Taint};
 use crate::model::policy::{
-    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, PlacementParts, Policy, RulesVersion,
+    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Policy, RulesVersion,
 };
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
 use crate::rules;
@@ -99,7 +99,7 @@ impl Compiler<'_> {
                 // The reader of files knows it.
                 taints: false,
             },
-            parts: PlacementParts::of(&placement.fields),
+            placed: placement.fields,
             linux_pods: placement.linux_pods,
             base_max_age_days: base_max_age_days(&rules),
             actions: self.actions(rules),
@@ -401,12 +401,17 @@ mod tests {
     use crate::api::EvidenceSpec;
     use crate::model::policy::{ImageEvidence, Mode};
 
+    /// A spec that says nothing but its mode.
+    fn in_mode(mode: Mode) -> WindowsPodPolicySpec {
+        serde_json::from_value(serde_json::json!({"mode": mode})).unwrap()
+    }
+
     #[test]
     fn a_controller_is_a_user_who_is_named_in_full() {
         let compiled = |controllers: &[&str]| {
             let spec = WindowsPodPolicySpec {
                 controller_usernames: controllers.iter().map(ToString::to_string).collect(),
-                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+                ..in_mode(Mode::Enforce)
             };
             let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
             compiled
@@ -434,7 +439,7 @@ mod tests {
         let compiled = |rules: serde_json::Value| {
             let spec = WindowsPodPolicySpec {
                 validation: serde_json::from_value(serde_json::json!({"rules": rules})).unwrap(),
-                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+                ..in_mode(Mode::Enforce)
             };
             let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
             compiled
@@ -495,7 +500,7 @@ mod tests {
                 });
             let spec = WindowsPodPolicySpec {
                 exemptions: written.collect(),
-                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+                ..in_mode(Mode::Enforce)
             };
             let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
             let problems = compiled.err().unwrap_or_default().into_iter();
@@ -517,7 +522,7 @@ mod tests {
         let compiled = |labels: serde_json::Value| {
             let spec = WindowsPodPolicySpec {
                 evidence: serde_json::from_value(serde_json::json!({"nodeLabels": labels})).unwrap(),
-                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+                ..in_mode(Mode::Enforce)
             };
             let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
             let problems = |all: Vec<FieldError>| all.into_iter().map(|it| it.message).collect::<Vec<_>>();
@@ -556,7 +561,7 @@ mod tests {
                 .iter()
                 .map(|text| PodTemplateKind::parse(text).unwrap())
                 .collect(),
-            ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+            ..in_mode(Mode::Enforce)
         };
         let good = "example.com/GameServerSet=spec.template";
         let compiled = compile("p".to_owned(), spec(&[good]), UnknownNameHandling::Refused).unwrap();
@@ -598,7 +603,7 @@ mod tests {
             };
             let spec = WindowsPodPolicySpec {
                 evidence,
-                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+                ..in_mode(Mode::Enforce)
             };
             compile("p".to_owned(), spec, UnknownNameHandling::Refused)
         };
@@ -655,7 +660,7 @@ mod tests {
         let compiled = |name: &str, priority| {
             let spec = WindowsPodPolicySpec {
                 priority,
-                ..WindowsPodPolicySpec::of_mode(Mode::Warn)
+                ..in_mode(Mode::Warn)
             };
             compile(name.to_owned(), spec, UnknownNameHandling::Refused)
         };

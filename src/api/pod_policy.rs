@@ -7,6 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::node_policy::TaintEffect;
 use super::schema;
 use crate::engine::namespace_labels::NamespaceOverrides;
 use crate::model::label_selector::LabelSelector;
@@ -59,7 +60,7 @@ pub struct WindowsPodPolicySpec {
     /// Sets the defaults of validation and placement: Audit records everything and changes nothing, Warn warns of
     /// errors and applies placement, Enforce denies errors and applies placement. Explicit settings of validation and
     /// placement take precedence.
-    #[schemars(schema_with = "schema::mode")]
+    #[schemars(schema_with = "schema::one_of::<Mode>")]
     pub mode: Mode,
     /// If several policies select a namespace, the one with the highest number applies. If the numbers are equal, the
     /// name that sorts first applies. Only the policy break-glass may have 1000.
@@ -114,24 +115,6 @@ pub struct WindowsPodPolicySpec {
     pub exemptions: Vec<ExemptionSpec>,
 }
 
-impl WindowsPodPolicySpec {
-    /// A spec that says nothing but its mode.
-    pub fn of_mode(mode: Mode) -> Self {
-        WindowsPodPolicySpec {
-            mode,
-            priority: 0,
-            namespace_selector: LabelSelector::default(),
-            namespace_overrides: NamespaceOverrides::default(),
-            validation: ValidationSpec::default(),
-            placement: PlacementSpec::default(),
-            evidence: EvidenceSpec::default(),
-            controller_usernames: Vec::new(),
-            pod_templates: Vec::new(),
-            exemptions: Vec::new(),
-        }
-    }
-}
-
 /// What findings do.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -139,13 +122,13 @@ pub struct ValidationSpec {
     /// The strongest action of findings: Deny, Warn (a kubectl warning), Audit (audit annotations, log, metrics) or
     /// Disabled. Unset: from the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::action")]
+    #[schemars(schema_with = "schema::one_of::<Action>")]
     pub action: Option<Action>,
     /// The action for fields that Windows ignores, that break nothing, and that the API server accepts unless spec.os
     /// is windows: Deny, Warn, Audit, or Remove (Transom removes them from pods, including those of DaemonSets).
     /// Unset: from the mode. A rule listed in rules uses its own action.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::ignored_fields")]
+    #[schemars(schema_with = "schema::one_of::<IgnoredFields>")]
     pub ignored_fields: Option<IgnoredFields>,
     /// Actions of single rules. Without an entry, errors are Deny, warnings Warn, advice Audit.
     #[schemars(
@@ -173,7 +156,7 @@ pub struct RuleSpec {
     pub name: String,
     /// Deny, Warn, Audit or Disabled; the weaker of this and validation.action applies. Unset: by the severity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::action")]
+    #[schemars(schema_with = "schema::one_of::<Action>")]
     pub action: Option<Action>,
     /// For image-base-old: how many days old the Windows base of an image may be. Unset: 180.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -204,7 +187,7 @@ impl RuleSpec {
 pub struct PlacementSpec {
     /// Apply, Audit (record what it would do) or Disabled. Unset: from the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::placement_mode")]
+    #[schemars(schema_with = "schema::one_of::<PlacementMode>")]
     pub mode: Option<PlacementMode>,
     /// The fields that placement sets: NodeSelector (kubernetes.io/os), OSName (spec.os.name, if the API server
     /// accepts the pod with it), Tolerations (of the Windows nodes' taints), WindowsBuild (the builds that run the
@@ -220,14 +203,14 @@ pub struct PlacementSpec {
     pub tolerated_taints: Vec<PoolTaint>,
     /// The label by which builds are required: node.kubernetes.io/windows-build (Kubelet), or the mirror of it that a
     /// kubelet cannot write (NodeRestriction); the nodes must carry it.
-    #[schemars(schema_with = "schema::build_label")]
+    #[schemars(schema_with = "schema::one_of::<BuildLabel>")]
     pub build_label: BuildLabel,
     /// RuntimeClasses by release of Windows. Placement sets the class if it exists, fits the pod, uses process
     /// isolation and adds no overhead.
     pub runtime_classes: PlacementRuntimeClasses,
     /// The action for a Linux pod, or a pod without evidence, that could be scheduled on a Windows node: Apply gives
     /// it the nodeSelector kubernetes.io/os: linux (while placement is applied), Warn warns, Disabled does nothing.
-    #[schemars(schema_with = "schema::linux_pods")]
+    #[schemars(schema_with = "schema::one_of::<LinuxPods>")]
     pub linux_pods: LinuxPods,
     /// The whitelist in the configuration file of the plug-in PodTolerationRestriction, which Transom cannot read: placement
     /// adds only tolerations that it allows, in namespaces without a whitelist of their own. Empty: every toleration is
@@ -290,7 +273,7 @@ pub struct EvidenceSpec {
     /// Whether images are evidence without stronger evidence: by their names (Names), by what their registries
     /// report, else by their names (Registry), or Disabled. Registry needs the list of registries that Transom may ask:
     /// images.registries of the chart.
-    #[schemars(schema_with = "schema::image_evidence")]
+    #[schemars(schema_with = "schema::one_of::<ImageEvidence>")]
     pub images: ImageEvidence,
     /// With images: Registry, how long a review may wait for a registry, in milliseconds; at most 500. With 0, a review
     /// never waits, and uses what is known already.
@@ -303,7 +286,7 @@ pub struct EvidenceSpec {
     /// Whether the API server adds the namespace annotation scheduler.alpha.kubernetes.io/node-selector to pods, which is
     /// then evidence for their templates too: only where stored pods show it (Detected), always (Enabled) or never
     /// (Disabled). The API does not show whether the plug-in PodNodeSelector is on.
-    #[schemars(schema_with = "schema::pod_node_selector")]
+    #[schemars(schema_with = "schema::one_of::<PodNodeSelector>")]
     pub pod_node_selector: PodNodeSelector,
     /// The clusterDefaultNodeSelector of PodNodeSelector's configuration file, which Transom cannot read: labels that the
     /// API server adds to the nodeSelector of pods in namespaces without the annotation. Not used if podNodeSelector is
@@ -404,7 +387,7 @@ pub struct AllowedToleration {
     pub value: Option<String>,
     /// The effect of the taint; unset: every effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::taint_effect")]
+    #[schemars(schema_with = "schema::one_of::<TaintEffect>")]
     pub effect: Option<String>,
 }
 

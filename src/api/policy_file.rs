@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::compile::{UnknownNameHandling, compile};
 use super::decode::read;
@@ -15,46 +15,16 @@ use crate::engine::policy_set::StoredPolicy;
 use crate::manifest::{self, Document, NodeStep, ParseWarning, Position};
 use crate::model::node::Host;
 
-/// A `WindowsPodPolicy` as it is written in a file: nothing unknown, and no more of the metadata than its name.
+/// An object of Transom as it is written in a file: nothing unknown, and no more of the metadata than its name.
 #[derive(Deserialize, Debug)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
+struct Written<S> {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
     metadata: Metadata,
-    spec: WindowsPodPolicySpec,
-    #[serde(rename = "status", default)]
-    _status: Option<serde::de::IgnoredAny>,
-}
-
-/// The same of a `WindowsNodePolicy`.
-#[derive(Deserialize, Debug)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenForNodes {
-    #[serde(rename = "apiVersion")]
-    _api_version: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    #[serde(rename = "metadata")]
-    _metadata: NamedMetadata,
-    #[serde(rename = "spec", default)]
-    _spec: WindowsNodePolicySpec,
-    #[serde(rename = "status", default)]
-    _status: Option<serde::de::IgnoredAny>,
-}
-
-/// The same of a `WindowsNodePool`.
-#[derive(Deserialize, Debug)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenPool {
-    #[serde(rename = "apiVersion")]
-    _api_version: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    metadata: Metadata,
-    spec: WindowsNodePoolSpec,
+    spec: S,
     #[serde(rename = "status", default)]
     _status: Option<serde::de::IgnoredAny>,
 }
@@ -62,13 +32,6 @@ struct WrittenPool {
 #[derive(Deserialize, Debug)]
 struct Metadata {
     name: String,
-}
-
-/// The name is required, and not used.
-#[derive(Deserialize, Debug)]
-struct NamedMetadata {
-    #[serde(rename = "name")]
-    _name: String,
 }
 
 /// What the policies of a file say.
@@ -187,7 +150,13 @@ pub fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileEr
 /// # Errors
 /// Up to ten problems of it with their lines.
 pub fn check_node_policy(document: &Document) -> Result<(), Vec<PolicyFileError>> {
-    let read = value_of(document).and_then(|value| read::<WrittenForNodes>(value, None).then(|_| Ok(())));
+    let read = value_of(document).and_then(|mut value| {
+        // It may have no spec.
+        if let Value::Object(fields) = &mut value {
+            fields.entry("spec").or_insert_with(|| Value::Object(Map::new()));
+        }
+        read::<Written<WindowsNodePolicySpec>>(value, None).then(|_| Ok(()))
+    });
     read.map_err(|problems| in_order(document, problems))
 }
 
@@ -197,7 +166,7 @@ pub fn check_node_policy(document: &Document) -> Result<(), Vec<PolicyFileError>
 /// Up to ten problems of it with their lines.
 pub fn read_node_pool(document: &Document) -> Result<Host, Vec<PolicyFileError>> {
     let pool = value_of(document).and_then(|value| {
-        read::<WrittenPool>(value, None).then(|written| {
+        read::<Written<WindowsNodePoolSpec>>(value, None).then(|written| {
             let (host, problems) = written.spec.host(&written.metadata.name);
             if problems.is_empty() {
                 Ok(host)
@@ -213,7 +182,7 @@ fn compiled(document: &Document) -> Result<StoredPolicy, Vec<FieldError>> {
     let value = value_of(document)?;
     // Defaults hide it once the policy is read.
     let lists_taints = value.pointer("/spec/placement/toleratedTaints").is_some();
-    let reading = read::<Written>(value, None);
+    let reading = read::<Written<WindowsPodPolicySpec>>(value, None);
     let compiled =
         reading.then(|written| compile(written.metadata.name, written.spec, UnknownNameHandling::Refused));
     compiled.map(|mut stored| {

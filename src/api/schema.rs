@@ -2,10 +2,8 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use crate::model::policy::{
-    Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, MOST_AGE_DAYS, Mode, PlacementField,
-    PlacementMode, PodNodeSelector,
-};
+use crate::model::policy::{MOST_AGE_DAYS, PlacementField};
+use crate::model::string_enum::StringEnum;
 
 /// The key of a label or taint, with or without a prefix.
 pub const QUALIFIED_NAME: &str =
@@ -126,13 +124,9 @@ pub fn namespace_overrides(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["None", "Stricter", "Any"]})
 }
 
-fn one_of(names: &[&str]) -> Schema {
-    json_schema!({"type": "string", "enum": names})
-}
-
-/// How much a policy does.
-pub fn mode(_: &mut SchemaGenerator) -> Schema {
-    one_of(&Mode::ALL.map(Mode::as_str))
+/// The name of one variant of an enum.
+pub fn one_of<E: StringEnum>(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": E::NAMES})
 }
 
 /// The message for a rule without a setting.
@@ -145,41 +139,6 @@ pub fn max_age_days(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": MOST_AGE_DAYS})
 }
 
-/// What findings do.
-pub fn action(_: &mut SchemaGenerator) -> Schema {
-    one_of(&Action::ALL.map(Action::as_str))
-}
-
-/// The action for ignored fields.
-pub fn ignored_fields(_: &mut SchemaGenerator) -> Schema {
-    one_of(&IgnoredFields::ALL.map(IgnoredFields::as_str))
-}
-
-/// What placement does.
-pub fn placement_mode(_: &mut SchemaGenerator) -> Schema {
-    one_of(&PlacementMode::ALL.map(PlacementMode::as_str))
-}
-
-/// What happens to Linux pods.
-pub fn linux_pods(_: &mut SchemaGenerator) -> Schema {
-    one_of(&LinuxPods::ALL.map(LinuxPods::as_str))
-}
-
-/// The label by which builds are required.
-pub fn build_label(_: &mut SchemaGenerator) -> Schema {
-    one_of(&BuildLabel::ALL.map(BuildLabel::as_str))
-}
-
-/// Whether images are evidence.
-pub fn image_evidence(_: &mut SchemaGenerator) -> Schema {
-    one_of(&ImageEvidence::ALL.map(ImageEvidence::as_str))
-}
-
-/// Whether the plug-in PodNodeSelector is on.
-pub fn pod_node_selector(_: &mut SchemaGenerator) -> Schema {
-    one_of(&PodNodeSelector::ALL.map(PodNodeSelector::as_str))
-}
-
 /// The key of a taint.
 pub fn taint_key(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "minLength": 1, "maxLength": 316, "pattern": QUALIFIED_NAME})
@@ -190,14 +149,9 @@ pub fn taint_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "maxLength": 63, "pattern": LABEL_VALUE})
 }
 
-/// The effect of a taint.
-pub fn taint_effect(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"])
-}
-
 /// How a toleration compares the value of a taint.
 pub fn toleration_operator(_: &mut SchemaGenerator) -> Schema {
-    one_of(&["Equal", "Exists"])
+    json_schema!({"type": "string", "enum": ["Equal", "Exists"]})
 }
 
 /// What placement writes.
@@ -206,7 +160,7 @@ pub fn placement_fields(_: &mut SchemaGenerator) -> Schema {
         "type": "array",
         "maxItems": PlacementField::ALL.len(),
         "x-kubernetes-list-type": "set",
-        "items": {"type": "string", "enum": PlacementField::ALL.map(PlacementField::as_str)},
+        "items": {"type": "string", "enum": PlacementField::NAMES},
     })
 }
 

@@ -15,7 +15,7 @@ use crate::model::node::Taint;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::{Os, Verdict};
 use crate::model::path::{Path, Segment};
-use crate::model::policy::{PlacementParts, Policy};
+use crate::model::policy::{PlacementField, Policy};
 use crate::rules::{Required, Rule};
 
 /// What a fix may change.
@@ -40,20 +40,18 @@ impl FixScope {
         (checked.kind.has_pod() && is_linux) == (checked.stated_os == Some(Os::Linux))
     }
 
-    /// The parts of placement whose rules are selected, and which resolve no finding that the author suppresses.
+    /// Whether the rules of a field of placement are selected, and it resolves no finding that the author suppresses.
     /// `suppressed` are the IDs of rules.
-    fn parts(&self, of_policy: PlacementParts, suppressed: &HashSet<&str>) -> PlacementParts {
-        let any = |names: &[&str]| {
-            let rules = || crate::rules::catalogue().filter(|rule| names.contains(&rule.name));
-            rules().any(|rule| self.selects(rule)) && !rules().any(|rule| suppressed.contains(rule.id))
+    fn places(&self, field: PlacementField, suppressed: &HashSet<&str>) -> bool {
+        let names: &[&str] = match field {
+            PlacementField::NodeSelector => &SELECTOR_RULES,
+            PlacementField::WindowsBuild => &["missing-build-selector"],
+            PlacementField::Tolerations => &["missing-windows-toleration"],
+            PlacementField::OsName => &["os-name-missing"],
+            PlacementField::RuntimeClass => return true,
         };
-        PlacementParts {
-            os: of_policy.os && any(&SELECTOR_RULES),
-            build: of_policy.build && any(&["missing-build-selector"]),
-            tolerations: of_policy.tolerations && any(&["missing-windows-toleration"]),
-            os_field: of_policy.os_field && any(&["os-name-missing"]),
-            ..of_policy
-        }
+        let rules = || crate::rules::catalogue().filter(|rule| names.contains(&rule.name));
+        rules().any(|rule| self.selects(rule)) && !rules().any(|rule| suppressed.contains(rule.id))
     }
 
     /// Whether placement can resolve findings of this rule.
@@ -239,13 +237,14 @@ impl FixPlanner<'_> {
         mut policy: Policy,
         evaluation: &Evaluation,
     ) -> Vec<ExplainedEdit> {
-        let suppressed = self.suppressed.iter().map(|(rule, _)| *rule);
-        policy.parts = self.rules.scope.parts(policy.parts, &suppressed.collect());
+        let suppressed = self.suppressed.iter().map(|(rule, _)| *rule).collect();
+        let scope = &self.rules.scope;
+        (policy.placed).retain(|field| scope.places(*field, &suppressed));
         if !policy.explicit.taints {
             // An unwritten default: only known nodes need a toleration.
             policy.taints.clear();
         }
-        if !policy.parts.os && evaluation.inference.verdict != Verdict::Windows {
+        if !policy.places(PlacementField::NodeSelector) && evaluation.inference.verdict != Verdict::Windows {
             return Vec::new();
         }
         let (placed, withheld) = placement_edits(object, self.rules.facts, &policy, evaluation);

@@ -78,11 +78,9 @@ fn added_by_scc(as_written: &Cx<'_>, findings: &[Finding]) -> Vec<Path> {
 /// The paths at which a pod sets `runAsNonRoot: true`.
 fn non_root(spec: &Path, pod: &PodSpec<'_>) -> Vec<Path> {
     const FIELD: &[&str] = &["securityContext", "runAsNonRoot"];
-    let context = pod.security_context.as_ref();
-    let of_pod = context.and_then(|context| context.run_as_non_root);
-    let of_pod = (of_pod == Some(true)).then(|| spec.clone().fields(FIELD));
+    let of_pod = (pod.security_context.run_as_non_root == Some(true)).then(|| spec.clone().fields(FIELD));
     let of_containers = pod.visit_containers().filter_map(|(list, index, container)| {
-        let is_non_root = container.security_context.as_ref()?.run_as_non_root?;
+        let is_non_root = container.security_context.run_as_non_root?;
         let list = spec.clone().field(list.field());
         is_non_root.then(|| list.named_item(index, &container.name).fields(FIELD))
     });

@@ -49,12 +49,10 @@ pub fn safe_edit(finding: &Finding, kind: Kind, for_windows: bool) -> Option<&Ed
 /// Whether a field of an object with several pods is not that of one pod: another pod, which may be for Linux, uses it too.
 fn is_shared(path: &Path, kind: Kind) -> bool {
     const POD_LISTS: [&str; 3] = ["templates", "tasks", "finally"];
-    let has_several = kind.custom().is_some_and(|custom| {
-        matches!(
-            custom.layout,
-            PodLayout::Workflow(_) | PodLayout::Pipeline(_) | PodLayout::PipelineRun
-        )
-    });
+    let has_several = matches!(
+        kind.layout(),
+        Some(PodLayout::Workflow(_) | PodLayout::Pipeline(_) | PodLayout::PipelineRun)
+    );
     let text = path.to_string();
     has_several && !POD_LISTS.iter().any(|list| text.contains(&format!(".{list}[")))
 }

@@ -9,6 +9,7 @@ use crate::model::node::{
 use crate::model::os::Os;
 use crate::model::path::Path;
 use crate::model::pod::PodSpec;
+use crate::model::policy::PlacementField;
 use crate::model::severity::Class;
 use crate::rules::Finding;
 use crate::rules::placement::reach::{
@@ -41,11 +42,11 @@ pub enum ForbiddenFields<'p> {
 impl<'p> Placement<'p, '_> {
     /// Plans every active part; returns the fields that prevent setting `spec.os.name`.
     pub fn windows(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
-        let parts = self.as_written.policy.parts;
+        let policy = self.as_written.policy;
         if self.as_written.subject.is_daemonset_pod() {
             // The controller compares the pod's constraints with the template: a selector could make it replace the
             // pod.
-            if parts.tolerations {
+            if policy.places(PlacementField::Tolerations) {
                 self.tolerations(patch);
             }
             self.private_ipv4(patch);
@@ -53,7 +54,7 @@ impl<'p> Placement<'p, '_> {
         }
         self.constraints(patch);
         self.private_ipv4(patch);
-        if parts.os_field {
+        if policy.places(PlacementField::OsName) {
             self.os_name(patch)
         } else {
             Vec::new()
@@ -63,21 +64,21 @@ impl<'p> Placement<'p, '_> {
     /// Plans the active parts that decide which nodes the pod can be scheduled on: selectors, affinity, RuntimeClass
     /// and tolerations.
     pub fn constraints(&self, patch: &mut PodPatch<'_, 'p>) {
-        let parts = self.as_written.policy.parts;
-        if parts.runtime_class {
+        let policy = self.as_written.policy;
+        if policy.places(PlacementField::RuntimeClass) {
             self.runtime_class(patch);
         }
-        if parts.os {
+        if policy.places(PlacementField::NodeSelector) {
             self.os_selector(patch);
         }
-        if parts.build {
+        if policy.places(PlacementField::WindowsBuild) {
             self.build(patch);
-            if parts.runtime_class {
+            if policy.places(PlacementField::RuntimeClass) {
                 // A class that would have opened wrong nodes may be safe now that the build excludes them.
                 self.runtime_class(patch);
             }
         }
-        if parts.tolerations {
+        if policy.places(PlacementField::Tolerations) {
             self.tolerations(patch);
         }
     }
@@ -86,11 +87,11 @@ impl<'p> Placement<'p, '_> {
     /// builds of today's nodes, the RuntimeClass, and extended resources of a cloud provider are left to admission. Returns the
     /// fields that prevent setting `spec.os.name`.
     pub fn in_manifest(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
-        let parts = self.as_written.policy.parts;
-        if parts.os {
+        let policy = self.as_written.policy;
+        if policy.places(PlacementField::NodeSelector) {
             self.os_selector(patch);
         }
-        if parts.build
+        if policy.places(PlacementField::WindowsBuild)
             && let BuildNeed::OneOf { allowed, .. } = self.with(patch, build_need)
             && let [only] = allowed.as_slice()
         {
@@ -99,10 +100,10 @@ impl<'p> Placement<'p, '_> {
                 self.select(patch, label, &only.to_string());
             }
         }
-        if parts.tolerations {
+        if policy.places(PlacementField::Tolerations) {
             self.tolerations(patch);
         }
-        if parts.os_field {
+        if policy.places(PlacementField::OsName) {
             self.os_name(patch)
         } else {
             Vec::new()

@@ -370,8 +370,7 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
         [Segment::Field("hostUsers")] => pod.host_users = None,
         [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = IsPresent(false),
         [Segment::Field("securityContext"), Segment::Field(field)] => {
-            let context = pod.security_context.as_mut();
-            return context.is_some_and(|context| clear_of_pod(context, field));
+            return clear_of_pod(&mut pod.security_context, field);
         }
         [
             Segment::Field(list),
@@ -381,8 +380,7 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
         ] => {
             let list = ContainerList::ALL.into_iter().find(|l| l.field() == *list);
             let container = list.and_then(|list| pod.list_mut(list).get_mut(*index));
-            let context = container.and_then(|container| container.security_context.as_mut());
-            return context.is_some_and(|context| clear_of_container(context, field));
+            return container.is_some_and(|it| clear_of_container(&mut it.security_context, field));
         }
         _ => return false,
     }

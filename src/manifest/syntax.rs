@@ -184,7 +184,7 @@ impl SyntaxNode {
         .flatten();
         let is_own_pod = || {
             let kind = Kind::of_api_version(version.json.trim_matches('"'), kind.json.trim_matches('"'));
-            kind.is_some_and(|kind| kind.has_pod() && kind.custom().is_none())
+            kind.is_some_and(|kind| kind.has_pod() && !kind.is_custom())
         };
         of_object.find(|node| node.is_template()).or_else(|| {
             let items = self.items();

@@ -278,55 +278,8 @@ pub enum Compatibility {
     Runs,
 }
 
-/// The container builds that one table allows on a host.
-enum Takes {
-    /// Only the build of the host.
-    Same,
-    /// From this build up to that of the host.
-    From(u32),
-}
-
-impl Takes {
-    fn takes(&self, container: u32, host: u32) -> bool {
-        match self {
-            Takes::Same => container == host,
-            Takes::From(oldest) => (*oldest..=host).contains(&container),
-        }
-    }
-}
-
-/// A range of hosts, so that a build between two releases has an answer, and what each known table allows.
-struct HostRow {
-    hosts: RangeInclusive<u32>,
-    tables: &'static [Takes],
-}
-
 /// The first build with containers.
 const FIRST: u32 = 14393;
-
-/// Process isolation, from containerd's `platforms/platform_windows_compat.go` and hcsshim's
-/// `osversion/platform_compat_windows.go`, in this order. The documentation also requires the same *revision* on 14393.
-/// The tables ignore that, because labels and tags contain no revision, and neither code checks it.
-static PROCESS: &[HostRow] = &[
-    HostRow {
-        hosts: FIRST..=20347,
-        tables: &[Takes::Same, Takes::Same],
-    },
-    HostRow {
-        hosts: 20348..=26100,
-        tables: &[Takes::From(20348), Takes::From(20348)],
-    },
-    HostRow {
-        hosts: 26101..=u32::MAX,
-        tables: &[Takes::From(20348), Takes::From(26100)],
-    },
-];
-
-/// Hyper-V isolation, from Microsoft's "Windows container version compatibility": every older build.
-static HYPER_V: &[HostRow] = &[HostRow {
-    hosts: FIRST..=u32::MAX,
-    tables: &[Takes::From(FIRST)],
-}];
 
 /// Whether a container of one build runs on a host of another.
 ///
@@ -334,15 +287,10 @@ static HYPER_V: &[HostRow] = &[HostRow {
 /// every older build; HostProcess containers run everywhere. Major and minor version must be equal. Revisions are
 /// ignored, although the documentation requires equal ones for 14393 (Server 2016).
 pub fn compatibility(container: Build, host: Build, isolation: ContainerIsolation) -> Compatibility {
-    let rows = match isolation {
-        ContainerIsolation::HostProcess => return Compatibility::Runs,
-        ContainerIsolation::Process => PROCESS,
-        ContainerIsolation::HyperV => HYPER_V,
-    };
-    let Some(row) = rows.iter().find(|row| row.hosts.contains(&host.number)) else {
-        return Compatibility::Unknown;
-    };
-    if container.number < FIRST {
+    if isolation == ContainerIsolation::HostProcess {
+        return Compatibility::Runs;
+    }
+    if container.number.min(host.number) < FIRST {
         return Compatibility::Unknown;
     }
     if (container.major, container.minor) != (host.major, host.minor) {
@@ -353,11 +301,21 @@ pub fn compatibility(container: Build, host: Build, isolation: ContainerIsolatio
             Compatibility::Unknown
         };
     }
-    let takes = |table: &Takes| table.takes(container.number, host.number);
-    match (row.tables.iter().any(takes), row.tables.iter().all(takes)) {
-        (true, true) => Compatibility::Runs,
-        (true, false) => Compatibility::Disputed,
-        (false, _) => Compatibility::Fails,
+    // The oldest container of each table. Hyper-V isolation: Microsoft's "Windows container version compatibility".
+    // Process isolation: containerd's `platforms/platform_windows_compat.go`, then hcsshim's
+    // `osversion/platform_compat_windows.go`; the documentation also requires the same *revision* on 14393, but labels
+    // and tags contain none, and neither code checks it. Hosts are in ranges, so that a build
+    // between two releases has an answer.
+    let tables = match (isolation, host.number) {
+        (ContainerIsolation::HyperV, _) => [FIRST, FIRST],
+        (_, ..20348) => [host.number, host.number],
+        (_, 20348..=26100) => [20348, 20348],
+        (_, 26101..) => [20348, 26100],
+    };
+    match tables.map(|oldest| (oldest..=host.number).contains(&container.number)) {
+        [true, true] => Compatibility::Runs,
+        [false, false] => Compatibility::Fails,
+        _ => Compatibility::Disputed,
     }
 }
 

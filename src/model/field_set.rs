@@ -146,7 +146,7 @@ fields! {
         /// `ports`
         PORTS: !container.ports.is_empty();
         /// `lifecycle.stopSignal`
-        STOP_SIGNAL: container.lifecycle.as_ref().is_some_and(|hooks| hooks.stop_signal.is_some());
+        STOP_SIGNAL: container.lifecycle.stop_signal.is_some();
         /// `terminationMessagePath`
         TERMINATION_MESSAGE_PATH: container.termination_message_path.is_some();
         /// `volumeDevices`
@@ -221,22 +221,19 @@ impl FieldSet {
         fields.of_pod(pod);
         fields.note(FieldSet::RESOURCE_CLAIMS, !pod.resource_claims.is_empty());
         fields.of_selection(pod);
-        if let Some(context) = &pod.security_context {
-            fields.of_pod_context(context);
-            fields.of_security_context(&SecurityContext {
-                app_armor_profile: context.app_armor_profile,
-                se_linux_options: context.se_linux_options,
-                seccomp_profile: context.seccomp_profile,
-                run_as_user: context.run_as_user,
-                run_as_group: context.run_as_group,
-                run_as_non_root: context.run_as_non_root,
-                ..SecurityContext::default()
-            });
-            context
-                .windows_options
-                .iter()
-                .for_each(|options| fields.of_windows_options(options));
-        }
+        let context = &pod.security_context;
+        fields.of_pod_context(context);
+        fields.of_security_context(&SecurityContext {
+            app_armor_profile: context.app_armor_profile,
+            se_linux_options: context.se_linux_options,
+            seccomp_profile: context.seccomp_profile,
+            run_as_user: context.run_as_user,
+            run_as_group: context.run_as_group,
+            run_as_non_root: context.run_as_non_root,
+            ..SecurityContext::default()
+        });
+        let options = pod.windows_options().into_iter();
+        options.for_each(|options| fields.of_windows_options(options));
         pod.volumes.iter().for_each(|volume| fields.of_sources(volume));
         for (_, _, container) in pod.visit_containers() {
             fields.of_container(container);
@@ -248,13 +245,9 @@ impl FieldSet {
                 fields.of_mount(mount);
                 fields.note(FieldSet::UNIX_VOLUME_PERMISSIONS, mount.bind_mount_options.0);
             }
-            if let Some(context) = &container.security_context {
-                fields.of_security_context(context);
-                context
-                    .windows_options
-                    .iter()
-                    .for_each(|options| fields.of_windows_options(options));
-            }
+            fields.of_security_context(&container.security_context);
+            let options = container.windows_options().into_iter();
+            options.for_each(|options| fields.of_windows_options(options));
         }
         fields
     }
@@ -309,15 +302,17 @@ impl FieldSet {
 }
 
 fn has_exec(container: &Container<'_>) -> bool {
-    let hooks = container.lifecycle.as_ref();
     let handlers = [
-        container.startup_probe.as_ref(),
-        container.liveness_probe.as_ref(),
-        container.readiness_probe.as_ref(),
-        hooks.and_then(|hooks| hooks.post_start.as_ref()),
-        hooks.and_then(|hooks| hooks.pre_stop.as_ref()),
+        &container.startup_probe,
+        &container.liveness_probe,
+        &container.readiness_probe,
+        &container.lifecycle.post_start,
+        &container.lifecycle.pre_stop,
     ];
-    handlers.iter().flatten().any(|handler| handler.exec.is_some())
+    handlers
+        .into_iter()
+        .flatten()
+        .any(|handler| handler.exec.is_some())
 }
 
 fn has_plugin(volume: &Volume<'_>) -> bool {

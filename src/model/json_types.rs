@@ -254,6 +254,13 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
     }
 }
 
+/// Treats `null` as missing, as Kubernetes does: for a struct of which nothing asks whether it is there.
+pub(super) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 /// Whether a field is present: any value except `null`. The value is skipped without parsing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IsPresent(pub bool);

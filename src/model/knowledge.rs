@@ -232,34 +232,12 @@ pub struct Knowledge {
     pub containerd: Vec<ContainerdEnd>,
 }
 
-impl From<KnowledgeFile> for Knowledge {
-    fn from(file: KnowledgeFile) -> Self {
-        let rows = file.rows();
-        let KnowledgeFile {
-            schema: _,
-            source,
-            date,
-            faults,
-            support,
-            changes,
-            containerd,
-        } = file;
-        Knowledge {
-            sources: vec![KnowledgeSource { source, date, rows }],
-            faults,
-            support,
-            changes,
-            containerd,
-        }
-    }
-}
-
 impl Knowledge {
     /// The rows of this program.
     pub fn built_in() -> Arc<Knowledge> {
         static ROWS: LazyLock<Arc<Knowledge>> = LazyLock::new(|| {
             // A test reads them, and checks their rows.
-            let file = serde_json::from_str(BUILT_IN).map(KnowledgeFile::into);
+            let file = serde_json::from_str(BUILT_IN).map(|file| Knowledge::default().with(file));
             Arc::new(file.unwrap_or_default())
         });
         Arc::clone(&ROWS)

@@ -1,15 +1,13 @@
 //! Field ownership, from `managedFields`. A field that no manager owns was added in admission by another webhook.
 
-use std::fmt;
 use std::sync::OnceLock;
 
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::facts::SCC_ANNOTATION;
 use super::json::write_string;
-use super::json_types::Str;
+use super::json_types::Map;
 use super::object::{FieldOwners, Object};
 use super::path::{Path, Segment};
 
@@ -28,9 +26,10 @@ struct ManagedFieldsEntry<'a> {
     fields_v1: FieldTree<'a>,
 }
 
-/// A tree of `fieldsV1`; anything that is not an object is a leaf.
-#[derive(Default, Debug)]
-struct FieldTree<'a>(Vec<(Str<'a>, FieldTree<'a>)>);
+/// A tree of `fieldsV1`: objects only, and an empty one is a leaf.
+#[derive(Deserialize, Default, Debug)]
+#[serde(transparent)]
+struct FieldTree<'a>(#[serde(borrow)] Map<'a, FieldTree<'a>>);
 
 impl<'a> ManagedFields<'a> {
     /// `json`: `metadata.managedFields`. An object without them, or with unparseable ones, is treated as written by its
@@ -86,48 +85,6 @@ impl FieldTree<'_> {
     fn find(&self, is: impl Fn(&str) -> bool) -> Option<&Self> {
         let mut members = self.0.iter().rev();
         members.find(|(key, _)| is(key)).map(|(_, below)| below)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for FieldTree<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Below;
-        impl<'de> Visitor<'de> for Below {
-            type Value = FieldTree<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("anything")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldTree<'de>, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(FieldTree(members))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<FieldTree<'de>, A::Error> {
-                while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(FieldTree::default())
-            }
-            fn visit_unit<E>(self) -> Result<FieldTree<'de>, E> {
-                Ok(FieldTree::default())
-            }
-            fn visit_bool<E>(self, _: bool) -> Result<FieldTree<'de>, E> {
-                Ok(FieldTree::default())
-            }
-            fn visit_i64<E>(self, _: i64) -> Result<FieldTree<'de>, E> {
-                Ok(FieldTree::default())
-            }
-            fn visit_u64<E>(self, _: u64) -> Result<FieldTree<'de>, E> {
-                Ok(FieldTree::default())
-            }
-            fn visit_f64<E>(self, _: f64) -> Result<FieldTree<'de>, E> {
-                Ok(FieldTree::default())
-            }
-            fn visit_str<E>(self, _: &str) -> Result<FieldTree<'de>, E> {
-                Ok(FieldTree::default())
-            }
-        }
-        deserializer.deserialize_any(Below)
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use self::custom_pods::CustomPod;
 use super::debugger;
-use super::json_types::{List, SharedList, Str};
+use super::json_types::{List, SharedList, Str, nullable};
 use super::known_claims::ObjectSource;
 use super::mirror::{self, Witness};
 use super::os::Os;
@@ -289,7 +289,7 @@ impl<'a> Object<'a> {
     /// objects of this kind.
     pub fn owner_kind(&self) -> Option<Kind> {
         let owner = self.meta.controller()?;
-        Kind::of_owner(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
+        Kind::of_api_version(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
     }
 
     /// Whether the pod has a DaemonSet owner, in any API group: then it is already pinned to a node, and anything more
@@ -398,13 +398,6 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
         };
         Ok(Object::of_author(kind, meta, body, stage))
     }
-}
-
-/// Treats `null` as missing, as Kubernetes does.
-fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 #[derive(Deserialize, Default)]

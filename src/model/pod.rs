@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::json_types::{Flag, IsPresent, List, Map, Quantity, SharedList, Str};
+use super::json_types::{Flag, IsPresent, List, Map, Quantity, SharedList, Str, nullable};
 use super::k8s_struct::k8s_structs;
 
 k8s_structs! {
@@ -24,7 +24,8 @@ k8s_structs! {
         pub containers: SharedList<Container<'a>>,
         pub ephemeral_containers: SharedList<Container<'a>>,
         pub volumes: SharedList<Volume<'a>>,
-        pub security_context: Option<PodSecurityContext<'a>>,
+        #[serde(deserialize_with = "nullable")]
+        pub security_context: PodSecurityContext<'a>,
         pub host_network: Flag,
         #[serde(rename = "hostPID")]
         pub host_pid: Flag,
@@ -120,8 +121,10 @@ k8s_structs! {
         pub resources: Option<Resources<'a>>,
         pub volume_mounts: List<VolumeMount<'a>>,
         pub volume_devices: List<VolumeDevice<'a>>,
-        pub security_context: Option<SecurityContext<'a>>,
-        pub lifecycle: Option<Lifecycle<'a>>,
+        #[serde(deserialize_with = "nullable")]
+        pub security_context: SecurityContext<'a>,
+        #[serde(deserialize_with = "nullable")]
+        pub lifecycle: Lifecycle<'a>,
         pub startup_probe: Option<Handler<'a>>,
         pub liveness_probe: Option<Handler<'a>>,
         pub readiness_probe: Option<Handler<'a>>,
@@ -392,7 +395,7 @@ impl<'a> PodSpec<'a> {
 
     /// The pod's Windows options.
     pub fn windows_options(&self) -> Option<&WindowsOptions<'a>> {
-        self.security_context.as_ref()?.windows_options.as_ref()
+        self.security_context.windows_options.as_ref()
     }
 
     /// Whether a container is effectively HostProcess: its own value, else the pod's.
@@ -417,11 +420,8 @@ impl<'a> PodSpec<'a> {
 
     /// The effective `runAsNonRoot` of a container: its own value, else the pod's.
     pub fn run_as_non_root(&self, container: &Container<'a>) -> Option<bool> {
-        let own = container
-            .security_context
-            .as_ref()
-            .and_then(|s| s.run_as_non_root);
-        own.or_else(|| self.security_context.as_ref()?.run_as_non_root)
+        let own = container.security_context.run_as_non_root;
+        own.or(self.security_context.run_as_non_root)
     }
 
     /// Whether the pod is already bound to a node.
@@ -473,7 +473,7 @@ impl NodeSelectorTerm<'_> {
 impl<'a> Container<'a> {
     /// The container's own Windows options.
     pub fn windows_options(&self) -> Option<&WindowsOptions<'a>> {
-        self.security_context.as_ref()?.windows_options.as_ref()
+        self.security_context.windows_options.as_ref()
     }
 
     /// Whether it keeps running, if it is an init container.

@@ -197,45 +197,6 @@ string_enum! {
     }
 }
 
-/// What placement writes: each part is on or off.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(clippy::struct_excessive_bools)] // five independent fields of a pod
-pub struct PlacementParts {
-    /// The nodeSelector `kubernetes.io/os`.
-    pub os: bool,
-    /// `spec.os.name`.
-    pub os_field: bool,
-    /// Tolerations of the Windows nodes' taints.
-    pub tolerations: bool,
-    /// The build: nodeSelector or affinity.
-    pub build: bool,
-    /// `runtimeClassName`.
-    pub runtime_class: bool,
-}
-
-impl PlacementParts {
-    /// These fields and no others.
-    pub fn of(fields: &[PlacementField]) -> Self {
-        let has = |field: PlacementField| fields.contains(&field);
-        PlacementParts {
-            os: has(PlacementField::NodeSelector),
-            os_field: has(PlacementField::OsName),
-            tolerations: has(PlacementField::Tolerations),
-            build: has(PlacementField::WindowsBuild),
-            runtime_class: has(PlacementField::RuntimeClass),
-        }
-    }
-
-    /// Every part.
-    pub const ALL: PlacementParts = PlacementParts {
-        os: true,
-        os_field: true,
-        tolerations: true,
-        build: true,
-        runtime_class: true,
-    };
-}
-
 string_enum! {
     /// The label that placement uses to require builds.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -336,8 +297,8 @@ pub struct Policy {
     pub validation: Action,
     /// What placement edits do.
     pub placement: PlacementMode,
-    /// The parts of placement.
-    pub parts: PlacementParts,
+    /// What placement writes.
+    pub placed: Vec<PlacementField>,
     /// What happens to ignored fields: at most what `validation` allows, unless they are removed.
     pub ignored_fields: IgnoredFields,
     /// What happens to Linux pods that could land on Windows nodes.
@@ -397,7 +358,7 @@ impl Policy {
             explicit: Explicit::default(),
             validation: mode.action(),
             placement: mode.placement(),
-            parts: PlacementParts::ALL,
+            placed: PlacementField::ALL.to_vec(),
             ignored_fields: IgnoredFields::Deny,
             linux_pods: LinuxPods::Disabled,
             actions: BTreeMap::new(),
@@ -424,6 +385,11 @@ impl Policy {
     pub fn in_mode(mut self, mode: Mode) -> Self {
         self.set_mode(mode);
         self
+    }
+
+    /// Whether placement writes this field.
+    pub fn places(&self, field: PlacementField) -> bool {
+        self.placed.contains(&field)
     }
 
     /// Changes the mode, and every setting that is not explicit.

@@ -1,5 +1,11 @@
 //! The macro for enums whose variants have the same name in every output: it defines variant and name together.
 
+/// An enum of [`string_enum`].
+pub trait StringEnum {
+    /// The names of its variants, in their order.
+    const NAMES: &'static [&'static str];
+}
+
 /// An enum with `ALL` variants, the name of each as `as_str`, and `Display` with that name.
 macro_rules! string_enum {
     (
@@ -23,6 +29,10 @@ macro_rules! string_enum {
                     $($name::$variant => $text,)*
                 }
             }
+        }
+
+        impl $crate::model::string_enum::StringEnum for $name {
+            const NAMES: &'static [&'static str] = &[$($text),*];
         }
 
         impl std::fmt::Display for $name {

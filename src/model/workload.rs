@@ -1,4 +1,4 @@
-//! The kinds that Transom knows, and the path of the pod template in each.
+//! The kinds that Transom knows, with what is known about each.
 
 pub mod configured;
 pub mod custom;
@@ -6,84 +6,146 @@ pub mod custom;
 use self::configured::ConfiguredKind;
 use self::custom::{CustomWorkload, PodLayout};
 
-/// Defines the kinds of Kubernetes and of well-known custom resources, with their names.
+/// Defines the kinds of Kubernetes and of well-known custom resources, with what is known about each.
 macro_rules! kinds {
-    ($($variant:ident = $text:literal,)*) => {
+    (
+        kubernetes {
+            $($native:ident = $name:literal, $group:literal, $namespaced:literal, $template:expr, $makes:expr;)*
+        }
+        custom_resources {
+            $($custom:ident = $of:literal, $kind:literal, $resource:literal, $layout:expr, $creates:expr;)*
+        }
+    ) => {
         /// A kind of object that rules check.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[allow(missing_docs)] // the names are Kubernetes', or those of the custom resource
         pub enum Kind {
-            $($variant,)*
+            $($native,)*
+            $($custom,)*
             /// A custom resource that a policy or the configuration of `check` adds.
             Configured(ConfiguredKind),
         }
 
-        /// The kinds as numbers.
-        #[derive(Clone, Copy)]
-        enum Number {
-            $($variant,)*
-            Configured,
-        }
+        /// Every built-in custom resource.
+        pub static CUSTOM_WORKLOADS: [CustomWorkload; [$($kind),*].len()] = [
+            $(CustomWorkload { kind: Kind::$custom, group: $of, resource: $resource, layout: $layout },)*
+        ];
 
         impl Kind {
             /// Every built-in kind.
-            pub const ALL: [Kind; [$($text),*].len()] = [$(Kind::$variant),*];
+            pub const ALL: [Kind; [$($name,)* $($kind,)*].len()] = [$(Kind::$native,)* $(Kind::$custom,)*];
 
             /// The kind in every output. Two kinds of different groups may have the same name, as in Kubernetes.
             pub fn as_str(self) -> &'static str {
                 match self {
-                    $(Kind::$variant => $text,)*
+                    $(Kind::$native => $name,)*
+                    $(Kind::$custom => $kind,)*
                     Kind::Configured(configured) => configured.kind(),
                 }
             }
 
-            /// The bit of every configured kind.
-            pub const CONFIGURED: u64 = 1 << Number::Configured as u32;
+            /// The API group of the kind; the core group is empty.
+            pub fn group(self) -> &'static str {
+                match self {
+                    $(Kind::$native => $group,)*
+                    $(Kind::$custom => $of,)*
+                    Kind::Configured(configured) => configured.group(),
+                }
+            }
 
-            /// The bit of the kind in a set of kinds; all configured kinds have the same.
-            pub const fn bit(self) -> u64 {
-                let number = match self {
-                    $(Kind::$variant => Number::$variant,)*
-                    Kind::Configured(_) => Number::Configured,
-                };
-                1 << number as u32
+            /// Whether it is a custom resource, whose pods are found by [`Kind::layout`].
+            pub const fn is_custom(self) -> bool {
+                matches!(self, $(Kind::$custom |)* Kind::Configured(_))
+            }
+
+            /// The location of the pods of a custom resource.
+            pub fn layout(self) -> Option<PodLayout> {
+                match self {
+                    $(Kind::$custom => Some($layout),)*
+                    Kind::Configured(configured) => Some(PodLayout::Configured(configured.path())),
+                    _ => None,
+                }
+            }
+
+            /// The path of the pod template (with its metadata and spec); `None` for kinds without one. Rules address the
+            /// pods of every custom resource at this path; [`super::object`] knows where they are.
+            pub const fn template(self) -> Option<&'static [&'static str]> {
+                match self {
+                    $(Kind::$native => $template,)*
+                    _ => TEMPLATE,
+                }
+            }
+
+            /// The kind that this kind's controller creates from exactly the evaluated template. Deployments create no
+            /// pods, and objects that other controllers create have no owner that is evaluated. What a custom resource
+            /// makes is left to it if the policy names its controller in `controllerUsernames`. `None` for a custom
+            /// resource: its controller adds to what the object says, or creates the same from other objects, so the
+            /// pods are evaluated as if their author had created them.
+            pub fn makes(self) -> Option<Kind> {
+                match self {
+                    $(Kind::$native => $makes,)*
+                    $(Kind::$custom => $creates,)*
+                    Kind::Configured(_) => None,
+                }
+            }
+
+            /// Whether objects of this kind are namespaced.
+            pub fn is_namespaced(self) -> bool {
+                match self {
+                    $(Kind::$native => $namespaced,)*
+                    _ => true,
+                }
             }
         }
     };
 }
 
+const TEMPLATE: Option<&[&str]> = Some(&["spec", "template"]);
+const POD_TEMPLATE: PodLayout = PodLayout::Template(&["spec", "template"]);
+
+// Sources of the custom resources: the CustomResourceDefinitions and installation manifests of argoproj/argo-rollouts,
+// knative/serving, kedacore/keda, openkruise/kruise, argoproj/argo-workflows, tektoncd/pipeline.
 kinds! {
-    Pod = "Pod",
-    Deployment = "Deployment",
-    ReplicaSet = "ReplicaSet",
-    StatefulSet = "StatefulSet",
-    DaemonSet = "DaemonSet",
-    Job = "Job",
-    CronJob = "CronJob",
-    ReplicationController = "ReplicationController",
-    PodTemplate = "PodTemplate",
-    Service = "Service",
-    EndpointSlice = "EndpointSlice",
-    NetworkPolicy = "NetworkPolicy",
-    PersistentVolumeClaim = "PersistentVolumeClaim",
-    PersistentVolume = "PersistentVolume",
-    StorageClass = "StorageClass",
-    CsiNode = "CSINode",
-    Node = "Node",
-    RuntimeClass = "RuntimeClass",
-    HorizontalPodAutoscaler = "HorizontalPodAutoscaler",
-    Rollout = "Rollout",
-    KnativeService = "Service",
-    ScaledJob = "ScaledJob",
-    CloneSet = "CloneSet",
-    AdvancedDaemonSet = "DaemonSet",
-    Workflow = "Workflow",
-    WorkflowTemplate = "WorkflowTemplate",
-    CronWorkflow = "CronWorkflow",
-    Task = "Task",
-    TaskRun = "TaskRun",
-    Pipeline = "Pipeline",
-    PipelineRun = "PipelineRun",
+    // The kind, its API group, whether it is namespaced, its pod template, and what its controller makes of that.
+    kubernetes {
+        Pod = "Pod", "", true, Some(&[]), None;
+        Deployment = "Deployment", "apps", true, TEMPLATE, Some(Kind::ReplicaSet);
+        ReplicaSet = "ReplicaSet", "apps", true, TEMPLATE, Some(Kind::Pod);
+        StatefulSet = "StatefulSet", "apps", true, TEMPLATE, Some(Kind::Pod);
+        DaemonSet = "DaemonSet", "apps", true, TEMPLATE, Some(Kind::Pod);
+        Job = "Job", "batch", true, TEMPLATE, Some(Kind::Pod);
+        CronJob = "CronJob", "batch", true, Some(&["spec", "jobTemplate", "spec", "template"]), Some(Kind::Job);
+        ReplicationController = "ReplicationController", "", true, TEMPLATE, Some(Kind::Pod);
+        PodTemplate = "PodTemplate", "", true, Some(&["template"]), None;
+        Service = "Service", "", true, None, None;
+        EndpointSlice = "EndpointSlice", "discovery.k8s.io", true, None, None;
+        NetworkPolicy = "NetworkPolicy", "networking.k8s.io", true, None, None;
+        PersistentVolumeClaim = "PersistentVolumeClaim", "", true, None, None;
+        PersistentVolume = "PersistentVolume", "", false, None, None;
+        StorageClass = "StorageClass", "storage.k8s.io", false, None, None;
+        CsiNode = "CSINode", "storage.k8s.io", false, None, None;
+        Node = "Node", "", false, None, None;
+        RuntimeClass = "RuntimeClass", "node.k8s.io", false, None, None;
+        HorizontalPodAutoscaler = "HorizontalPodAutoscaler", "autoscaling", true, None, None;
+    }
+    // The API group, the kind, the plural as in the path of its list, its pods, and what its controller makes of them.
+    custom_resources {
+        // Without a template, `spec.workloadRef` names a Deployment, which is evaluated itself.
+        Rollout = "argoproj.io", "Rollout", "rollouts", POD_TEMPLATE, Some(Kind::ReplicaSet);
+        // Its controller creates the same Deployments for a Configuration or a Revision that nothing evaluates.
+        KnativeService = "serving.knative.dev", "Service", "services", POD_TEMPLATE, None;
+        ScaledJob = "keda.sh", "ScaledJob", "scaledjobs",
+            PodLayout::Template(&["spec", "jobTargetRef", "template"]), Some(Kind::Job);
+        CloneSet = "apps.kruise.io", "CloneSet", "clonesets", POD_TEMPLATE, Some(Kind::Pod);
+        AdvancedDaemonSet = "apps.kruise.io", "DaemonSet", "daemonsets", POD_TEMPLATE, Some(Kind::Pod);
+        Workflow = "argoproj.io", "Workflow", "workflows", PodLayout::Workflow(&["spec"]), None;
+        WorkflowTemplate = "argoproj.io", "WorkflowTemplate", "workflowtemplates", PodLayout::Workflow(&["spec"]), None;
+        CronWorkflow = "argoproj.io", "CronWorkflow", "cronworkflows", PodLayout::Workflow(&["spec", "workflowSpec"]), None;
+        Task = "tekton.dev", "Task", "tasks", PodLayout::Task(&["spec"]), None;
+        TaskRun = "tekton.dev", "TaskRun", "taskruns", PodLayout::TaskRun, None;
+        Pipeline = "tekton.dev", "Pipeline", "pipelines", PodLayout::Pipeline(&["spec"]), None;
+        PipelineRun = "tekton.dev", "PipelineRun", "pipelineruns", PodLayout::PipelineRun, None;
+    }
 }
 
 impl std::fmt::Display for Kind {
@@ -93,60 +155,11 @@ impl std::fmt::Display for Kind {
 }
 
 impl Kind {
-    /// The API group of the kind; the core group is empty.
-    pub fn group(self) -> &'static str {
-        match self {
-            Kind::Configured(configured) => configured.group(),
-            Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::DaemonSet => "apps",
-            Kind::Job | Kind::CronJob => "batch",
-            Kind::EndpointSlice => "discovery.k8s.io",
-            Kind::NetworkPolicy => "networking.k8s.io",
-            Kind::RuntimeClass => "node.k8s.io",
-            Kind::StorageClass | Kind::CsiNode => "storage.k8s.io",
-            Kind::HorizontalPodAutoscaler => "autoscaling",
-            kind => kind.custom().map_or("", |custom| custom.group),
-        }
-    }
-
     /// The built-in kind of an object by its API group and kind, including old groups (`extensions`).
     pub fn of(group: &str, kind: &str) -> Option<Kind> {
         let group = if group == "extensions" { "apps" } else { group };
         let is_it = |known: &Kind| known.as_str() == kind && known.group() == group;
         Kind::ALL.into_iter().find(is_it)
-    }
-
-    /// The custom resource, if it is a built-in one.
-    pub fn custom(self) -> Option<&'static CustomWorkload> {
-        custom::of(self)
-    }
-
-    /// Whether it is a custom resource, whose pods are found by [`Kind::layout`].
-    pub const fn is_custom(self) -> bool {
-        matches!(
-            self,
-            Kind::Rollout
-                | Kind::KnativeService
-                | Kind::ScaledJob
-                | Kind::CloneSet
-                | Kind::AdvancedDaemonSet
-                | Kind::Workflow
-                | Kind::WorkflowTemplate
-                | Kind::CronWorkflow
-                | Kind::Task
-                | Kind::TaskRun
-                | Kind::Pipeline
-                | Kind::PipelineRun
-                | Kind::Configured(_)
-        )
-    }
-
-    /// The location of the pods of a custom resource.
-    pub fn layout(self) -> Option<PodLayout> {
-        match self {
-            Kind::Configured(configured) => Some(PodLayout::Configured(configured.path())),
-            kind if kind.is_custom() => kind.custom().map(|custom| custom.layout),
-            _ => None,
-        }
     }
 
     /// Whether its author can set `spec.os` of the pod. Argo Workflows, Tekton and Knative have no such field.
@@ -176,56 +189,9 @@ impl Kind {
         Kind::of(group, kind)
     }
 
-    /// The path of the pod template (with its metadata and spec); `None` for kinds without one. Rules address the pods of
-    /// every custom resource at this path; [`super::object`] knows where they are.
-    pub const fn template(self) -> Option<&'static [&'static str]> {
-        match self {
-            Kind::Pod => Some(&[]),
-            Kind::PodTemplate => Some(&["template"]),
-            Kind::CronJob => Some(&["spec", "jobTemplate", "spec", "template"]),
-            Kind::Deployment
-            | Kind::ReplicaSet
-            | Kind::StatefulSet
-            | Kind::DaemonSet
-            | Kind::Job
-            | Kind::ReplicationController => Some(&["spec", "template"]),
-            custom if custom.is_custom() => Some(&["spec", "template"]),
-            _ => None,
-        }
-    }
-
-    /// Whether objects of this kind are namespaced.
-    pub fn is_namespaced(self) -> bool {
-        !matches!(
-            self,
-            Kind::CsiNode | Kind::Node | Kind::PersistentVolume | Kind::RuntimeClass | Kind::StorageClass
-        )
-    }
-
     /// Whether objects of this kind have a pod template.
     pub const fn has_pod(self) -> bool {
         self.template().is_some()
-    }
-
-    /// The kind that this kind's controller creates from the evaluated template. Deployments create no pods, and
-    /// objects that other controllers create have no owner that is evaluated.
-    pub fn makes(self) -> Option<Kind> {
-        match self {
-            Kind::ReplicaSet
-            | Kind::StatefulSet
-            | Kind::DaemonSet
-            | Kind::Job
-            | Kind::ReplicationController => Some(Kind::Pod),
-            Kind::Deployment => Some(Kind::ReplicaSet),
-            Kind::CronJob => Some(Kind::Job),
-            kind => kind.custom().and_then(|custom| custom.makes),
-        }
-    }
-
-    /// The kind of a controlling owner, if it is evaluated.
-    pub fn of_owner(api_version: &str, kind: &str) -> Option<Kind> {
-        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        Kind::of(group, kind)
     }
 
     /// Whether the template of a stored object can no longer be changed (`spec.template` of a Job).
@@ -263,12 +229,9 @@ mod tests {
     }
 
     #[test]
-    fn custom_resources_are_those_of_the_table() {
+    fn no_two_kinds_have_the_same_name_in_one_group() {
         for kind in Kind::ALL {
-            assert_eq!(kind.is_custom(), kind.custom().is_some(), "{kind:?}");
             assert_eq!(Kind::of(kind.group(), kind.as_str()), Some(kind), "{kind:?}");
         }
-        let bits = Kind::ALL.into_iter().fold(0, |bits, kind| bits | kind.bit());
-        assert_eq!(bits.count_ones() as usize, Kind::ALL.len());
     }
 }

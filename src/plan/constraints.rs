@@ -14,7 +14,7 @@ use crate::model::facts::Facts;
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::node_affinity::{KnownNodeLabels as _, LabelValue, Match};
 use crate::model::os_selectors::{is_build_label, is_os_label};
-use crate::model::policy::{PlacementMode, Policy};
+use crate::model::policy::{PlacementField, PlacementMode, Policy};
 use crate::model::text::shown;
 use crate::rules::scheduling::Constraints;
 use crate::rules::{ContainerAt, PodCx};
@@ -447,7 +447,9 @@ impl<'w> TargetNodes<'w> {
             BlockedBy::RuntimeClass => self.another_class(),
             BlockedBy::NodeSelector | BlockedBy::NodeAffinity | BlockedBy::RestrictedBuildLabel => {
                 let policy = self.scheduling.policy;
-                let or = if policy.placement == PlacementMode::Apply && policy.parts.build {
+                let or = if policy.placement == PlacementMode::Apply
+                    && policy.places(PlacementField::WindowsBuild)
+                {
                     "remove it (placement keeps pods on builds that run their images), or "
                 } else {
                     ""

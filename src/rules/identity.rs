@@ -220,11 +220,7 @@ static HOST_PROCESS_RUN_AS_NON_ROOT: Rule = Rule {
             .containers()
             .filter(|container| cx.spec.is_host_process(container))
         {
-            match container
-                .security_context
-                .as_ref()
-                .and_then(|context| context.run_as_non_root)
-            {
+            match container.security_context.run_as_non_root {
                 Some(true) => {
                     out.report(context_at(cx, Some(container), &["runAsNonRoot"]));
                 }
@@ -232,14 +228,7 @@ static HOST_PROCESS_RUN_AS_NON_ROOT: Rule = Rule {
                 None => inherited = true,
             }
         }
-        if inherited
-            && cx
-                .spec
-                .security_context
-                .as_ref()
-                .and_then(|context| context.run_as_non_root)
-                == Some(true)
-        {
+        if inherited && cx.spec.security_context.run_as_non_root == Some(true) {
             out.report(context_at(cx, None, &["runAsNonRoot"]));
         }
     }),

@@ -107,13 +107,13 @@ static HOST_IPC: Rule = Rule {
 /// Source: kubernetes, pod-security-admission/policy: `check_runAsNonRoot.go`, `check_runAsUser.go`,
 /// `check_procMount_baseline.go`; pkg/apis/core/validation, `validateHostUsers`.
 pub(crate) fn relies_on_user_namespace(pod: &PodSpec<'_>) -> bool {
-    let of_pod = pod.security_context.as_ref();
+    let of_pod = &pod.security_context;
     let mut containers = pod.visit_containers();
-    of_pod.is_some_and(|context| context.run_as_user.0 || context.run_as_non_root == Some(false))
+    of_pod.run_as_user.0
+        || of_pod.run_as_non_root == Some(false)
         || containers.any(|(_, _, container)| {
-            let own = container.security_context.as_ref();
-            let has_user = own.is_some_and(|context| context.run_as_user.0 || context.proc_mount.0);
-            has_user || pod.run_as_non_root(container) != Some(true)
+            let own = &container.security_context;
+            own.run_as_user.0 || own.proc_mount.0 || pod.run_as_non_root(container) != Some(true)
         })
 }
 

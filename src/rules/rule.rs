@@ -215,46 +215,25 @@ impl Rule {
 #[derive(Clone, Copy)]
 pub(super) struct Gate {
     needs: FieldSet,
-    /// Kinds of objects, and verdicts of those with a pod: one bit for each.
-    kinds: u64,
+    /// The verdicts of objects with a pod, one bit for each; none if the rule checks only objects without a pod.
     verdicts: u32,
-    runtime: Option<Runtime>,
 }
 
 impl Gate {
-    /// A gate that admits nothing.
-    pub(super) const NOTHING: Gate = Gate {
-        needs: FieldSet::ALWAYS,
-        kinds: 0,
-        verdicts: 0,
-        runtime: None,
-    };
-
     /// The gate of a rule.
     pub(super) const fn of(rule: &Rule) -> Gate {
-        let (of_pods, others): (bool, &[Kind]) = match rule.check {
-            Check::Pod(_) => (true, &[]),
-            Check::PodAnd(kinds, _) => (true, kinds),
-            Check::Object(kinds, _) => (false, kinds),
+        let kinds: &[Kind] = match rule.check {
+            Check::Object(kinds, _) => kinds,
+            Check::Pod(_) | Check::PodAnd(..) => &[Kind::Pod],
         };
-        let mut kinds = if of_pods { Kind::CONFIGURED } else { 0 };
-        let mut index = 0;
-        while index < others.len() {
-            kinds |= others[index].bit();
-            index += 1;
-        }
-        index = 0;
-        while of_pods && index < Kind::ALL.len() {
-            if Kind::ALL[index].has_pod() {
-                kinds |= Kind::ALL[index].bit();
+        let (mut verdicts, mut at) = (0, 0);
+        while at < kinds.len() {
+            let mut index = 0;
+            while kinds[at].has_pod() && index < rule.verdicts.len() {
+                verdicts |= 1 << rule.verdicts[index] as u32;
+                index += 1;
             }
-            index += 1;
-        }
-        let mut verdicts = 0;
-        index = 0;
-        while index < rule.verdicts.len() {
-            verdicts |= 1 << rule.verdicts[index] as u32;
-            index += 1;
+            at += 1;
         }
         // `is_for` makes the exact check.
         if matches!(rule.class, Class::Api | Class::ApiAlways) {
@@ -262,19 +241,14 @@ impl Gate {
         }
         Gate {
             needs: rule.needs,
-            kinds,
             verdicts,
-            runtime: rule.runtime,
         }
     }
 
     /// Whether the rule may report a finding for an object.
     pub(super) fn may_match(&self, cx: &Cx<'_>) -> bool {
-        let (kind, verdict) = (cx.subject.kind, cx.inference.verdict);
-        cx.has_any(self.needs)
-            && self.kinds & kind.bit() != 0
-            && (self.verdicts & 1 << verdict as u32 != 0 || !kind.has_pod())
-            && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
+        let is_for = || self.verdicts & 1 << cx.inference.verdict as u32 != 0;
+        cx.has_any(self.needs) && (is_for() || !cx.subject.kind.has_pod())
     }
 }
 

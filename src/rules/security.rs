@@ -1,6 +1,6 @@
 //! Linux security context fields: those that the API server forbids on Windows pods and those that Windows ignores.
 
-use super::context::{ContainerAt, PodCx};
+use super::context::PodCx;
 use super::rule::{Check, Reporter, Required, Rule};
 use crate::model::facts::{PodSecurity, SCC_ANNOTATION};
 use crate::model::field_set::FieldSet;
@@ -59,12 +59,7 @@ fn of_pod(
     field: &'static str,
     get: fn(&PodSecurityContext<'_>) -> IsPresent,
 ) {
-    if cx
-        .spec
-        .security_context
-        .as_ref()
-        .is_some_and(|context| get(context).0)
-    {
+    if get(&cx.spec.security_context).0 {
         report(cx, out, cx.at(&["securityContext", field]));
     }
 }
@@ -77,11 +72,7 @@ fn of_containers(
     get: fn(&SecurityContext<'_>) -> IsPresent,
 ) {
     for container in cx.containers() {
-        if container
-            .security_context
-            .as_ref()
-            .is_some_and(|context| get(context).0)
-        {
+        if get(&container.security_context).0 {
             report(cx, out, container.at(&["securityContext", field]));
         }
     }
@@ -116,8 +107,8 @@ static APP_ARMOR_PROFILE: Rule = Rule {
     good: &["securityContext: {appArmorProfile: null}"],
     needs: FieldSet::APP_ARMOR_PROFILE,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "appArmorProfile", |context| context.app_armor_profile);
-        of_containers(cx, out, "appArmorProfile", |context| context.app_armor_profile);
+        of_pod(cx, out, "appArmorProfile", |c| c.app_armor_profile);
+        of_containers(cx, out, "appArmorProfile", |c| c.app_armor_profile);
     }),
     ..FORBIDDEN
 };
@@ -137,8 +128,8 @@ static SELINUX_OPTIONS: Rule = Rule {
     good: &["securityContext: {}"],
     needs: FieldSet::SE_LINUX_OPTIONS,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seLinuxOptions", |context| context.se_linux_options);
-        of_containers(cx, out, "seLinuxOptions", |context| context.se_linux_options);
+        of_pod(cx, out, "seLinuxOptions", |c| c.se_linux_options);
+        of_containers(cx, out, "seLinuxOptions", |c| c.se_linux_options);
     }),
     ..FORBIDDEN
 };
@@ -159,8 +150,8 @@ static SECCOMP_PROFILE: Rule = Rule {
     good: &["securityContext: {runAsNonRoot: true}"],
     needs: FieldSet::SECCOMP_PROFILE,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seccompProfile", |context| context.seccomp_profile);
-        of_containers(cx, out, "seccompProfile", |context| context.seccomp_profile);
+        of_pod(cx, out, "seccompProfile", |c| c.seccomp_profile);
+        of_containers(cx, out, "seccompProfile", |c| c.seccomp_profile);
     }),
     ..FORBIDDEN
 };
@@ -173,20 +164,12 @@ static SECCOMP_PROFILE: Rule = Rule {
 ///  Source: kubernetes/kubernetes#102849 and #125040; the kubelet sets an owner only if all containers have one user.
 fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
     let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
-    let of_pod = cx
-        .spec
-        .security_context
-        .as_ref()
-        .is_some_and(|context| context.run_as_user.0);
-    let by_itself = |container: &ContainerAt<'_>| {
-        let context = container.security_context.as_ref();
-        context.is_some_and(|context| context.run_as_user.0)
-    };
+    let of_pod = cx.spec.security_context.run_as_user.0;
     let is_for_windows = cx.spec.os_name() == Some(Os::Windows.label());
     (21..=30).contains(&cx.facts.kubernetes)
         && !has_scc
         && !is_for_windows
-        && (of_pod || cx.containers().all(|container| by_itself(&container)))
+        && (of_pod || (cx.containers()).all(|container| container.security_context.run_as_user.0))
 }
 
 static RUN_AS_USER: Rule = Rule {
@@ -217,8 +200,8 @@ static RUN_AS_USER: Rule = Rule {
     needs: FieldSet::RUN_AS_USER,
     check: Check::Pod(|cx, out| {
         let first = out.reported();
-        of_pod(cx, out, "runAsUser", |context| context.run_as_user);
-        of_containers(cx, out, "runAsUser", |context| context.run_as_user);
+        of_pod(cx, out, "runAsUser", |c| c.run_as_user);
+        of_containers(cx, out, "runAsUser", |c| c.run_as_user);
         if stops_at_the_token(cx) {
             for finding in out.since(first) {
                 finding
@@ -244,8 +227,8 @@ static RUN_AS_GROUP: Rule = Rule {
     good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
     needs: FieldSet::RUN_AS_GROUP,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "runAsGroup", |context| context.run_as_group);
-        of_containers(cx, out, "runAsGroup", |context| context.run_as_group);
+        of_pod(cx, out, "runAsGroup", |c| c.run_as_group);
+        of_containers(cx, out, "runAsGroup", |c| c.run_as_group);
     }),
     ..FORBIDDEN
 };
@@ -264,11 +247,7 @@ static SUPPLEMENTAL_GROUPS: Rule = Rule {
     ],
     good: &["securityContext: {supplementalGroups: null}"],
     needs: FieldSet::SUPPLEMENTAL_GROUPS,
-    check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "supplementalGroups", |context| {
-            context.supplemental_groups
-        });
-    }),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "supplementalGroups", |c| c.supplemental_groups)),
     ..FORBIDDEN
 };
 
@@ -289,12 +268,7 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
     good: &["securityContext: {supplementalGroupsPolicy: null}"],
     needs: FieldSet::SUPPLEMENTAL_GROUPS_POLICY,
     check: Check::Pod(|cx, out| {
-        let policy = cx
-            .spec
-            .security_context
-            .as_ref()
-            .and_then(|context| context.supplemental_groups_policy.as_deref());
-        if let Some(policy) = policy {
+        if let Some(policy) = cx.spec.security_context.supplemental_groups_policy.as_deref() {
             let finding = out
                 .report(cx.at(&["securityContext", "supplementalGroupsPolicy"]))
                 .removable();
@@ -319,11 +293,7 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     bad: &["securityContext: {seLinuxChangePolicy: MountOption}"],
     good: &["securityContext: {}"],
     needs: FieldSet::SE_LINUX_CHANGE_POLICY,
-    check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seLinuxChangePolicy", |context| {
-            context.se_linux_change_policy
-        });
-    }),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "seLinuxChangePolicy", |c| c.se_linux_change_policy)),
     ..FORBIDDEN
 };
 
@@ -341,7 +311,7 @@ static FS_GROUP: Rule = Rule {
     ],
     good: &["securityContext: {fsGroup: null}"],
     needs: FieldSet::FS_GROUP,
-    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |context| context.fs_group)),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |c| c.fs_group)),
     ..FORBIDDEN
 };
 
@@ -355,11 +325,7 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     bad: &["securityContext: {fsGroupChangePolicy: OnRootMismatch}"],
     good: &["securityContext: {}"],
     needs: FieldSet::FS_GROUP_CHANGE_POLICY,
-    check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "fsGroupChangePolicy", |context| {
-            context.fs_group_change_policy
-        });
-    }),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroupChangePolicy", |c| c.fs_group_change_policy)),
     ..FORBIDDEN
 };
 
@@ -380,12 +346,7 @@ static SYSCTLS: Rule = Rule {
     good: &["securityContext: {sysctls: []}"],
     needs: FieldSet::SYSCTLS,
     check: Check::Pod(|cx, out| {
-        if cx
-            .spec
-            .security_context
-            .as_ref()
-            .is_some_and(|context| !context.sysctls.is_empty())
-        {
+        if !cx.spec.security_context.sysctls.is_empty() {
             let finding = out.report(cx.at(&["securityContext", "sysctls"])).removable();
             if cx.spec.os_name().is_none() {
                 finding
@@ -412,7 +373,7 @@ static CAPABILITIES: Rule = Rule {
     ],
     good: &["containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]"],
     needs: FieldSet::CAPABILITIES,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "capabilities", |context| context.capabilities)),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "capabilities", |c| c.capabilities)),
     ..FORBIDDEN
 };
 
@@ -437,9 +398,7 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     ],
     needs: FieldSet::READ_ONLY_ROOT_FILESYSTEM,
     check: Check::Pod(|cx, out| {
-        of_containers(cx, out, "readOnlyRootFilesystem", |context| {
-            context.read_only_root_filesystem
-        });
+        of_containers(cx, out, "readOnlyRootFilesystem", |c| c.read_only_root_filesystem);
     }),
     ..FORBIDDEN
 };
@@ -463,7 +422,7 @@ static PRIVILEGED: Rule = Rule {
     ],
     good: &["containers: [{name: app, image: app, securityContext: {privileged: null}}]"],
     needs: FieldSet::PRIVILEGED,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |context| context.privileged)),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |c| c.privileged)),
     ..FORBIDDEN
 };
 
@@ -481,8 +440,8 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
     needs: FieldSet::ALLOW_PRIVILEGE_ESCALATION,
     check: Check::Pod(|cx, out| {
-        of_containers(cx, out, "allowPrivilegeEscalation", |context| {
-            context.allow_privilege_escalation
+        of_containers(cx, out, "allowPrivilegeEscalation", |c| {
+            c.allow_privilege_escalation
         });
     }),
     ..FORBIDDEN
@@ -498,7 +457,7 @@ static PROC_MOUNT: Rule = Rule {
     bad: &["containers: [{name: app, image: app, securityContext: {procMount: Default}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
     needs: FieldSet::PROC_MOUNT,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |context| context.proc_mount)),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |c| c.proc_mount)),
     ..FORBIDDEN
 };
 

@@ -13,8 +13,8 @@ use transom::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeLabel, NodeLabelValue, OS_LABEL, RESTRICTED_BUILD_LABEL, Taint,
 };
 use transom::model::registry_patterns::RegistryPatterns;
+use transom::model::workload::CUSTOM_WORKLOADS;
 use transom::model::workload::configured::{ConfiguredKind, PodTemplateKind};
-use transom::model::workload::custom::CUSTOM_WORKLOADS;
 use transom::registration::{FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, validating};
 use transom::rules;
 

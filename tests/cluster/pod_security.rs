@@ -16,7 +16,7 @@ use transom::fix::fix;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, NamespaceFacts};
 use transom::model::object::{Object, ReviewStage};
-use transom::model::policy::{IgnoredFields, PlacementMode, PlacementParts, Policy};
+use transom::model::policy::{IgnoredFields, PlacementField, PlacementMode, Policy};
 use transom::model::workload::Kind;
 use transom::rules::catalogue;
 
@@ -198,17 +198,16 @@ fn policies() -> Vec<(&'static str, Policy)> {
         ignored_fields: IgnoredFields::Remove,
         ..Policy::standalone()
     };
-    let without_os_name = PlacementParts {
-        os_field: false,
-        ..PlacementParts::ALL
-    };
+    let without_os_name = PlacementField::ALL
+        .into_iter()
+        .filter(|field| *field != PlacementField::OsName);
     vec![
         ("the built-in policy", Policy::standalone()),
         ("ignoredFields: Remove", removes.clone()),
         (
             "Remove without OSName",
             Policy {
-                parts: without_os_name,
+                placed: without_os_name.collect(),
                 ..removes.clone()
             },
         ),

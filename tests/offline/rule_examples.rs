@@ -260,11 +260,12 @@ fn every_attached_edit_makes_its_rule_silent() {
 
 #[test]
 fn every_rule_says_what_why_and_what_to_do() {
-    let mut last = "";
+    let (mut last, mut names) = ("", BTreeSet::new());
     for rule in catalogue() {
         assert!(rule.id.starts_with("TSM") && rule.id.len() == 6, "{rule:?}");
         assert!(rule.id > last, "{rule:?} should come before {last}");
         last = rule.id;
+        assert!(names.insert(rule.name), "{rule:?} has the name of another rule");
         assert!(
             rule.name
                 .chars()

@@ -4,7 +4,7 @@ use crate::api::DecodedPolicy;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy};
 use crate::model::facts::Facts;
 use crate::model::node::Host;
-use crate::model::policy::{PlacementMode, Policy};
+use crate::model::policy::{PlacementField, PlacementMode, Policy};
 use crate::model::text::list;
 
 use super::MOST_NAMES;
@@ -44,7 +44,10 @@ fn missing<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
         let first = builds.next();
         builds.any(|other| Some(other) != first)
     };
-    if policy.placement == PlacementMode::Disabled || !policy.parts.build || !has_several {
+    if policy.placement == PlacementMode::Disabled
+        || !policy.places(PlacementField::WindowsBuild)
+        || !has_several
+    {
         return Vec::new();
     }
     let label = policy.build_label();

@@ -8,7 +8,7 @@ use crate::model::build::Build;
 use crate::model::facts::NamespaceFacts;
 use crate::model::node::{BUILD_LABEL, Host, OS_LABEL, Taint};
 use crate::model::object::{ReviewContext, ReviewStage};
-use crate::model::policy::{Exemption, IgnoredFields, PlacementMode, PlacementParts};
+use crate::model::policy::{Exemption, IgnoredFields, PlacementField, PlacementMode};
 use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 use crate::rules::{MOST_OF_A_RULE, Resolver};
@@ -868,13 +868,12 @@ fn what_pod_security_may_require_stays_in_a_pod_that_does_not_say_windows() {
     let sysctls = json!({"spec": {"securityContext": {"sysctls": [{"name": "a", "value": "1"}]}}});
     let old = vec![("enforce", "restricted"), ("enforce-version", "v1.24")];
     let new = vec![("enforce", "restricted"), ("enforce-version", "v1.25")];
-    let without_os_name = PlacementParts {
-        os_field: false,
-        ..PlacementParts::ALL
-    };
+    let without_os_name = PlacementField::ALL
+        .into_iter()
+        .filter(|field| *field != PlacementField::OsName);
     let withheld = with(IgnoredFields::Remove);
     let no_os_name = Policy {
-        parts: without_os_name,
+        placed: without_os_name.collect(),
         ..withheld.clone()
     };
     let unplaced = Policy {

@@ -22,21 +22,13 @@ static FIELDS: &[LinuxField] = &[
     ("hostPID", |pod| pod.host_pid.0),
     ("hostIPC", |pod| pod.host_ipc.0),
     ("securityContext.sysctls", |pod| {
-        let context = pod.security_context.as_ref();
-        context.is_some_and(|context| !context.sysctls.is_empty())
+        !pod.security_context.sysctls.is_empty()
     }),
     ("appArmorProfile", |pod| {
-        let context = pod.security_context.as_ref();
-        let of_pod = context.is_some_and(|context| context.app_armor_profile.0);
-        of_pod
-            || any(pod, |c| {
-                c.security_context.as_ref().is_some_and(|c| c.app_armor_profile.0)
-            })
+        pod.security_context.app_armor_profile.0 || any(pod, |c| c.security_context.app_armor_profile.0)
     }),
     ("securityContext.procMount", |pod| {
-        any(pod, |c| {
-            c.security_context.as_ref().is_some_and(|c| c.proc_mount.0)
-        })
+        any(pod, |c| c.security_context.proc_mount.0)
     }),
     ("resources hugepages-*", |pod| {
         any(pod, |c| has_resource(c, "hugepages-"))

@@ -15,7 +15,7 @@ use crate::model::json_types::Quantity;
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
 use crate::model::object::{Object, ReviewStage};
 use crate::model::pod::Toleration;
-use crate::model::policy::{LinuxPods, PlacementMode, Policy};
+use crate::model::policy::{LinuxPods, PlacementField, PlacementMode, Policy};
 use crate::model::workload::Kind;
 
 /// Taints that nodes may have.
@@ -60,7 +60,7 @@ fn policies() -> Vec<Policy> {
     let mut off = Policy::standalone();
     off.placement = PlacementMode::Disabled;
     let mut without = Policy::standalone();
-    without.parts.tolerations = false;
+    (without.placed).retain(|field| *field != PlacementField::Tolerations);
     let mut blue = Policy::standalone();
     blue.taints.push(Taint::no_schedule("team", "blue"));
     let mut none = Policy::standalone();

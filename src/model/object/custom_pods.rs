@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     fn pods(kind: Kind, object: &Value) -> Vec<CustomPod> {
-        let layout = kind.custom().unwrap().layout;
+        let layout = kind.layout().unwrap();
         read(kind, layout, &object.to_string()).unwrap().0
     }
 

@@ -1,5 +1,4 @@
-//! The custom resources whose pods Transom evaluates, as data: what the API server calls them, where their pods are, and
-//! who creates what they describe.
+//! Custom resources: the locations of the pods of those that Transom evaluates, and those that it never evaluates.
 
 use super::Kind;
 
@@ -14,10 +13,6 @@ pub struct CustomWorkload {
     pub resource: &'static str,
     /// The location of its pods.
     pub layout: PodLayout,
-    /// What its controller creates from exactly this template: left to this object if the policy names the controller in
-    /// `controllerUsernames`. `None`: its controller adds to what the object says, or creates the same from other objects, so
-    /// the pods are evaluated as if their author had created them.
-    pub makes: Option<Kind>,
 }
 
 /// The location of the pods of a custom resource.
@@ -39,79 +34,6 @@ pub enum PodLayout {
     PipelineRun,
 }
 
-const TEMPLATE: PodLayout = PodLayout::Template(&["spec", "template"]);
-
-const fn row(kind: Kind, group: &'static str, resource: &'static str, layout: PodLayout) -> CustomWorkload {
-    CustomWorkload {
-        kind,
-        group,
-        resource,
-        layout,
-        makes: None,
-    }
-}
-
-/// Every built-in custom resource. Sources: the CustomResourceDefinitions and installation manifests of
-/// argoproj/argo-rollouts, knative/serving, kedacore/keda, openkruise/kruise, argoproj/argo-workflows, tektoncd/pipeline.
-pub static CUSTOM_WORKLOADS: [CustomWorkload; 12] = [
-    // Without a template, `spec.workloadRef` names a Deployment, which is evaluated itself.
-    CustomWorkload {
-        makes: Some(Kind::ReplicaSet),
-        ..row(Kind::Rollout, "argoproj.io", "rollouts", TEMPLATE)
-    },
-    // Its controller creates the same Deployments for a Configuration or a Revision that nothing evaluates.
-    row(Kind::KnativeService, "serving.knative.dev", "services", TEMPLATE),
-    CustomWorkload {
-        makes: Some(Kind::Job),
-        ..row(
-            Kind::ScaledJob,
-            "keda.sh",
-            "scaledjobs",
-            PodLayout::Template(&["spec", "jobTargetRef", "template"]),
-        )
-    },
-    CustomWorkload {
-        makes: Some(Kind::Pod),
-        ..row(Kind::CloneSet, "apps.kruise.io", "clonesets", TEMPLATE)
-    },
-    CustomWorkload {
-        makes: Some(Kind::Pod),
-        ..row(Kind::AdvancedDaemonSet, "apps.kruise.io", "daemonsets", TEMPLATE)
-    },
-    row(
-        Kind::Workflow,
-        "argoproj.io",
-        "workflows",
-        PodLayout::Workflow(&["spec"]),
-    ),
-    row(
-        Kind::WorkflowTemplate,
-        "argoproj.io",
-        "workflowtemplates",
-        PodLayout::Workflow(&["spec"]),
-    ),
-    row(
-        Kind::CronWorkflow,
-        "argoproj.io",
-        "cronworkflows",
-        PodLayout::Workflow(&["spec", "workflowSpec"]),
-    ),
-    row(Kind::Task, "tekton.dev", "tasks", PodLayout::Task(&["spec"])),
-    row(Kind::TaskRun, "tekton.dev", "taskruns", PodLayout::TaskRun),
-    row(
-        Kind::Pipeline,
-        "tekton.dev",
-        "pipelines",
-        PodLayout::Pipeline(&["spec"]),
-    ),
-    row(
-        Kind::PipelineRun,
-        "tekton.dev",
-        "pipelineruns",
-        PodLayout::PipelineRun,
-    ),
-];
-
 /// Kinds that describe containers and are never evaluated as pods, with the reason.
 pub const EXCLUDED: [(&str, &str, &str); 3] = [
     ("kubevirt.io", "VirtualMachine", VIRTUAL_MACHINE),
@@ -126,9 +48,4 @@ pub fn exclusion(group: &str, kind: &str) -> Option<&'static str> {
     let mut rows = EXCLUDED.iter();
     rows.find(|(of_group, of_kind, _)| *of_group == group && *of_kind == kind)
         .map(|(_, _, why)| *why)
-}
-
-/// The row of a kind.
-pub(super) fn of(kind: Kind) -> Option<&'static CustomWorkload> {
-    CUSTOM_WORKLOADS.iter().find(|custom| custom.kind == kind)
 }

@@ -15,6 +15,7 @@ use super::key::{Access, ImageKey};
 use super::queue::{Job, JobQueue};
 use crate::model::image_facts::ImageFacts;
 use crate::model::registry_patterns::RegistryPatterns;
+use crate::model::string_enum::string_enum;
 use crate::process::token_bucket::TokenBucket;
 
 /// The bounds of the cache: memory.
@@ -38,32 +39,16 @@ const REGISTRIES: usize = 1_024;
 /// After how long a look-up is not waited for any more: the reviews of one object wait for it once.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Why a look-up was not queued.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Dropped {
-    /// The queue is full.
-    QueueFull,
-    /// As many look-ups of the namespace wait as the queue has free places.
-    NamespaceLimit,
-    /// The registry does not answer at present.
-    RegistryUnavailable,
-}
-
-impl Dropped {
-    /// Every reason.
-    pub const ALL: [Dropped; 3] = [
-        Dropped::QueueFull,
-        Dropped::NamespaceLimit,
-        Dropped::RegistryUnavailable,
-    ];
-
-    /// The value of a metric's label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Dropped::QueueFull => "queue_full",
-            Dropped::NamespaceLimit => "namespace_limit",
-            Dropped::RegistryUnavailable => "registry_unavailable",
-        }
+string_enum! {
+    /// Why a look-up was not queued, by the value of a metric's label.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum Dropped {
+        /// The queue is full.
+        QueueFull = "queue_full",
+        /// As many look-ups of the namespace wait as the queue has free places.
+        NamespaceLimit = "namespace_limit",
+        /// The registry does not answer at present.
+        RegistryUnavailable = "registry_unavailable",
     }
 }
 

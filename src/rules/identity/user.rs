@@ -148,11 +148,7 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
                 .is_some_and(|options| options.run_as_user_name.is_some())
             {
                 out.report(option_at(cx, Some(container), "runAsUserName"));
-            } else if container
-                .security_context
-                .as_ref()
-                .is_some_and(|own| own.run_as_non_root.is_some())
-            {
+            } else if container.security_context.run_as_non_root.is_some() {
                 out.report(context_at(cx, Some(container), &["runAsNonRoot"]));
             } else {
                 inherited = true;

@@ -119,16 +119,12 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
 /// The probes and hooks of a container, with their paths.
 fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Option<&'c Handler<'c>>); 5] {
     let container = container.container;
-    let hooks = container.lifecycle.as_ref();
     [
         (
             &["lifecycle", "postStart"],
-            hooks.and_then(|hooks| hooks.post_start.as_ref()),
+            container.lifecycle.post_start.as_ref(),
         ),
-        (
-            &["lifecycle", "preStop"],
-            hooks.and_then(|hooks| hooks.pre_stop.as_ref()),
-        ),
+        (&["lifecycle", "preStop"], container.lifecycle.pre_stop.as_ref()),
         (&["startupProbe"], container.startup_probe.as_ref()),
         (&["livenessProbe"], container.liveness_probe.as_ref()),
         (&["readinessProbe"], container.readiness_probe.as_ref()),

@@ -215,10 +215,7 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
             return;
         }
         for container in cx.containers() {
-            let signal = container
-                .lifecycle
-                .as_ref()
-                .and_then(|lifecycle| lifecycle.stop_signal.as_deref());
+            let signal = container.lifecycle.stop_signal.as_deref();
             if signal.is_some_and(|signal| !matches!(signal, "SIGKILL" | "SIGTERM")) {
                 let finding = out.report(container.at(&["lifecycle", "stopSignal"])).removable();
                 if cx.spec.os_name().is_none() {

@@ -14,7 +14,7 @@ use transom::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
 use transom::model::image_facts::{ImageConfig, ImageContents, ImageFacts, ImageVariant};
 use transom::model::node::{Host, Taint};
 use transom::model::policy::{
-    Action, BuildLabel, IgnoredFields, LinuxPods, PlacementMode, PlacementParts, Policy,
+    Action, BuildLabel, IgnoredFields, LinuxPods, PlacementField, PlacementMode, Policy,
 };
 use transom::rules::catalogue;
 
@@ -212,16 +212,10 @@ fn actions() -> impl Strategy<Value = BTreeMap<&'static str, Action>> {
     prop::collection::btree_map(select(rules), action, 0..=3)
 }
 
-fn parts() -> impl Strategy<Value = PlacementParts> {
-    let on = || prop::bool::weighted(0.9);
-    (on(), on(), on(), on(), on()).prop_map(|(os, os_field, tolerations, build, runtime_class)| {
-        PlacementParts {
-            os,
-            os_field,
-            tolerations,
-            build,
-            runtime_class,
-        }
+fn placed() -> impl Strategy<Value = Vec<PlacementField>> {
+    prop::collection::vec(prop::bool::weighted(0.9), PlacementField::ALL.len()).prop_map(|on| {
+        let fields = PlacementField::ALL.into_iter().zip(on);
+        fields.filter_map(|(field, on)| on.then_some(field)).collect()
     })
 }
 
@@ -237,7 +231,7 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
             PlacementMode::Disabled,
         ]),
         select(IgnoredFields::ALL.to_vec()),
-        parts(),
+        placed(),
         select(BuildLabel::ALL.to_vec()),
     );
     let class = weighted(
@@ -248,12 +242,12 @@ pub fn any_policy() -> impl Strategy<Value = Policy> {
         ),
     );
     (switches, actions(), vec(taint(), 0..=2), class).prop_map(
-        |((validation, placement, ignored_fields, parts, build_label), actions, taints, class)| Policy {
+        |((validation, placement, ignored_fields, placed, build_label), actions, taints, class)| Policy {
             name: "random".to_owned(),
             validation,
             placement,
             ignored_fields,
-            parts,
+            placed,
             build_label,
             actions,
             taints: taints.into_iter().filter(Taint::marks_windows).collect(),
@@ -272,7 +266,7 @@ pub fn full_policy() -> impl Strategy<Value = Policy> {
         validation: Action::Deny,
         placement: PlacementMode::Apply,
         ignored_fields: IgnoredFields::Remove,
-        parts: PlacementParts::ALL,
+        placed: PlacementField::ALL.to_vec(),
         actions: BTreeMap::new(),
         ..policy
     })
