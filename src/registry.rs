@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use self::batch::{CacheUse, ImageAnswer, Registries};
 pub use self::client::RegistryClient;
@@ -51,7 +52,7 @@ pub struct RegistryConfig {
 }
 
 /// How much is requested.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Detail {
     /// The platforms that an image exists for.
     Platforms,
