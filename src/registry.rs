@@ -130,6 +130,14 @@ impl LookupError {
         LookupError::new(LookupScope::Registry, message)
     }
 
+    /// A refusal of the credentials, or of a request without any.
+    fn refused(message: impl AsRef<str>) -> Self {
+        LookupError {
+            is_refused: true,
+            ..LookupError::image(message)
+        }
+    }
+
     /// The error with another reason.
     fn with(self, reason: &str) -> Self {
         let message = format!("{}; {reason}", self.message);
