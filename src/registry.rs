@@ -76,12 +76,12 @@ pub struct KnownImage<'k> {
     pub completes: bool,
 }
 
-/// The answer to a look-up of which an earlier answer is known.
+/// The answer to a look-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ImageChange {
-    /// The reference still leads to the same content, as of this time.
+    /// The reference still leads to the known content, as of this time.
     Unchanged(Timestamp),
-    /// The new facts.
+    /// The new facts, or the first ones.
     Changed(ImageFacts),
 }
 

@@ -68,6 +68,9 @@ impl RegistryClient {
     /// Asks the registry of an image what it is: its index or manifest, and with [`Detail::Configurations`] also manifests
     /// and configurations of its Windows variants. A mirror that does not have the image is skipped.
     ///
+    /// `known`: an earlier answer with at least this detail. If the registry answers a HEAD with its digest, the index or
+    /// manifest is not requested: registries count that as a pull.
+    ///
     /// # Errors
     /// If the registry is not one that may be asked, does not answer, refuses, or answers with something else than an
     /// image. That an image does not exist is not an error.
@@ -76,29 +79,12 @@ impl RegistryClient {
         image: &ImageRef<'_>,
         keychain: &Keychain,
         detail: Detail,
-    ) -> Result<ImageFacts, LookupError> {
-        self.facts_of(image, keychain, WantedFacts { detail, known: None })
-            .await
-    }
-
-    /// Looks up an image of which an earlier answer is known, with at least this detail. If the registry answers a HEAD with
-    /// the digest that is known, its index or manifest is not requested: registries count that as a pull.
-    ///
-    /// # Errors
-    /// See [`look_up`](Self::look_up).
-    pub async fn look_up_again(
-        &self,
-        image: &ImageRef<'_>,
-        keychain: &Keychain,
-        detail: Detail,
-        known: KnownImage<'_>,
+        known: Option<KnownImage<'_>>,
     ) -> Result<ImageChange, LookupError> {
-        let wanted = WantedFacts {
-            detail,
-            known: Some(known),
-        };
-        let now = self.facts_of(image, keychain, wanted).await?;
-        if now.found.as_ref() == Some(known.contents) {
+        let now = self
+            .facts_of(image, keychain, WantedFacts { detail, known })
+            .await?;
+        if known.is_some_and(|known| now.found.as_ref() == Some(known.contents)) {
             return Ok(ImageChange::Unchanged(now.looked_up));
         }
         Ok(ImageChange::Changed(now))
