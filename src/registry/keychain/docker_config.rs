@@ -153,28 +153,6 @@ impl CredentialStore {
         }
     }
 
-    /// Appends what determines the credentials for a repository.
-    pub fn describe(&self, registry: &str, repository: &str, material: &mut Vec<u8>) {
-        let mut add = |kind: u8, text: &str| {
-            material.push(kind);
-            material.extend_from_slice(&text.len().to_be_bytes());
-            material.extend_from_slice(text.as_bytes());
-        };
-        if let Some(name) = self.helper_of(registry) {
-            add(0, name);
-            add(1, registry);
-        }
-        for secret in self.matching(registry, repository) {
-            match secret {
-                Secret::Basic { user, password } => {
-                    add(2, user);
-                    add(3, password);
-                }
-                Secret::Identity(token) => add(4, token),
-            }
-        }
-    }
-
     /// Whether there is this secret for a host as a whole.
     pub fn has(&self, host: &str, secret: &Secret) -> bool {
         self.matching(host, "").any(|it| it == secret)
