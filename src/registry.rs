@@ -20,7 +20,6 @@ mod session;
 mod test_server;
 mod transport;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -95,7 +94,8 @@ pub enum LookupScope {
 }
 
 /// Why there is no answer about an image.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("{message}")]
 pub struct LookupError {
     /// What it affects.
     pub scope: LookupScope,
@@ -148,11 +148,3 @@ impl LookupError {
         }
     }
 }
-
-impl fmt::Display for LookupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for LookupError {}
