@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::helper::{self, Helped};
 use super::{Credential, KeychainError, RepositoryCredentials, Secret};
+use crate::model::registry_patterns::split_port;
 
 /// Base64 with padding or without, as people write it.
 const LENIENT: GeneralPurposeConfig =
@@ -238,15 +239,6 @@ impl HostPattern {
                 .all(|(pattern, label)| is_glob_match(pattern, label))
             && repository.starts_with(&self.path)
     }
-}
-
-fn split_port(host: &str) -> (&str, &str) {
-    let colon = host
-        .rfind(':')
-        .filter(|at| !host.get(*at..).is_some_and(|rest| rest.contains(']')));
-    colon
-        .and_then(|at| host.split_at_checked(at))
-        .unwrap_or((host, ""))
 }
 
 /// Whether a label matches a pattern in which `*` is any text and `?` one character.
