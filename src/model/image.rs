@@ -401,7 +401,8 @@ fn is_tag(tag: &str) -> bool {
             .all(|(at, b)| word(b) || (at > 0 && matches!(b, b'.' | b'-')))
 }
 
-fn is_digest(digest: &str) -> bool {
+/// Whether it is the digest of a content: `sha256:…`, `sha384:…` or `sha512:…` in lower-case hexadecimal digits.
+pub fn is_digest(digest: &str) -> bool {
     let (algorithm, hex) = split_optional(digest, ':');
     let digits = match algorithm {
         "sha256" => 64,

@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::EntryKey;
+use crate::model::image::is_digest;
 use crate::model::image_facts::ImageContents;
 use crate::model::text::is_one_line;
 use crate::registry::Detail;
-use crate::registry::digest::Digest;
 
 /// What a registry answered about a reference.
 #[derive(Serialize, Deserialize, Debug)]
@@ -94,8 +94,4 @@ fn is_plausible(contents: &ImageContents) -> bool {
             && layers.all(|layer| is_digest(&layer.digest))
             && words.all(|word| word.len() <= 128 && is_one_line(word))
     })
-}
-
-fn is_digest(text: &str) -> bool {
-    Digest::parse(text).is_some()
 }
