@@ -18,7 +18,7 @@ use crate::check::files::{policies, read};
 use crate::cluster::snapshot::Snapshot;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
-use crate::model::policy::{ImageEvidence, Policy};
+use crate::model::policy::Policy;
 use crate::process::files::{self, Accept};
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
@@ -116,7 +116,8 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let snapshot = files.load()?;
     if images.is_none() {
-        for name in without_registries(&snapshot) {
+        // In a cluster, a condition says so.
+        for name in snapshot.policies.using_registries() {
             tracing::warn!(
                 policy = name,
                 "evidence.images: Registry has no effect, because no registry may be asked: add --image-registry"
@@ -164,13 +165,6 @@ pub async fn while_serving<T>(
             Err(error) => Err(error.into()),
         },
     }
-}
-
-/// The policies that use what registries report, for a server that asks none. In a cluster, a condition says so.
-fn without_registries(snapshot: &Snapshot) -> Vec<&str> {
-    let stored = snapshot.policies.stored().iter().map(|stored| &stored.policy);
-    let uses = stored.filter(|policy| policy.image_evidence == ImageEvidence::Registry);
-    uses.map(|policy| policy.name.as_str()).collect()
 }
 
 /// Publishes a new snapshot when a file or the date changes; if the files are invalid, the old one stays.
@@ -229,9 +223,10 @@ mod tests {
                 base: Facts::new(Facts::KUBERNETES, day_of(jiff::Timestamp::UNIX_EPOCH)),
                 knowledge: ServedKnowledge::default(),
             };
-            files.load().unwrap()
+            let policies = files.load().unwrap().policies;
+            policies.using_registries().map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(without_registries(&load("Registry")), ["shop"]);
-        assert!(without_registries(&load("Names")).is_empty());
+        assert_eq!(load("Registry"), ["shop"]);
+        assert!(load("Names").is_empty());
     }
 }
