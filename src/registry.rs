@@ -20,11 +20,11 @@ mod session;
 mod test_server;
 mod transport;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use self::batch::{CacheUse, ImageAnswer, Registries};
 pub use self::client::RegistryClient;
@@ -51,7 +51,7 @@ pub struct RegistryConfig {
 }
 
 /// How much is requested.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Detail {
     /// The platforms that an image exists for.
     Platforms,
@@ -75,12 +75,12 @@ pub struct KnownImage<'k> {
     pub completes: bool,
 }
 
-/// The answer to a look-up of which an earlier answer is known.
+/// The answer to a look-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ImageChange {
-    /// The reference still leads to the same content, as of this time.
+    /// The reference still leads to the known content, as of this time.
     Unchanged(Timestamp),
-    /// The new facts.
+    /// The new facts, or the first ones.
     Changed(ImageFacts),
 }
 
@@ -94,7 +94,8 @@ pub enum LookupScope {
 }
 
 /// Why there is no answer about an image.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("{message}")]
 pub struct LookupError {
     /// What it affects.
     pub scope: LookupScope,
@@ -129,6 +130,14 @@ impl LookupError {
         LookupError::new(LookupScope::Registry, message)
     }
 
+    /// A refusal of the credentials, or of a request without any.
+    fn refused(message: impl AsRef<str>) -> Self {
+        LookupError {
+            is_refused: true,
+            ..LookupError::image(message)
+        }
+    }
+
     /// The error with another reason.
     fn with(self, reason: &str) -> Self {
         let message = format!("{}; {reason}", self.message);
@@ -139,11 +148,3 @@ impl LookupError {
         }
     }
 }
-
-impl fmt::Display for LookupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for LookupError {}

@@ -3,6 +3,10 @@
 
 use std::borrow::Cow;
 
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+
 use crate::model::json::write_string;
 
 /// A resolved scalar.
@@ -213,37 +217,11 @@ fn key_float(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// Standard base64 with whitespace and padding.
+/// Standard base64 with whitespace and padding. As in Go, the bits after the last byte need not be zero.
 fn base64(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0_u32);
-    let mut symbols = 0_usize;
-    let mut padding = 0_usize;
-    for byte in text.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            b'=' => {
-                padding += 1;
-                continue;
-            }
-            _ => return None,
-        };
-        if padding > 0 {
-            return None;
-        }
-        symbols += 1;
-        bits = (bits << 6 | u32::from(value)) & 0xFFFF;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push(u8::try_from(bits >> count & 0xFF).ok()?);
-        }
-    }
-    (padding <= 2 && (symbols + padding).is_multiple_of(4)).then_some(bytes)
+    const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    GeneralPurpose::new(&STANDARD, LENIENT).decode(text).ok()
 }
 
 #[cfg(test)]
@@ -357,10 +335,13 @@ mod tests {
             ("aGVs\n bG8h", "hello!"),
             ("", ""),
             ("4pyT", "✓"),
+            ("aGk=", "hi"),
+            ("aGl=", "hi"),
+            ("eA==", "x"),
         ] {
             assert_eq!(tagged("binary", text), Ok(Scalar::Text(decoded.into())), "{text}");
         }
-        for text in ["a", "aGVsbG8", "a=GV", "ä", "===="] {
+        for text in ["a", "aGVsbG8", "a=GV", "ä", "====", "aGVsbG8=="] {
             assert_eq!(
                 tagged("binary", text).unwrap_err(),
                 "this `!!binary` text is not base64: correct it, or remove the tag"

@@ -33,42 +33,33 @@ pub struct ImageRef<'a> {
 }
 
 /// Why a text is not an image reference. The kubelet fails such a container with `InvalidImageName`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ImageError {
     /// The text is empty.
+    #[error("the image reference is empty")]
     Empty,
     /// 64 hexadecimal digits: an image ID, which no registry can look up.
+    #[error("an image ID of 64 hexadecimal digits is not an image reference")]
     ImageId,
     /// The part before the first slash is not a host name, address or port.
+    #[error("the registry of the image is not a host name with an optional port")]
     Registry,
     /// The repository contains upper-case letters.
+    #[error("the repository of the image must be lower case")]
     UpperCase,
     /// The repository does not consist of lower-case letters and digits, separated by `.`, `_`, `__`, `-` and `/`.
+    #[error("the repository of the image has an invalid form")]
     Repository,
     /// The repository is longer than 255 characters.
+    #[error("the repository of the image is longer than 255 characters")]
     TooLong,
     /// The tag is empty, longer than 128 characters, or contains an invalid character.
+    #[error("the tag of the image has an invalid form")]
     Tag,
     /// The digest is not sha256, sha384 or sha512 in lower-case hexadecimal digits.
+    #[error("the digest of the image has an invalid form")]
     Digest,
 }
-
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ImageError::Empty => "the image reference is empty",
-            ImageError::ImageId => "an image ID of 64 hexadecimal digits is not an image reference",
-            ImageError::Registry => "the registry of the image is not a host name with an optional port",
-            ImageError::UpperCase => "the repository of the image must be lower case",
-            ImageError::Repository => "the repository of the image has an invalid form",
-            ImageError::TooLong => "the repository of the image is longer than 255 characters",
-            ImageError::Tag => "the tag of the image has an invalid form",
-            ImageError::Digest => "the digest of the image has an invalid form",
-        })
-    }
-}
-
-impl std::error::Error for ImageError {}
 
 const MCR: &str = "mcr.microsoft.com";
 
@@ -410,7 +401,8 @@ fn is_tag(tag: &str) -> bool {
             .all(|(at, b)| word(b) || (at > 0 && matches!(b, b'.' | b'-')))
 }
 
-fn is_digest(digest: &str) -> bool {
+/// Whether it is the digest of a content: `sha256:…`, `sha384:…` or `sha512:…` in lower-case hexadecimal digits.
+pub fn is_digest(digest: &str) -> bool {
     let (algorithm, hex) = split_optional(digest, ':');
     let digits = match algorithm {
         "sha256" => 64,

@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
 
 use super::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use super::os::Os;
@@ -21,7 +22,7 @@ pub struct ImageFacts {
 }
 
 /// The content behind a digest: an index of variants, or a single image.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ImageContents {
     /// The digest of the index or of the manifest, such as `sha256:…`.
     pub digest: String,
@@ -30,7 +31,8 @@ pub struct ImageContents {
 }
 
 /// One image of an index, or the only one.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ImageVariant {
     /// The operating system in Go's words: `windows`, `linux`.
     pub os: String,
@@ -52,7 +54,7 @@ pub struct ImageVariant {
 }
 
 /// A layer. Nodes pull a layer once, whichever images have it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ImageLayer {
     /// The digest of its compressed content.
     pub digest: String,
@@ -61,7 +63,7 @@ pub struct ImageLayer {
 }
 
 /// What the configuration of an image sets for its containers.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ImageConfig {
     /// The user; empty if it is not set.
     pub user: String,
@@ -74,7 +76,7 @@ pub struct ImageConfig {
 }
 
 /// A layer of Windows in the history of an image: the base, or an update of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WindowsBase {
     /// The version that it brings.
     pub version: OsVersion,

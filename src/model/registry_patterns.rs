@@ -165,7 +165,7 @@ fn host_error(host: &str) -> Option<fn(String) -> RegistryPatternError> {
 }
 
 /// Host and port of a registry as written. A bracketed address contains colons.
-fn split_port(registry: &str) -> (&str, Option<&str>) {
+pub fn split_port(registry: &str) -> (&str, Option<&str>) {
     let after_address = registry.rfind(']').map_or(0, |at| at + 1);
     let colon = registry.get(after_address..).and_then(|rest| rest.find(':'));
     match colon.and_then(|at| registry.split_at_checked(after_address + at)) {

@@ -3,10 +3,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::build::Build;
 
 /// A Windows version, as an image's `os.version` states it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct OsVersion {
     /// The build.
     pub build: Build,
@@ -19,6 +22,20 @@ impl OsVersion {
     pub fn parse(text: &str) -> Option<Self> {
         let (build, revision) = Build::parse_kernel_version(text)?;
         Some(OsVersion { build, revision })
+    }
+}
+
+impl TryFrom<String> for OsVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        OsVersion::parse(&text).ok_or_else(|| format!("{text:?} is not a version as in 10.0.20348.2700"))
+    }
+}
+
+impl From<OsVersion> for String {
+    fn from(version: OsVersion) -> String {
+        version.to_string()
     }
 }
 

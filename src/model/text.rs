@@ -29,12 +29,18 @@ pub fn cut_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
 
 /// The first hexadecimal digits of the SHA-256 of a text, at most 64.
 pub fn digest_hex(text: &[u8], digits: usize) -> String {
-    let mut hex = String::with_capacity(64);
-    for byte in ring::digest::digest(&ring::digest::SHA256, text).as_ref() {
+    let mut hex = hex(ring::digest::digest(&ring::digest::SHA256, text).as_ref());
+    hex.truncate(digits);
+    hex
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut hex = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
         // Writing to a String cannot fail.
         let _ = write!(hex, "{byte:02x}");
     }
-    hex.truncate(digits);
     hex
 }
 

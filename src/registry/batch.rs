@@ -265,27 +265,19 @@ impl Registries {
         if let Some(why) = known {
             return Err(LookupError::registry(why));
         }
-        let found = match stale.as_ref().and_then(|stale| stale.found.as_ref()) {
-            Some(known) => {
-                let again = client.look_up_again(
-                    image,
-                    &self.keychain,
-                    self.detail,
-                    KnownImage {
-                        contents: known,
-                        completes: true,
-                    },
-                );
-                again.await.map(|change| match change {
-                    ImageChange::Changed(facts) => facts,
-                    ImageChange::Unchanged(looked_up) => ImageFacts {
-                        looked_up,
-                        found: Some(known.clone()),
-                    },
-                })
-            }
-            None => client.look_up(image, &self.keychain, self.detail).await,
-        };
+        let stale = stale.as_ref().and_then(|stale| stale.found.as_ref());
+        let known = stale.map(|contents| KnownImage {
+            contents,
+            completes: true,
+        });
+        let found = client.look_up(image, &self.keychain, self.detail, known).await;
+        let found = found.map(|change| match change {
+            ImageChange::Changed(facts) => facts,
+            ImageChange::Unchanged(looked_up) => ImageFacts {
+                looked_up,
+                found: stale.cloned(),
+            },
+        });
         if let Err(error) = &found
             && error.scope == LookupScope::Registry
         {

@@ -16,7 +16,7 @@ use super::digest::Digest;
 use super::endpoint::RegistryEndpoint;
 use super::keychain::{Credential, Keychain};
 use super::manifest::{self, ACCEPT, CONFIG, MANIFEST, ManifestContent, SingleImage};
-use super::session::{Session, SessionError, Tokens};
+use super::session::{Session, Tokens};
 use super::transport::{Lookup, NoClient, Received, Transport, system_lookup};
 use super::{Detail, ImageChange, KnownImage, LookupError, RegistryConfig};
 use crate::model::image::ImageRef;
@@ -68,6 +68,9 @@ impl RegistryClient {
     /// Asks the registry of an image what it is: its index or manifest, and with [`Detail::Configurations`] also manifests
     /// and configurations of its Windows variants. A mirror that does not have the image is skipped.
     ///
+    /// `known`: an earlier answer with at least this detail. If the registry answers a HEAD with its digest, the index or
+    /// manifest is not requested: registries count that as a pull.
+    ///
     /// # Errors
     /// If the registry is not one that may be asked, does not answer, refuses, or answers with something else than an
     /// image. That an image does not exist is not an error.
@@ -76,29 +79,12 @@ impl RegistryClient {
         image: &ImageRef<'_>,
         keychain: &Keychain,
         detail: Detail,
-    ) -> Result<ImageFacts, LookupError> {
-        self.facts_of(image, keychain, WantedFacts { detail, known: None })
-            .await
-    }
-
-    /// Looks up an image of which an earlier answer is known, with at least this detail. If the registry answers a HEAD with
-    /// the digest that is known, its index or manifest is not requested: registries count that as a pull.
-    ///
-    /// # Errors
-    /// See [`look_up`](Self::look_up).
-    pub async fn look_up_again(
-        &self,
-        image: &ImageRef<'_>,
-        keychain: &Keychain,
-        detail: Detail,
-        known: KnownImage<'_>,
+        known: Option<KnownImage<'_>>,
     ) -> Result<ImageChange, LookupError> {
-        let wanted = WantedFacts {
-            detail,
-            known: Some(known),
-        };
-        let now = self.facts_of(image, keychain, wanted).await?;
-        if now.found.as_ref() == Some(known.contents) {
+        let now = self
+            .facts_of(image, keychain, WantedFacts { detail, known })
+            .await?;
+        if known.is_some_and(|known| now.found.as_ref() == Some(known.contents)) {
             return Ok(ImageChange::Unchanged(now.looked_up));
         }
         Ok(ImageChange::Changed(now))
@@ -169,13 +155,10 @@ impl RegistryClient {
             Err(failure)
         };
         let late = || LookupError::registry(format!("not all answers within {WHOLE:?}"));
-        let answer = timeout(WHOLE, tried).await.unwrap_or_else(|_| Err(late().into()));
-        answer.map_err(|SessionError { error, is_refused }| {
-            let error = match &credentials.trouble {
-                Some(trouble) if is_refused => error.with(trouble),
-                _ => error,
-            };
-            LookupError { is_refused, ..error }
+        let answer = timeout(WHOLE, tried).await.unwrap_or_else(|_| Err(late()));
+        answer.map_err(|error| match &credentials.trouble {
+            Some(trouble) if error.is_refused => error.with(trouble),
+            _ => error,
         })
     }
 
@@ -185,7 +168,7 @@ impl RegistryClient {
         keychain: &Keychain,
         credential: Option<&Credential>,
         wanted: WantedFacts<'_>,
-    ) -> Result<ImageFacts, SessionError> {
+    ) -> Result<ImageFacts, LookupError> {
         let session = |endpoint| {
             Session::new(
                 &self.inner.transport,
@@ -220,7 +203,7 @@ struct WantedFacts<'k> {
 }
 
 /// The answer to the first request: a HEAD if a content is known, else a GET.
-async fn first_answer(session: &Session<'_>, wanted: WantedFacts<'_>) -> Result<Received, SessionError> {
+async fn first_answer(session: &Session<'_>, wanted: WantedFacts<'_>) -> Result<Received, LookupError> {
     let reference = session.reference();
     match wanted.known {
         Some(_) => session.head("manifests", reference, ACCEPT).await,
@@ -230,7 +213,7 @@ async fn first_answer(session: &Session<'_>, wanted: WantedFacts<'_>) -> Result<
 
 /// Whether a HEAD states the digest that is known. Otherwise only a GET tells: some registries state no digest, or answer
 /// no HEAD.
-fn is_unchanged(session: &Session<'_>, head: Received, known: &ImageContents) -> Result<bool, SessionError> {
+fn is_unchanged(session: &Session<'_>, head: Received, known: &ImageContents) -> Result<bool, LookupError> {
     match head.status.as_u16() {
         200 => Ok(stated_digest(&head.headers).is_some_and(|stated| stated.to_string() == known.digest)),
         // A GET would be a second request.
@@ -244,7 +227,7 @@ async fn facts(
     session: &Session<'_>,
     first: Received,
     wanted: WantedFacts<'_>,
-) -> Result<ImageFacts, SessionError> {
+) -> Result<ImageFacts, LookupError> {
     let looked_up = Timestamp::now();
     let answer = match wanted.known {
         None => first,
@@ -359,7 +342,7 @@ async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVaria
     let reading = digests
         .into_iter()
         .map(|(at, digest)| async move { (at, read_variant(session, &digest).await) });
-    let read: Vec<(usize, Result<ImageVariant, SessionError>)> =
+    let read: Vec<(usize, Result<ImageVariant, LookupError>)> =
         stream::iter(reading).buffer_unordered(AT_ONCE).collect().await;
     let mut of_configurations = Vec::new();
     for (at, found) in read {
@@ -389,14 +372,14 @@ fn add_missing_version(variants: &mut [ImageVariant], of_configurations: &[(usiz
 }
 
 /// One variant of an index, by its digest.
-async fn read_variant(session: &Session<'_>, digest: &str) -> Result<ImageVariant, SessionError> {
+async fn read_variant(session: &Session<'_>, digest: &str) -> Result<ImageVariant, LookupError> {
     let answer = session.get("manifests", digest, ACCEPT, MANIFEST).await?;
     let headers = answer.headers.clone();
     let body = session.content(answer)?;
     let digest = digest_of(digest, &headers, &body)?;
     match manifest::read(content_type(&headers), &body)? {
         ManifestContent::Image(image) => variant(session, &digest, image).await,
-        ManifestContent::Index(_) => Err(LookupError::image("an index in place of an image").into()),
+        ManifestContent::Index(_) => Err(LookupError::image("an index in place of an image")),
     }
 }
 
@@ -405,7 +388,7 @@ async fn variant(
     session: &Session<'_>,
     digest: &str,
     image: SingleImage,
-) -> Result<ImageVariant, SessionError> {
+) -> Result<ImageVariant, LookupError> {
     let answer = session
         .get("blobs", &image.config.to_string(), "*/*", CONFIG)
         .await?;

@@ -4,58 +4,37 @@ use std::fmt;
 
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 
-/// A digest as in image references: `sha256:…`, `sha384:…` or `sha512:…` in lower-case hexadecimal digits.
+use crate::model::image::is_digest;
+use crate::model::text::hex;
+
+/// A digest as in image references.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Digest {
-    algorithm: &'static str,
-    hex: String,
-}
+pub(super) struct Digest(String);
 
 static ALGORITHMS: [(&str, &Algorithm); 3] = [("sha256", &SHA256), ("sha384", &SHA384), ("sha512", &SHA512)];
 
 impl Digest {
     /// Parses a digest; `None` if it is of another form.
     pub fn parse(text: &str) -> Option<Digest> {
-        let (name, hex) = text.split_once(':')?;
-        let (algorithm, function) = *ALGORITHMS.iter().find(|(algorithm, _)| *algorithm == name)?;
-        let is_hex = hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let is_valid = is_hex && hex.len() == 2 * function.output_len();
-        is_valid.then(|| Digest {
-            algorithm,
-            hex: hex.to_owned(),
-        })
+        is_digest(text).then(|| Digest(text.to_owned()))
     }
 
     /// The SHA-256 of content.
     pub fn of(content: &[u8]) -> Digest {
-        Digest {
-            algorithm: "sha256",
-            hex: hex(&SHA256, content),
-        }
+        Digest(format!("sha256:{}", hex(digest(&SHA256, content).as_ref())))
     }
 
     /// Whether it is the digest of this content.
     pub fn verifies(&self, content: &[u8]) -> bool {
-        let function = ALGORITHMS
-            .iter()
-            .find(|(algorithm, _)| *algorithm == self.algorithm);
-        function.is_some_and(|(_, function)| hex(function, content) == self.hex)
+        let (name, stated) = self.0.split_once(':').unwrap_or_default();
+        let function = ALGORITHMS.iter().find(|(algorithm, _)| *algorithm == name);
+        function.is_some_and(|(_, function)| hex(digest(function, content).as_ref()) == stated)
     }
-}
-
-fn hex(function: &'static Algorithm, content: &[u8]) -> String {
-    use fmt::Write as _;
-    let sum = digest(function, content);
-    sum.as_ref().iter().fold(String::new(), |mut text, byte| {
-        // A string accepts all text.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.algorithm, self.hex)
+        f.write_str(&self.0)
     }
 }
 

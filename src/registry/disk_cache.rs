@@ -183,9 +183,13 @@ impl DiskCache {
             None => StoredOutcome::Missing,
             Some(contents) => {
                 let key = EntryKey::of(scope, image, &contents.digest);
-                let text = ContentsEntry::text(&key, contents, detail, looked_up);
-                self.contents.write(&key.file(), &text);
-                let digest = contents.digest.clone();
+                let entry = ContentsEntry {
+                    detail,
+                    looked_up,
+                    contents: contents.clone(),
+                };
+                self.contents.write(&key.file(), &entry.text(&key));
+                let digest = entry.contents.digest;
                 StoredOutcome::Found { digest }
             }
         };

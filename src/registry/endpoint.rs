@@ -7,6 +7,7 @@ use hyper::Uri;
 
 use super::RegistryConfig;
 use crate::model::image::ImageRef;
+use crate::model::registry_patterns::split_port;
 
 /// The location of an image in its registry, or in a mirror of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,12 +112,12 @@ impl RegistryEndpoint {
 
     /// The host without the port.
     pub fn host(&self) -> &str {
-        host_of(&self.authority)
+        split_port(&self.authority).0
     }
 
     /// Whether a host is queried without TLS.
     fn is_plain(&self, authority: &str) -> bool {
-        let host = host_of(authority);
+        let (host, _) = split_port(authority);
         let is_local = host.eq_ignore_ascii_case("localhost") || host == "127.0.0.1" || host == "[::1]";
         is_local
             || self
@@ -146,14 +147,6 @@ impl RegistryEndpoint {
         }
         Ok(())
     }
-}
-
-/// The host of a host and port.
-fn host_of(authority: &str) -> &str {
-    let colon = authority
-        .rfind(':')
-        .filter(|at| !authority.get(*at..).is_some_and(|rest| rest.contains(']')));
-    colon.and_then(|at| authority.get(..at)).unwrap_or(authority)
 }
 
 /// Whether a host is this machine.

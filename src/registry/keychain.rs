@@ -96,19 +96,6 @@ impl Keychain {
         }
     }
 
-    /// Cache key of the credentials for a repository; not secret. Equal credentials have equal keys until a restart. An
-    /// answer for one key must not be used for another.
-    pub fn access_key(&self, registry: &str, repository: &str) -> [u8; 32] {
-        let mut material = Vec::new();
-        for store in &self.stores {
-            store.describe(registry, repository, &mut material);
-        }
-        if material.is_empty() {
-            return [0; 32];
-        }
-        keyed_hash(&material)
-    }
-
     /// The credentials for a repository of a registry as in an image reference, the most specific first. Starts helpers.
     pub(super) async fn credentials_of(&self, registry: &str, repository: &str) -> RepositoryCredentials {
         let mut found = RepositoryCredentials::default();

@@ -2,15 +2,15 @@
 //! configuration. All of it is data of others: sizes, counts and texts are bounded.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::LookupError;
 use super::digest::Digest;
 use crate::model::image_facts::{ImageConfig, ImageLayer, ImageVariant, WindowsBase};
+use crate::model::json_types::List;
 
 /// The maximum size of an index or a manifest in bytes, as in the registries that state one.
 pub(super) const MANIFEST: usize = 4 << 20;
@@ -45,9 +45,10 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 struct Manifest {
     schema_version: Option<u32>,
     media_type: Option<String>,
-    manifests: Option<IndexEntries>,
+    manifests: Option<List<IndexEntry>>,
     config: Option<Descriptor>,
-    layers: Option<Layers>,
+    #[serde(default)]
+    layers: List<Layer>,
     fs_layers: Option<IgnoredAny>,
 }
 
@@ -58,23 +59,12 @@ struct Descriptor {
     digest: String,
 }
 
-/// The sum of the sizes of all layers, and the layers themselves; of more than [`LAYERS`], or with an invalid digest, none.
-#[derive(Default)]
-struct Layers {
-    size: u64,
-    list: Vec<ImageLayer>,
-}
-
 #[derive(Deserialize)]
 struct Layer {
     digest: Option<String>,
     #[serde(default)]
     size: u64,
 }
-
-/// The first entries of an index, at most one above the limit. The others are not kept: four megabytes of `{}` would
-/// be hundreds in memory.
-struct IndexEntries(Vec<IndexEntry>);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,11 +100,9 @@ struct ManifestPlatform {
 #[derive(Deserialize)]
 struct Settings {
     config: Option<ContainerConfig>,
-    history: Option<History>,
+    #[serde(default)]
+    history: List<HistoryEntry>,
 }
-
-/// The last layer of Windows in a history; no entry is kept.
-struct History(Option<WindowsBase>);
 
 #[derive(Deserialize)]
 struct HistoryEntry {
@@ -170,9 +158,9 @@ pub(super) fn read(content_type: &str, json: &[u8]) -> Result<ManifestContent, L
     }
     let kind = agreed_type(kind, manifest.media_type.as_deref())?;
     match (kind, manifest.manifests, manifest.config) {
-        (OCI_INDEX | DOCKER_INDEX, Some(entries), None) => variants(entries.0).map(ManifestContent::Index),
+        (OCI_INDEX | DOCKER_INDEX, Some(entries), None) => variants(&entries).map(ManifestContent::Index),
         (OCI_MANIFEST | DOCKER_MANIFEST, None, Some(config)) => {
-            let Layers { size, list: layers } = manifest.layers.unwrap_or_default();
+            let (size, layers) = layers(&manifest.layers);
             let config = config_digest(&config)?;
             Ok(ManifestContent::Image(SingleImage { config, size, layers }))
         }
@@ -209,7 +197,7 @@ fn agreed_type<'a>(header: &'a str, body: Option<&'a str>) -> Result<&'a str, Lo
 }
 
 /// The variants of an index: without attestations, entries without a platform, and those that are not images.
-fn variants(entries: Vec<IndexEntry>) -> Result<Vec<ImageVariant>, LookupError> {
+fn variants(entries: &[IndexEntry]) -> Result<Vec<ImageVariant>, LookupError> {
     if entries.len() > ENTRIES {
         return Err(LookupError::image(format!(
             "an index of more than {ENTRIES} entries"
@@ -228,7 +216,7 @@ fn variants(entries: Vec<IndexEntry>) -> Result<Vec<ImageVariant>, LookupError> 
         if !is_image || entry.annotations.reference_type.is_some() {
             continue;
         }
-        let Some(platform) = entry.platform else { continue };
+        let Some(platform) = &entry.platform else { continue };
         if platform.os == "unknown" || platform.os.is_empty() {
             continue;
         }
@@ -255,6 +243,22 @@ impl ManifestPlatform {
             ..ImageVariant::new(&self.os, &self.architecture, &self.version)
         })
     }
+}
+
+/// The sum of the sizes of all layers, and the layers. Of more than [`LAYERS`], or with an invalid digest, none is kept: a
+/// part of them would count as all.
+fn layers(all: &[Layer]) -> (u64, Vec<ImageLayer>) {
+    let size = all
+        .iter()
+        .fold(0, |sum: u64, layer| sum.saturating_add(layer.size));
+    let kept = |layer: &Layer| {
+        let digest = Digest::parse(layer.digest.as_deref()?)?.to_string();
+        let size = layer.size;
+        Some(ImageLayer { digest, size })
+    };
+    let layers = all.iter().filter(|_| all.len() <= LAYERS);
+    let layers: Option<Vec<ImageLayer>> = layers.map(kept).collect();
+    (size, layers.unwrap_or_default())
 }
 
 /// The digest of the configuration, if it is one of an image: Helm charts and signatures have manifests too.
@@ -288,7 +292,7 @@ pub(super) fn of_config(json: &[u8]) -> Result<ImageVariant, LookupError> {
         user: shortened(config.user.unwrap_or_default()),
         volumes: volumes.take(LIST).map(shortened).collect(),
         command: command.take(LIST).map(shortened).collect(),
-        base: settings.history.and_then(|history| history.0),
+        base: settings.history.iter().rev().find_map(HistoryEntry::base),
     };
     Ok(ImageVariant {
         config: Some(config),
@@ -306,87 +310,6 @@ fn shortened(text: String) -> String {
         .map(|(start, letter)| start + letter.len_utf8());
     let end = ends.take_while(|end| *end <= TEXT).last().unwrap_or_default();
     text.get(..end).unwrap_or_default().to_owned()
-}
-
-impl<'de> Deserialize<'de> for Layers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Sum;
-        impl<'de> Visitor<'de> for Sum {
-            type Value = Layers;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("layers")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Layers, A::Error> {
-                let mut layers = Layers::default();
-                let mut are_valid = true;
-                while let Some(Layer { digest, size }) = list.next_element::<Layer>()? {
-                    layers.size = layers.size.saturating_add(size);
-                    let digest = digest.as_deref().and_then(Digest::parse);
-                    are_valid &= digest.is_some() && layers.list.len() < LAYERS;
-                    if let Some(digest) = digest.filter(|_| are_valid) {
-                        let digest = digest.to_string();
-                        layers.list.push(ImageLayer { digest, size });
-                    }
-                }
-                // A part of them would count as all.
-                if !are_valid {
-                    layers.list = Vec::new();
-                }
-                Ok(layers)
-            }
-        }
-        deserializer.deserialize_seq(Sum)
-    }
-}
-
-impl<'de> Deserialize<'de> for History {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Last;
-        impl<'de> Visitor<'de> for Last {
-            type Value = History;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the history of an image")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<History, A::Error> {
-                let mut last = None;
-                while let Some(entry) = list.next_element::<HistoryEntry>()? {
-                    last = entry.base().or(last);
-                }
-                Ok(History(last))
-            }
-        }
-        deserializer.deserialize_seq(Last)
-    }
-}
-
-impl<'de> Deserialize<'de> for IndexEntries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct First;
-        impl<'de> Visitor<'de> for First {
-            type Value = IndexEntries;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the entries of an index")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<IndexEntries, A::Error> {
-                let mut entries = Vec::new();
-                while entries.len() <= ENTRIES {
-                    match list.next_element()? {
-                        Some(entry) => entries.push(entry),
-                        None => return Ok(IndexEntries(entries)),
-                    }
-                }
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(IndexEntries(entries))
-            }
-        }
-        deserializer.deserialize_seq(First)
-    }
 }
 
 /// Whether a body is an error of a registry, and not of another server.

@@ -13,7 +13,6 @@
 mod breaker;
 mod cache;
 mod key;
-mod look_up;
 mod metrics;
 mod queue;
 mod state;
@@ -33,8 +32,8 @@ use self::cache::{Due, LookupOrigin};
 use self::key::ImageKey;
 use self::metrics::LookupMetrics;
 use self::queue::Job;
-use self::state::{Dropped, Finished, LookupEnd, LookupOutcome, ServiceState};
-use super::{Keychain, RegistryClient};
+use self::state::{Dropped, Finished, LookupEnd, ServiceState};
+use super::{Detail, ImageChange, Keychain, KnownImage, LookupError, RegistryClient};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
 use crate::model::pod_images::PodImages;
@@ -248,8 +247,8 @@ impl ImageService {
             namespace: "shop".into(),
             due: Instant::now(),
         };
-        let outcome = LookupOutcome::Answered(facts);
-        let finished = self.state().finish(&job, outcome, Duration::ZERO, job.due);
+        let result = Ok(ImageChange::Changed(facts));
+        let finished = self.state().finish(&job, result, Duration::ZERO, job.due);
         self.announce(&job, finished);
     }
 
@@ -280,14 +279,15 @@ impl ImageService {
         let began = Instant::now();
         // A task of its own, so that a panic does not leave the look-up running forever.
         let looking = tokio::spawn(self.clone().look_up(job.key.clone()));
-        let outcome = looking.await.unwrap_or_else(|error| LookupOutcome::ImageFailed {
-            message: format!("the look-up ended unexpectedly: {error}"),
-            is_refused: false,
+        let result = looking.await.unwrap_or_else(|error| {
+            Err(LookupError::image(format!(
+                "the look-up ended unexpectedly: {error}"
+            )))
         });
         let now = Instant::now();
         let took = now - began;
-        self.0.metrics.looked_up(&job.registry, &outcome, took, now);
-        let finished = self.state().finish(&job, outcome, took, now);
+        self.0.metrics.looked_up(&job.registry, &result, took, now);
+        let finished = self.state().finish(&job, result, took, now);
         self.announce(&job, finished);
     }
 
@@ -305,10 +305,21 @@ impl ImageService {
         }
     }
 
-    async fn look_up(self, key: ImageKey) -> LookupOutcome {
+    /// Looks up an image. Of what is known, only what has changed is requested.
+    async fn look_up(self, key: ImageKey) -> Result<ImageChange, LookupError> {
         let known = self.state().cache.known_content(&key);
+        let known = known.as_ref().and_then(|known| {
+            Some(KnownImage {
+                contents: known.facts.found.as_ref()?,
+                completes: known.completes,
+            })
+        });
         let keychain = self.0.credentials.keychain(&key.access).await;
-        look_up::look_up(&self.0.client, &key, known.as_ref(), &keychain).await
+        let image = ImageRef::parse(&key.reference).map_err(|error| LookupError::image(error.to_string()))?;
+        let client = &self.0.client;
+        client
+            .look_up(&image, &keychain, Detail::Configurations, known)
+            .await
     }
 
     /// Updates the gauges and the state that a condition shows.

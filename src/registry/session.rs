@@ -33,31 +33,6 @@ const TOKEN_MARGIN: Duration = Duration::from_secs(10);
 /// The maximum number of tokens that are kept.
 const TOKENS: usize = 1_000;
 
-/// An error, and whether it is that the registry refused this credential.
-#[derive(Debug)]
-pub(super) struct SessionError {
-    pub error: LookupError,
-    pub is_refused: bool,
-}
-
-impl SessionError {
-    fn refused(message: &str) -> Self {
-        SessionError {
-            error: LookupError::image(message),
-            is_refused: true,
-        }
-    }
-}
-
-impl From<LookupError> for SessionError {
-    fn from(error: LookupError) -> Self {
-        SessionError {
-            error,
-            is_refused: false,
-        }
-    }
-}
-
 /// Headers that authorize requests, by repository and credential, until they expire.
 #[derive(Default)]
 pub(super) struct Tokens {
@@ -158,7 +133,7 @@ impl<'c> Session<'c> {
         reference: &str,
         accept: &'static str,
         most: usize,
-    ) -> Result<Received, SessionError> {
+    ) -> Result<Received, LookupError> {
         self.request(Method::GET, (kind, reference), accept, most).await
     }
 
@@ -168,7 +143,7 @@ impl<'c> Session<'c> {
         kind: &str,
         reference: &str,
         accept: &'static str,
-    ) -> Result<Received, SessionError> {
+    ) -> Result<Received, LookupError> {
         self.request(Method::HEAD, (kind, reference), accept, 0).await
     }
 
@@ -178,7 +153,7 @@ impl<'c> Session<'c> {
         (kind, reference): (&str, &str),
         accept: &'static str,
         most: usize,
-    ) -> Result<Received, SessionError> {
+    ) -> Result<Received, LookupError> {
         let uri = self
             .endpoint
             .uri(kind, reference)
@@ -207,13 +182,13 @@ impl<'c> Session<'c> {
     }
 
     /// The body of a successful response.
-    pub fn content(&self, answer: Received) -> Result<Bytes, SessionError> {
+    pub fn content(&self, answer: Received) -> Result<Bytes, LookupError> {
         match answer.status {
             StatusCode::OK => Ok(answer.body),
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(SessionError::refused(
-                &format!("the registry refused {} ({})", self.used(), status.as_u16()),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(LookupError::refused(
+                format!("the registry refused {} ({})", self.used(), status.as_u16()),
             )),
-            _ => Err(unsuccessful("the registry", &answer).into()),
+            _ => Err(unsuccessful("the registry", &answer)),
         }
     }
 
@@ -225,19 +200,19 @@ impl<'c> Session<'c> {
     }
 
     /// What authorizes the next requests.
-    async fn authorize(&self, challenge: &Challenge) -> Result<Token, SessionError> {
+    async fn authorize(&self, challenge: &Challenge) -> Result<Token, LookupError> {
         match challenge {
             Challenge::Bearer(service) => self.token(service).await,
             Challenge::Basic => {
                 let Some(credential) = self.credential else {
-                    return Err(SessionError::refused(
+                    return Err(LookupError::refused(
                         "the registry refused a request without credentials (401)",
                     ));
                 };
                 let header = credential.basic().and_then(|header| secret_header(&header));
                 let used = self.used();
                 let header = header.ok_or_else(|| {
-                    SessionError::refused(&format!(
+                    LookupError::refused(format!(
                         "the registry requires user and password, and {used} is not such a one"
                     ))
                 })?;
@@ -250,7 +225,7 @@ impl<'c> Session<'c> {
     }
 
     /// Requests a token, with the credential if its service may be sent it.
-    async fn token(&self, service: &TokenService) -> Result<Token, SessionError> {
+    async fn token(&self, service: &TokenService) -> Result<Token, LookupError> {
         let uri = service.uri(&self.endpoint.repository);
         let uri =
             uri.ok_or_else(|| LookupError::image("the registry names no address of its token service"))?;
@@ -273,15 +248,15 @@ impl<'c> Session<'c> {
             } else {
                 format!("{} ({status})", self.used())
             };
-            return Err(SessionError::refused(&format!(
+            return Err(LookupError::refused(format!(
                 "the registry's token service refused {used}"
             )));
         }
         if answer.status != StatusCode::OK {
-            return Err(unsuccessful("the registry's token service", &answer).into());
+            return Err(unsuccessful("the registry's token service", &answer));
         }
         parse_token(&answer.body)
-            .ok_or_else(|| LookupError::image("the registry's token service sent no token").into())
+            .ok_or_else(|| LookupError::image("the registry's token service sent no token"))
     }
 
     fn is_trusted(&self, realm: &Uri, credential: &Credential) -> bool {

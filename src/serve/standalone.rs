@@ -223,9 +223,8 @@ mod tests {
                 base: Facts::new(Facts::KUBERNETES, day_of(jiff::Timestamp::UNIX_EPOCH)),
                 knowledge: ServedKnowledge::default(),
             };
-            let snapshot = files.load().unwrap();
-            let names = snapshot.policies.using_registries().map(str::to_owned);
-            names.collect::<Vec<_>>()
+            let policies = files.load().unwrap().policies;
+            policies.using_registries().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(load("Registry"), ["shop"]);
         assert!(load("Names").is_empty());

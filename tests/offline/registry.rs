@@ -7,7 +7,9 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 use transom::model::image::ImageRef;
 use transom::model::image_facts::{ImageConfig, ImageContents, WindowsBase};
-use transom::registry::{Detail, Keychain, LookupError, LookupScope, RegistryClient, RegistryConfig};
+use transom::registry::{
+    Detail, ImageChange, Keychain, LookupError, LookupScope, RegistryClient, RegistryConfig,
+};
 
 use crate::support::command::transom_in;
 use crate::support::registry::{LTSC2019, LTSC2022, LTSC2025, Media, Registry, linux, variant, windows};
@@ -205,10 +207,11 @@ async fn look_up_with(
 ) -> Result<Option<ImageContents>, LookupError> {
     let client = RegistryClient::new(config).unwrap();
     let image = ImageRef::parse(reference).unwrap();
-    Ok(client
-        .look_up(&image, keychain, Detail::Configurations)
-        .await?
-        .found)
+    let detail = Detail::Configurations;
+    match client.look_up(&image, keychain, detail, None).await? {
+        ImageChange::Changed(facts) => Ok(facts.found),
+        ImageChange::Unchanged(_) => panic!("nothing is known"),
+    }
 }
 
 #[tokio::test]

@@ -27,7 +27,13 @@ async fn look_up(
     keychain: &Keychain,
 ) -> Result<ImageFacts, LookupError> {
     let image = ImageRef::parse(image).unwrap();
-    let found = client.look_up(&image, keychain, Detail::Configurations).await;
+    let found = client
+        .look_up(&image, keychain, Detail::Configurations, None)
+        .await;
+    let found = found.map(|change| match change {
+        ImageChange::Changed(facts) => facts,
+        ImageChange::Unchanged(_) => panic!("nothing is known"),
+    });
     // No message ever has a secret.
     let text = format!("{found:?}");
     assert!(

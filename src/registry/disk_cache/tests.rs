@@ -188,33 +188,6 @@ fn less_detail_is_not_enough_for_more() {
 }
 
 #[test]
-fn an_entry_of_an_older_version_answers_without_the_base_of_images_and_is_asked_again_for_it() {
-    let cache = Cache::new();
-    cache.put(&found());
-    let written = |folder: &str| {
-        cache
-            .files()
-            .into_iter()
-            .find(|path| path.display().to_string().contains(folder))
-            .unwrap()
-    };
-    let file = written("contents");
-    let text = fs::read_to_string(&file).unwrap();
-    let start = text.find(r#","base":["#).unwrap();
-    let end = start + text[start..].find(']').unwrap() + 1;
-    let older = format!("{}{}", &text[..start], &text[end..]).replace(r#""hasBases":true,"#, "");
-    assert!(!older.contains("ase"), "{older}");
-    fs::write(&file, older).unwrap();
-    let get = |detail| cache.disk.get(&cache.anonymous, &image(TAG), detail, now());
-    let Some(CachedAnswer::Fresh(known)) = get(Detail::Platforms) else {
-        panic!("it is not read");
-    };
-    let config = known.found.as_ref().unwrap().variants[0].config.as_ref().unwrap();
-    assert_eq!((config.user.as_str(), config.base), ("ContainerUser", None));
-    assert_eq!(get(Detail::Configurations), None);
-}
-
-#[test]
 fn an_entry_answers_only_for_its_credential_and_mirror() {
     let cache = Cache::new();
     let scopes = [

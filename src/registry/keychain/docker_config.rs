@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::helper::{self, Helped};
 use super::{Credential, KeychainError, RepositoryCredentials, Secret};
+use crate::model::registry_patterns::split_port;
 
 /// Base64 with padding or without, as people write it.
 const LENIENT: GeneralPurposeConfig =
@@ -153,28 +154,6 @@ impl CredentialStore {
         }
     }
 
-    /// Appends what determines the credentials for a repository.
-    pub fn describe(&self, registry: &str, repository: &str, material: &mut Vec<u8>) {
-        let mut add = |kind: u8, text: &str| {
-            material.push(kind);
-            material.extend_from_slice(&text.len().to_be_bytes());
-            material.extend_from_slice(text.as_bytes());
-        };
-        if let Some(name) = self.helper_of(registry) {
-            add(0, name);
-            add(1, registry);
-        }
-        for secret in self.matching(registry, repository) {
-            match secret {
-                Secret::Basic { user, password } => {
-                    add(2, user);
-                    add(3, password);
-                }
-                Secret::Identity(token) => add(4, token),
-            }
-        }
-    }
-
     /// Whether there is this secret for a host as a whole.
     pub fn has(&self, host: &str, secret: &Secret) -> bool {
         self.matching(host, "").any(|it| it == secret)
@@ -260,15 +239,6 @@ impl HostPattern {
                 .all(|(pattern, label)| is_glob_match(pattern, label))
             && repository.starts_with(&self.path)
     }
-}
-
-fn split_port(host: &str) -> (&str, &str) {
-    let colon = host
-        .rfind(':')
-        .filter(|at| !host.get(*at..).is_some_and(|rest| rest.contains(']')));
-    colon
-        .and_then(|at| host.split_at_checked(at))
-        .unwrap_or((host, ""))
 }
 
 /// Whether a label matches a pattern in which `*` is any text and `?` one character.

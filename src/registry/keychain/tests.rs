@@ -161,17 +161,20 @@ fn errors_and_debug_output_have_the_source_and_no_secret() {
     assert!(!format!("{credential:?} {:?}", credential.secret).contains("hunter2"));
 }
 
-#[test]
-fn the_key_of_access_is_equal_for_equal_credentials_only() {
-    let (one, other) = (with_keys(&["a.example"]), with_keys(&["*.example"]));
-    let key = |keychain: &Keychain| keychain.access_key("a.example", "x");
-    assert_eq!(key(&one), key(&with_keys(&["a.example"])));
-    assert_ne!(key(&one), key(&other));
-    assert_ne!(key(&one), key(&Keychain::anonymous()));
-    assert_eq!(
-        one.access_key("b.other", "x"),
-        Keychain::anonymous().access_key("a.example", "x")
-    );
+#[tokio::test]
+async fn the_identity_is_equal_for_equal_credentials_only() {
+    let identity = async |keychain: &Keychain, registry: &str| {
+        let mut material = Vec::new();
+        keychain.add_identity(registry, "x", &mut material).await;
+        material
+    };
+    let one = with_keys(&["a.example"]);
+    let of_one = identity(&one, "a.example").await;
+    assert_eq!(of_one, identity(&with_keys(&["a.example"]), "a.example").await);
+    assert_ne!(of_one, identity(&with_keys(&["*.example"]), "a.example").await);
+    assert!(!of_one.is_empty());
+    assert!(identity(&one, "b.other").await.is_empty());
+    assert!(identity(&Keychain::anonymous(), "a.example").await.is_empty());
 }
 
 #[tokio::test]

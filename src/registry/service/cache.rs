@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::key::{Access, ImageKey};
-use crate::model::image_facts::{ImageFacts, ImageLayer, ImageVariant};
+use crate::model::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant};
 use crate::registry::client::has_unread_configurations;
 
 /// How long the answer about a tag is current; reviews refresh it from half of that on.
@@ -223,7 +223,8 @@ impl ImageCache {
         })
     }
 
-    /// Records the answer of a registry. Returns whether it differs from what is known.
+    /// Records the answer of a registry, with the lowest layers: reviews need none, and the start gate estimates with these
+    /// what new nodes pull. Returns whether it differs from what is known.
     pub fn answered(
         &mut self,
         key: &ImageKey,
@@ -232,6 +233,8 @@ impl ImageCache {
         now: Instant,
     ) -> bool {
         let looked_up = facts.looked_up;
+        let found = facts.found.map(ImageContents::with_base_layers);
+        let facts = ImageFacts { looked_up, found };
         let content = facts.found.as_ref().map(|found| key.content(&found.digest));
         let mut is_completed = false;
         if let Some(content) = &content {

@@ -12,9 +12,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use super::state::{Dropped, LookupOutcome, UnreachableRegistry};
+use super::state::{Dropped, UnreachableRegistry};
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::process::metrics::{Histograms, MetricLabels, Metrics};
+use crate::registry::{ImageChange, LookupError, LookupScope};
 
 /// How often a failing registry is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -41,28 +42,16 @@ pub struct LookupMetrics {
     logged: Mutex<HashMap<String, (Instant, u64)>>,
 }
 
-impl LookupOutcome {
-    /// Every value of the label.
-    const ALL: [&str; 4] = ["found", "missing", "failed", "unreachable"];
+/// Every value of the label that says how a look-up ended.
+const OUTCOMES: [&str; 4] = ["found", "missing", "failed", "unreachable"];
 
-    /// The value of the label.
-    fn as_str(&self) -> &'static str {
-        match self {
-            LookupOutcome::Answered(facts) if facts.found.is_none() => "missing",
-            LookupOutcome::Answered(_) | LookupOutcome::Unchanged(_) => "found",
-            LookupOutcome::ImageFailed { .. } => "failed",
-            LookupOutcome::RegistryFailed { .. } => "unreachable",
-        }
-    }
-
-    /// Why it failed.
-    fn failure(&self) -> Option<&str> {
-        match self {
-            LookupOutcome::Answered(_) | LookupOutcome::Unchanged(_) => None,
-            LookupOutcome::ImageFailed { message, .. } | LookupOutcome::RegistryFailed { message, .. } => {
-                Some(message)
-            }
-        }
+/// The value of the label.
+fn outcome(result: &Result<ImageChange, LookupError>) -> &'static str {
+    match result {
+        Ok(ImageChange::Changed(facts)) if facts.found.is_none() => "missing",
+        Ok(_) => "found",
+        Err(error) if error.scope == LookupScope::Image => "failed",
+        Err(_) => "unreachable",
     }
 }
 
@@ -91,7 +80,7 @@ impl LookupMetrics {
             logged: Mutex::default(),
         };
         for registry in registries.iter().map(ToString::to_string) {
-            for outcome in LookupOutcome::ALL {
+            for outcome in OUTCOMES {
                 (all.lookups).get_or_create_owned(&lookup_labels(&registry, outcome));
             }
             let labels = [("registry", registry)];
@@ -111,12 +100,18 @@ impl LookupMetrics {
     }
 
     /// Counts a look-up in a registry, and logs its failure.
-    pub fn looked_up(&self, name: &str, outcome: &LookupOutcome, took: Duration, now: Instant) {
+    pub fn looked_up(
+        &self,
+        name: &str,
+        result: &Result<ImageChange, LookupError>,
+        took: Duration,
+        now: Instant,
+    ) {
         let registry = self.pattern(name);
-        if let Some(why) = outcome.failure() {
-            self.log(&registry, name, why, now);
+        if let Err(error) = result {
+            self.log(&registry, name, &error.message, now);
         }
-        let labels = lookup_labels(&registry, outcome.as_str());
+        let labels = lookup_labels(&registry, outcome(result));
         self.lookups.get_or_create(&labels).inc();
         let labels = [("registry", registry)];
         (self.durations.get_or_create(&labels)).observe(took.as_secs_f64());

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -13,10 +12,10 @@ use super::breaker::{Breaker, LONGEST_PAUSE};
 use super::cache::{CacheLimits, ImageCache};
 use super::key::{Access, ImageKey};
 use super::queue::{Job, JobQueue};
-use crate::model::image_facts::ImageFacts;
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::model::string_enum::string_enum;
 use crate::process::token_bucket::TokenBucket;
+use crate::registry::{ImageChange, LookupError, LookupScope};
 
 /// The bounds of the cache: memory.
 const CACHE: CacheLimits = CacheLimits {
@@ -50,29 +49,6 @@ string_enum! {
         /// The registry does not answer at present.
         RegistryUnavailable = "registry_unavailable",
     }
-}
-
-/// How a look-up ended.
-#[derive(Debug)]
-pub enum LookupOutcome {
-    /// The registry answered.
-    Answered(ImageFacts),
-    /// The registry has the content that is known, at this time.
-    Unchanged(Timestamp),
-    /// The registry answered, and not about this image.
-    ImageFailed {
-        /// Why.
-        message: String,
-        /// Whether it refused the credentials.
-        is_refused: bool,
-    },
-    /// The registry does not answer.
-    RegistryFailed {
-        /// Why.
-        message: String,
-        /// The earliest time of the next request.
-        retry_after: Option<Duration>,
-    },
 }
 
 /// A registry that does not answer.
@@ -224,28 +200,34 @@ impl ServiceState {
     }
 
     /// Records how a look-up ended, after this time.
-    pub fn finish(&mut self, job: &Job, outcome: LookupOutcome, took: Duration, now: Instant) -> Finished {
+    pub fn finish(
+        &mut self,
+        job: &Job,
+        result: Result<ImageChange, LookupError>,
+        took: Duration,
+        now: Instant,
+    ) -> Finished {
         let Job { key, namespace, .. } = job;
         let is_shared = key.access == Access::Shared;
         let mut finished = Finished::default();
         // Those who wait continue when the state is unlocked.
         self.pending.remove(key);
         let mut refused = None;
-        let mut is_answer = true;
-        match outcome {
-            LookupOutcome::Answered(facts) => {
+        let is_answer = result.is_ok();
+        match result {
+            Ok(ImageChange::Changed(facts)) => {
                 finished.has_changed = self.cache.answered(key, namespace, facts, now);
             }
-            LookupOutcome::Unchanged(looked_up) => self.cache.unchanged(key, namespace, looked_up, now),
-            LookupOutcome::ImageFailed { is_refused, message } => {
-                is_answer = false;
-                // Transom's own credentials have expired if they are refused what they could read before.
-                refused = Some(message).filter(|_| is_refused && is_shared && self.cache.has_content(key));
-                self.cache.failed(key, namespace, is_refused, now);
-            }
-            LookupOutcome::RegistryFailed { message, retry_after } => {
-                self.registry_failed(job, message, retry_after, now);
+            Ok(ImageChange::Unchanged(looked_up)) => self.cache.unchanged(key, namespace, looked_up, now),
+            Err(error) if error.scope == LookupScope::Registry => {
+                self.registry_failed(job, error, now);
                 return finished;
+            }
+            Err(error) => {
+                // Transom's own credentials have expired if they are refused what they could read before.
+                let is_expired = error.is_refused && is_shared && self.cache.has_content(key);
+                refused = is_expired.then_some(error.message);
+                self.cache.failed(key, namespace, error.is_refused, now);
             }
         }
         let registry = self.registry(&job.registry, now);
@@ -266,11 +248,11 @@ impl ServiceState {
     }
 
     /// Tries again later with what has failed last, and drops what waits for the registry if it has failed repeatedly.
-    fn registry_failed(&mut self, job: &Job, message: String, retry_after: Option<Duration>, now: Instant) {
+    fn registry_failed(&mut self, job: &Job, error: LookupError, now: Instant) {
         let registry = self.registry(&job.registry, now);
         registry.running = registry.running.saturating_sub(1);
         registry.is_prompt = false;
-        let due = registry.breaker.failed(message, retry_after, now);
+        let due = registry.breaker.failed(error.message, error.retry_after, now);
         // A name that only a wildcard matches is given up after a few minutes, until a pod needs it.
         let is_tried = registry.is_expected() || due < now + LONGEST_PAUSE;
         let is_open = registry.breaker.is_open();

@@ -53,7 +53,12 @@ async fn again(port: u16, known: &ImageContents, completes: bool) -> Result<Imag
         completes,
     };
     client(RegistryConfig::default())
-        .look_up_again(&image, &Keychain::anonymous(), Detail::Configurations, known)
+        .look_up(
+            &image,
+            &Keychain::anonymous(),
+            Detail::Configurations,
+            Some(known),
+        )
         .await
 }
 
@@ -147,14 +152,14 @@ async fn a_head_is_authorized_like_a_get() {
     let host = format!("127.0.0.1:{port}");
     let image = format!("{host}/app:1");
     let change = client(RegistryConfig::default())
-        .look_up_again(
+        .look_up(
             &ImageRef::parse(&image).unwrap(),
             &keychain(&[&host]),
             Detail::Configurations,
-            KnownImage {
+            Some(KnownImage {
                 contents: &known,
                 completes: false,
-            },
+            }),
         )
         .await
         .unwrap();

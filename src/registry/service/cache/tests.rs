@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::image::ImageRef;
-use crate::model::image_facts::{ImageConfig, ImageContents};
+use crate::model::image_facts::ImageConfig;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -42,6 +42,22 @@ fn cache(entries: usize, bytes: usize) -> ImageCache {
 fn due(cache: &mut ImageCache, key: &ImageKey, origin: LookupOrigin, now: Instant) -> (bool, Due) {
     let recalled = cache.recall(key, origin, now);
     (recalled.facts.is_some(), recalled.due)
+}
+
+#[test]
+fn only_the_lowest_layers_are_kept() {
+    let (mut cache, now) = (cache(10, 1 << 20), Instant::now());
+    let web = key("registry.corp/web:1");
+    let layer = |size: u64| ImageLayer {
+        digest: format!("sha256:{size}"),
+        size,
+    };
+    let mut answer = facts("sha256:1", 1);
+    answer.found.as_mut().unwrap().variants[0].layers = (0..100).map(layer).collect();
+    cache.answered(&web, &"shop".into(), answer, now);
+    let known = cache.recall(&web, LookupOrigin::Review, now).facts.unwrap();
+    let layers = &known.found.as_ref().unwrap().variants[0].layers;
+    assert_eq!(*layers, (0..4).map(layer).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,9 +1,11 @@
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+
 use super::super::cache::{LookupOrigin, TAG_TTL};
 use super::*;
 use crate::model::image::ImageRef;
-use crate::model::image_facts::ImageContents;
+use crate::model::image_facts::{ImageContents, ImageFacts};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -22,18 +24,21 @@ fn job(text: &str, namespace: &str, due: Instant) -> Job {
     }
 }
 
-fn found() -> LookupOutcome {
-    LookupOutcome::Answered(ImageFacts {
+type LookupResult = Result<ImageChange, LookupError>;
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "one of the results that a look-up can have"
+)]
+fn found() -> LookupResult {
+    Ok(ImageChange::Changed(ImageFacts {
         looked_up: Timestamp::UNIX_EPOCH,
         found: Some(ImageContents::default()),
-    })
+    }))
 }
 
-fn no_route() -> LookupOutcome {
-    LookupOutcome::RegistryFailed {
-        message: "no route".to_owned(),
-        retry_after: None,
-    }
+fn no_route() -> LookupResult {
+    Err(LookupError::registry("no route"))
 }
 
 fn request(
@@ -60,14 +65,14 @@ fn knows(state: &mut ServiceState, text: &str, now: Instant) -> bool {
 }
 
 /// Ends these look-ups, a second after they began.
-fn finish(state: &mut ServiceState, jobs: &[Job], outcome: fn() -> LookupOutcome, now: Instant) {
+fn finish(state: &mut ServiceState, jobs: &[Job], outcome: fn() -> LookupResult, now: Instant) {
     for job in jobs {
         state.finish(job, outcome(), SECOND, now);
     }
 }
 
 /// Runs everything that is due, and returns how many look-ups that were.
-fn run(state: &mut ServiceState, outcome: fn() -> LookupOutcome, now: Instant) -> usize {
+fn run(state: &mut ServiceState, outcome: fn() -> LookupResult, now: Instant) -> usize {
     let jobs = started(state, now);
     finish(state, &jobs, outcome, now);
     jobs.len()
@@ -205,7 +210,7 @@ fn what_waits_for_a_registry_that_fails_is_released() {
 fn an_image_that_never_answers_is_not_tried_again_while_its_registry_answers() {
     let (mut state, now) = (state(), Instant::now());
     let looked_up = [
-        ("registry.corp/web:1", found as fn() -> LookupOutcome),
+        ("registry.corp/web:1", found as fn() -> LookupResult),
         ("registry.corp/hangs:1", no_route),
         ("registry.corp/hangs:2", no_route),
     ];
@@ -335,10 +340,7 @@ fn no_registry_is_asked_more_often_than_the_rate() {
 
 #[test]
 fn a_credential_that_is_refused_what_it_could_read_is_reported_until_it_reads_again() {
-    let refused = || LookupOutcome::ImageFailed {
-        message: "the registry refused".to_owned(),
-        is_refused: true,
-    };
+    let refused = || Err(LookupError::refused("the registry refused"));
     let (mut state, now) = (state(), Instant::now());
     let later = now + TAG_TTL;
     let reported = |state: &ServiceState, now| !unreachable(state, Duration::ZERO, now).is_empty();
