@@ -18,6 +18,7 @@ use crate::audit_log::{
 };
 use crate::cluster::client::ConnectArgs;
 use crate::render::audit_log as render;
+use crate::render::write_json;
 
 /// Read audit logs of API servers: who was denied or changed, or would be
 ///
@@ -79,7 +80,7 @@ enum AuditLogFormat {
 }
 
 fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
-    let counts = report.counts();
+    let counts = &report.counts;
     let was_checked = report.rows.iter().any(|row| row.current.is_some());
     let is_open = |row: &WorkloadRow| row.current.as_ref().is_some_and(CurrentState::is_open);
     let number: fn(&OutcomeCounts) -> u64 = match fail_on {
@@ -95,7 +96,7 @@ fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
         let mut rows = report.rows.iter();
         is_unlisted || rows.any(|row| number(&row.counts) > 0 && is_open(row))
     } else {
-        number(&counts) > 0
+        number(counts) > 0
     };
     let changes = counts.changes() > 0;
     match fail_on {
@@ -144,7 +145,7 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
     };
     output.write(|format, out| match format {
         AuditLogFormat::Text => render::text(&report, shown, out),
-        AuditLogFormat::Json => render::json(&report, out),
+        AuditLogFormat::Json => write_json(&report, out),
     })?;
     let is_incomplete = report.inputs.iter().any(|input| input.error.is_some());
     let fails = is_in(fail_on, &report);
