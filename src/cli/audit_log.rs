@@ -6,11 +6,11 @@ mod live;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use super::options::{FailOn, ListLimitArgs, NamespaceArgs, OutputArgs};
+use super::options::{FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, ReportFormat};
 use super::{block_on, exit_status, is_quiet};
 use crate::audit_log::inputs::{self, LogFile};
 use crate::audit_log::{
@@ -18,7 +18,6 @@ use crate::audit_log::{
 };
 use crate::cluster::client::ConnectArgs;
 use crate::render::audit_log as render;
-use crate::render::write_json;
 
 /// Read audit logs of API servers: who was denied or changed, or would be
 ///
@@ -42,7 +41,7 @@ pub struct AuditLogArgs {
     #[arg(long, short, value_name = "[NAME=]PATH")]
     filename: Vec<String>,
     #[command(flatten)]
-    output: OutputArgs<AuditLogFormat>,
+    output: OutputArgs<ReportFormat>,
     /// What a row of the text output is for
     #[arg(long, value_enum, value_name = "WHAT", default_value = "workload")]
     by: render::AuditGroupBy,
@@ -71,12 +70,6 @@ pub struct AuditLogArgs {
     check_cluster: bool,
     #[command(flatten)]
     connect: ConnectArgs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum AuditLogFormat {
-    Text,
-    Json,
 }
 
 fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
@@ -143,10 +136,7 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         by,
         most: limit.rows(),
     };
-    output.write(|format, out| match format {
-        AuditLogFormat::Text => render::text(&report, shown, out),
-        AuditLogFormat::Json => write_json(&report, out),
-    })?;
+    output.report(&report, |out| render::text(&report, shown, out))?;
     let is_incomplete = report.inputs.iter().any(|input| input.error.is_some());
     let fails = is_in(fail_on, &report);
     Ok(exit_status(is_incomplete, fails))

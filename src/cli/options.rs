@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, Command, ValueEnum};
+use serde::Serialize;
 
 use crate::check::files::EMPTY_PATTERN;
 use crate::model::dns::is_label;
@@ -21,6 +22,7 @@ use crate::model::severity::Severity;
 pub use crate::model::suggest::{date, nearest};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::registration::BY_DEFAULT;
+use crate::render::write_json;
 use crate::rules;
 use crate::rules::documentation::DocumentationUrl;
 
@@ -28,6 +30,14 @@ use crate::rules::documentation::DocumentationUrl;
 pub trait FormatList: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static {}
 
 impl<F: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static> FormatList for F {}
+
+/// The formats of a command that has a text and its report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[allow(missing_docs)] // `--help` would repeat them
+pub enum ReportFormat {
+    Text,
+    Json,
+}
 
 /// The destination and form of the output.
 #[derive(Args, Clone, Debug)]
@@ -87,6 +97,23 @@ impl<F: FormatList> OutputArgs<F> {
             target.write(|out| print(target.format, out))?;
         }
         Ok(())
+    }
+}
+
+impl OutputArgs<ReportFormat> {
+    /// Writes a report to every output.
+    ///
+    /// # Errors
+    /// If a file cannot be written; the error names it.
+    pub fn report(
+        &self,
+        json: &impl Serialize,
+        mut text: impl FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.write(|format, out| match format {
+            ReportFormat::Text => text(out),
+            ReportFormat::Json => write_json(json, out),
+        })
     }
 }
 
@@ -526,16 +553,10 @@ mod tests {
 
     use super::*;
 
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-    enum Formats {
-        Text,
-        Json,
-    }
-
     #[derive(Parser, Debug)]
     struct Line {
         #[command(flatten)]
-        output: OutputArgs<Formats>,
+        output: OutputArgs<ReportFormat>,
         #[arg(long, value_parser = FailOn::among(["never", "deny"]), default_value = "deny")]
         fail_on: FailOn,
     }
@@ -552,10 +573,13 @@ mod tests {
             file: file.map(PathBuf::from),
         };
         let targets = |words: &[&str]| parse(words).unwrap().output.targets().map_err(|e| e.to_string());
-        assert_eq!(targets(&[]), Ok(vec![to(Formats::Text, None)]));
+        assert_eq!(targets(&[]), Ok(vec![to(ReportFormat::Text, None)]));
         assert_eq!(
             targets(&["-o", "json=a=b.json", "-otext"]),
-            Ok(vec![to(Formats::Json, Some("a=b.json")), to(Formats::Text, None)])
+            Ok(vec![
+                to(ReportFormat::Json, Some("a=b.json")),
+                to(ReportFormat::Text, None)
+            ])
         );
         assert!(
             targets(&["-o", "json", "-o", "text"])
