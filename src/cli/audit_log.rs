@@ -3,15 +3,15 @@
 
 mod live;
 
-use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use jiff::Timestamp;
 
 use super::options::{FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, ReportFormat};
-use super::{block_on, exit_status, is_quiet};
+use super::progress::bar;
+use super::{block_on, exit_status};
 use crate::audit_log::inputs::{self, LogFile};
 use crate::audit_log::{
     AuditReport, CurrentState, Filter, LogReader, OutcomeCounts, RequestOutcome, WebhookNames, WorkloadRow,
@@ -186,29 +186,20 @@ fn blame_those_without_events(report: &mut AuditReport, files: &[LogFile]) {
     }
 }
 
-/// A progress bar on standard error, for long logs, and only on a terminal.
+/// A progress bar for long logs.
 fn progress(files: &[LogFile]) -> ProgressBar {
     const LARGE: u64 = 64 << 20;
     let size: u64 = files.iter().map(|file| file.size).sum();
-    let is_stdin = files.iter().any(|file| file.path.as_os_str() == "-");
-    if is_quiet() || !io::stderr().is_terminal() || (size < LARGE && !is_stdin) {
+    if files.iter().any(|file| file.path.as_os_str() == "-") {
+        return bar(None, "reading {bytes}, {bytes_per_sec}, {elapsed}");
+    }
+    if size < LARGE {
         return ProgressBar::hidden();
     }
-    let (bar, style) = if is_stdin {
-        (
-            ProgressBar::new_spinner(),
-            "reading {bytes}, {bytes_per_sec}, {elapsed}",
-        )
-    } else {
-        (
-            ProgressBar::new(size),
-            "reading {bar:40} {bytes}/{total_bytes}, {bytes_per_sec}, {eta}",
-        )
-    };
-    if let Ok(style) = ProgressStyle::with_template(style) {
-        bar.set_style(style);
-    }
-    bar
+    bar(
+        Some(size),
+        "reading {bar:40} {bytes}/{total_bytes}, {bytes_per_sec}, {eta}",
+    )
 }
 
 /// Parses `2026-11-21T10:00:00Z`, or `7d`: a time relative to now.
