@@ -185,8 +185,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.statistics && !has(CheckFormat::Text) {
         bail!("only the text output has statistics: add -o text, or remove --statistics");
     }
-    // Excerpts of lines, and the edits of `transom fix`.
-    let inputs = read(args, has(CheckFormat::Text) || has(CheckFormat::Sarif))?;
+    // For excerpts of lines.
+    let inputs = read(args, has(CheckFormat::Text))?;
     let mut groups: Vec<CheckGroup<'_>> = inputs.iter().map(|input| CheckGroup::of(args, input)).collect();
     let mut report = CheckReport {
         images: images::look_up(args, &mut groups)?,
