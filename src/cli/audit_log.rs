@@ -58,7 +58,7 @@ pub struct AuditLogArgs {
     /// What ends in exit status 1: deny is a request that was denied; would-deny adds requests that would have been;
     /// patch adds objects that were changed or would have been; unanswered adds requests that Transom did not answer
     #[arg(long, value_name = "WHAT", default_value = "would-deny",
-          value_parser = FailOn::among(["never", "deny", "would-deny", "patch", "unanswered"]))]
+          value_parser = FailOn::among([FailOn::Never, FailOn::Deny, FailOn::WouldDeny, FailOn::Patch, FailOn::Unanswered]))]
     fail_on: FailOn,
     /// A webhook of Transom that is registered under another name, or the end of that name. May be repeated
     #[arg(long, value_name = "NAME")]

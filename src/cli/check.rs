@@ -58,7 +58,7 @@ pub struct CheckArgs {
     /// What ends in exit status 1: deny is an object that would be denied; a severity adds open findings of that
     /// severity and above; unset: deny
     #[arg(long, value_name = "WHAT",
-          value_parser = FailOn::among(["never", "deny", "error", "warning", "advice"]))]
+          value_parser = FailOn::among([FailOn::Never, FailOn::Deny, FailOn::Error, FailOn::Warning, FailOn::Advice]))]
     fail_on: Option<FailOn>,
     /// Suppress the findings of this file, which --write-baseline wrote
     #[arg(long, value_name = "FILE")]

@@ -19,6 +19,7 @@ use crate::model::dns::is_label;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::os::Os;
 use crate::model::severity::Severity;
+use crate::model::string_enum::string_enum;
 pub use crate::model::suggest::{date, nearest};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::registration::BY_DEFAULT;
@@ -222,43 +223,33 @@ fn unknown_value(
     error
 }
 
-/// When a command exits with status 1: all values of `--fail-on`. Each command accepts those that apply to
-/// it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum FailOn {
-    /// Nothing.
-    Never,
-    /// Something is denied.
-    Deny,
-    /// Something is denied, or would be if its policy had mode Enforce.
-    WouldDeny,
-    /// There is an open finding of severity error.
-    Error,
-    /// There is an open finding of severity warning or above.
-    Warning,
-    /// There is an open finding of any severity.
-    Advice,
-    /// Something is changed, or would be, or a condition above is met.
-    Patch,
-    /// Transom did not answer a request, or a condition above is met.
-    Unanswered,
-    /// A workload cannot move unchanged, or that is unknown.
-    Blocked,
+string_enum! {
+    /// When a command exits with status 1: all values of `--fail-on`. Each command accepts those that apply to
+    /// it.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum FailOn {
+        /// Nothing.
+        Never = "never",
+        /// Something is denied.
+        Deny = "deny",
+        /// Something is denied, or would be if its policy had mode Enforce.
+        WouldDeny = "would-deny",
+        /// There is an open finding of severity error.
+        Error = "error",
+        /// There is an open finding of severity warning or above.
+        Warning = "warning",
+        /// There is an open finding of any severity.
+        Advice = "advice",
+        /// Something is changed, or would be, or a condition above is met.
+        Patch = "patch",
+        /// Transom did not answer a request, or a condition above is met.
+        Unanswered = "unanswered",
+        /// A workload cannot move unchanged, or that is unknown.
+        Blocked = "blocked",
+    }
 }
 
 impl FailOn {
-    const ALL: [(FailOn, &'static str); 9] = [
-        (FailOn::Never, "never"),
-        (FailOn::Deny, "deny"),
-        (FailOn::WouldDeny, "would-deny"),
-        (FailOn::Error, "error"),
-        (FailOn::Warning, "warning"),
-        (FailOn::Advice, "advice"),
-        (FailOn::Patch, "patch"),
-        (FailOn::Unanswered, "unanswered"),
-        (FailOn::Blocked, "blocked"),
-    ];
-
     /// Whether one of the open findings, counted by severity, has a severity that ends in status 1.
     pub fn is_open_in(self, open: &[usize; Severity::ALL.len()]) -> bool {
         let least = match self {
@@ -271,12 +262,9 @@ impl FailOn {
         Severity::ALL.iter().any(is_met)
     }
 
-    /// Parses one of these words.
-    pub fn among<const N: usize>(words: [&'static str; N]) -> impl TypedValueParser<Value = FailOn> {
-        PossibleValuesParser::new(words).map(|word| {
-            let known = FailOn::ALL.into_iter().find(|(_, name)| *name == word);
-            known.map_or(FailOn::Never, |(value, _)| value)
-        })
+    /// Parses one of these values.
+    pub fn among<const N: usize>(values: [FailOn; N]) -> impl TypedValueParser<Value = FailOn> {
+        one_of(values, FailOn::as_str)
     }
 }
 
@@ -521,10 +509,23 @@ impl RuleArgs {
     }
 }
 
+/// Parses the name of one of these values.
+pub fn one_of<T, const N: usize>(
+    values: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(values.map(name)).try_map(move |word| {
+        let value = values.into_iter().find(|value| name(*value) == word);
+        value.ok_or("there is no such value")
+    })
+}
+
 /// Parses an operating system.
 pub fn os() -> impl TypedValueParser<Value = Os> {
-    PossibleValuesParser::new([Os::Windows.label(), Os::Linux.label()])
-        .try_map(|word| Os::parse_lenient(&word).ok_or("there is no such operating system"))
+    one_of([Os::Windows, Os::Linux], Os::label)
 }
 
 /// Parses a pattern of files to exclude.
@@ -557,7 +558,7 @@ mod tests {
     struct Line {
         #[command(flatten)]
         output: OutputArgs<ReportFormat>,
-        #[arg(long, value_parser = FailOn::among(["never", "deny"]), default_value = "deny")]
+        #[arg(long, value_parser = FailOn::among([FailOn::Never, FailOn::Deny]), default_value = "deny")]
         fail_on: FailOn,
     }
 

@@ -50,7 +50,7 @@ pub struct PlanArgs {
     /// What ends in exit status 1: blocked is a workload on the replaced or upgraded pools that cannot run on the new nodes as
     /// it is, or for which this is not known
     #[arg(long, value_name = "WHAT", default_value = "blocked",
-          value_parser = FailOn::among(["never", "blocked"]))]
+          value_parser = FailOn::among([FailOn::Never, FailOn::Blocked]))]
     fail_on: FailOn,
     #[command(flatten)]
     output: OutputArgs<ReportFormat>,
