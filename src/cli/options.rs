@@ -2,6 +2,7 @@
 //! same everywhere. The connection flags are declared next to the client.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -9,7 +10,7 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, Command, ValueEnum};
 use serde::Serialize;
@@ -167,17 +168,22 @@ impl<F: FormatList> TypedValueParser for TargetParser<F> {
         &self,
         command: &Command,
         arg: Option<&Arg>,
-        value: &std::ffi::OsStr,
+        value: &OsStr,
     ) -> Result<Self::Value, clap::Error> {
         let text = value.to_string_lossy();
         let (format, file) = match text.split_once('=') {
             Some((format, file)) => (format, Some(file)),
             None => (&*text, None),
         };
-        let known = names::<F>();
-        let Ok(format) = F::from_str(format, false) else {
-            return Err(unknown_value(command, arg, &text, format, known));
-        };
+        let parsed = EnumValueParser::<F>::new().parse_ref(command, arg, OsStr::new(format));
+        let format = parsed.map_err(|mut error| {
+            // Of the format alone until here.
+            error.insert(
+                ContextKind::InvalidValue,
+                ContextValue::String(text.clone().into_owned()),
+            );
+            error
+        })?;
         if file == Some("") {
             let what = format!("{text:?} names no file: write it as in -o {text}report or leave the = out");
             return Err(clap::Error::raw(ErrorKind::ValueValidation, format!("{what}\n")).with_cmd(command));
@@ -193,34 +199,6 @@ impl<F: FormatList> TypedValueParser for TargetParser<F> {
             F::value_variants().iter().filter_map(F::to_possible_value),
         ))
     }
-}
-
-fn names<F: ValueEnum>() -> Vec<String> {
-    let values = F::value_variants().iter().filter_map(F::to_possible_value);
-    values.map(|value| value.get_name().to_owned()).collect()
-}
-
-/// The clap error for an unknown value, with the most similar known value.
-fn unknown_value(
-    command: &Command,
-    arg: Option<&Arg>,
-    written: &str,
-    compared: &str,
-    known: Vec<String>,
-) -> clap::Error {
-    let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
-    if let Some(arg) = arg {
-        error.insert(ContextKind::InvalidArg, ContextValue::String(arg.to_string()));
-    }
-    error.insert(
-        ContextKind::InvalidValue,
-        ContextValue::String(written.to_owned()),
-    );
-    if let Some(near) = nearest(compared, known.iter().map(String::as_str)) {
-        error.insert(ContextKind::SuggestedValue, ContextValue::String(near.to_owned()));
-    }
-    error.insert(ContextKind::ValidValue, ContextValue::Strings(known));
-    error
 }
 
 string_enum! {
