@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
 
 use super::options::{FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, ReportFormat};
 use super::progress::bar;
@@ -204,22 +205,10 @@ fn progress(files: &[LogFile]) -> ProgressBar {
 
 /// Parses `2026-11-21T10:00:00Z`, or `7d`: a time relative to now.
 fn moment(text: &str) -> Result<Timestamp, String> {
-    let unit = text.chars().last().map_or(0, |unit| match unit {
-        'm' => 60,
-        'h' => 60 * 60,
-        'd' => 24 * 60 * 60,
-        'w' => 7 * 24 * 60 * 60,
-        _ => 0,
-    });
-    let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
-    let ago = number
-        .parse::<u32>()
-        .ok()
-        .filter(|_| unit > 0 && number.bytes().all(|byte| byte.is_ascii_digit()));
+    let ago = text.parse::<Span>().ok().filter(|ago| !ago.is_negative());
+    let since = |ago| Timestamp::now().to_zoned(TimeZone::UTC).checked_sub(ago).ok();
     let time = match ago {
-        Some(number) => Timestamp::now()
-            .checked_sub(std::time::Duration::from_secs(u64::from(number) * unit))
-            .ok(),
+        Some(ago) => since(ago).map(|time| time.timestamp()),
         None => text.parse().ok(),
     };
     time.ok_or_else(|| "write a time as in 2026-11-21T10:00:00Z, or how long ago as in 36h or 7d".to_owned())

@@ -140,7 +140,7 @@ fn planner(cluster: &OfflineCluster, nodes: NodeInventory) -> Option<Planner<'_>
     let snapshot = &cluster.snapshot;
     let knows_nodes = cluster.could_read("nodes") && cluster.could_read("runtimeclasses");
     let release = newest(snapshot).filter(|_| knows_nodes)?;
-    let plan_options = PlanOptions::upgrade_to(release.build);
+    let plan_options = PlanOptions::upgrade(release.build, &[]);
     Some(Planner::new(&snapshot.facts, &snapshot.policies, plan_options).with_nodes(nodes))
 }
 
