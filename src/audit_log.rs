@@ -192,8 +192,8 @@ impl LogReader {
 
     /// The aggregated report.
     pub fn finish(self) -> AuditReport {
-        let may_count_twice = self.seen.is_full();
-        self.gathered.finish(self.inputs, may_count_twice)
+        let deduplicated = !self.seen.is_full();
+        self.gathered.finish(self.inputs, deduplicated)
     }
 }
 

@@ -40,7 +40,7 @@ pub use self::fix_function::FixFunction;
 pub use self::images::{CheckedImage, ImageCounts};
 pub use self::input::{CheckInput, SourceRole};
 pub use self::knowledge_file::{KnowledgeLoadError, read_knowledge};
-pub use self::manifest_fix::{FixRules, FixScope, PlannedEdit, PlannedFix, with_edit};
+pub use self::manifest_fix::{FixRules, FixScope, PlannedEdit, PlannedFix};
 pub use self::manifests::{CheckSettings, Manifests};
 pub use self::note::{CheckNote, NoteLevel, UnreadableInput};
 pub use self::objects::ManifestObjects;

@@ -29,8 +29,10 @@ mod version;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anstream::ColorChoice;
 use anyhow::Context as _;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Parser, Subcommand};
 
 use crate::model::text::one_line;
 
@@ -54,26 +56,18 @@ pub struct Cli {
     #[arg(long, short, global = true)]
     quiet: bool,
     /// When to color the output
-    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto", global = true)]
-    color: Color,
+    #[arg(long, value_name = "WHEN", value_parser = color(), default_value = "auto", global = true)]
+    color: ColorChoice,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Color {
-    /// On a terminal
-    Auto,
-    Always,
-    Never,
-}
-
-impl From<Color> for anstream::ColorChoice {
-    fn from(color: Color) -> Self {
-        match color {
-            Color::Auto => anstream::ColorChoice::Auto,
-            Color::Always => anstream::ColorChoice::Always,
-            Color::Never => anstream::ColorChoice::Never,
-        }
-    }
+/// Parses when to color the output.
+fn color() -> impl TypedValueParser<Value = ColorChoice> {
+    let auto = PossibleValue::new("auto").help("On a terminal");
+    PossibleValuesParser::new([auto, "always".into(), "never".into()]).map(|word| match &*word {
+        "always" => ColorChoice::Always,
+        "never" => ColorChoice::Never,
+        _ => ColorChoice::Auto,
+    })
 }
 
 /// Whether to omit progress and hints; set once, before a command runs.
@@ -118,7 +112,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         color,
     } = cli;
     QUIET.store(quiet, Ordering::Relaxed);
-    anstream::ColorChoice::from(color).write_global();
+    color.write_global();
     match command {
         Command::Serve(args) => serve::run(*args),
         Command::Demo(args) => demo::run(&args),

@@ -94,24 +94,13 @@ impl PlanOptions {
 
     /// An upgrade of these pools in place; if none is named, of every pool of an older build to new nodes.
     pub fn upgrade(to: Build, in_place: &[String]) -> Self {
-        if in_place.is_empty() {
-            PlanOptions::upgrade_to(to)
+        let method = if in_place.is_empty() {
+            UpgradeMethod::NewNodes
         } else {
-            PlanOptions::in_place(to, in_place.to_vec())
-        }
-    }
-
-    /// An upgrade of every pool of an older build to new nodes of this one.
-    pub fn upgrade_to(to: Build) -> Self {
-        let method = UpgradeMethod::NewNodes;
-        PlanOptions::new(PlannedChange::Upgrade(Upgrade { to, method }))
-    }
-
-    /// An upgrade of these pools in place.
-    pub fn in_place(to: Build, pools: Vec<String>) -> Self {
-        let method = UpgradeMethod::InPlace;
+            UpgradeMethod::InPlace
+        };
         PlanOptions {
-            from: pools,
+            from: in_place.to_vec(),
             ..PlanOptions::new(PlannedChange::Upgrade(Upgrade { to, method }))
         }
     }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::InputResult;
-use super::counts::{OutcomeCounts, RequestOutcome};
+use super::counts::OutcomeCounts;
 use super::event::{AuditEvent, ObjectRef};
 use super::outcome::EventOutcome;
 use super::remediation::CurrentState;
@@ -162,17 +162,34 @@ pub struct ClusterRecord {
     pub span: TimeSpan,
 }
 
-/// The aggregated report of all inputs.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// The schema of the report.
+const SCHEMA: &str = "transom.dev/audit-log/v1";
+
+/// What Transom did with the requests of audit logs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom audit-log -o json")]
 pub struct AuditReport {
-    /// The inputs.
-    pub inputs: Vec<InputResult>,
-    /// The clusters with events, by name.
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: &'static str,
+    /// The requests by outcome, without dry runs.
+    #[serde(rename = "summary")]
+    pub counts: OutcomeCounts,
+    /// The requests with `--dry-run`.
+    pub dry_runs: OutcomeCounts,
+    /// The time span of all inputs.
+    #[serde(flatten)]
+    pub span: TimeSpan,
+    /// The clusters, by name.
     pub clusters: Vec<ClusterRecord>,
-    /// One row per user and workload: most denials first.
+    /// The workloads that Transom denied or changed, or would have, by user.
+    #[serde(rename = "workloads")]
     pub rows: Vec<WorkloadRow>,
-    /// Whether the deduplication was full: an event in two inputs may be counted twice.
-    pub may_count_twice: bool,
+    /// The logs that were read.
+    pub inputs: Vec<InputResult>,
+    /// Whether every event was counted once. Above a number of events, those that several logs contain count again.
+    pub deduplicated: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -256,8 +273,8 @@ impl Aggregate {
         self.clusters.len().saturating_sub(1)
     }
 
-    /// The report.
-    pub fn finish(self, inputs: Vec<InputResult>, may_count_twice: bool) -> AuditReport {
+    /// The report: one row per user and workload, most denials first.
+    pub fn finish(self, inputs: Vec<InputResult>, deduplicated: bool) -> AuditReport {
         let clusters = self.clusters;
         let named = |(key, value): (RowKey, RowValue)| WorkloadRow {
             cluster: clusters
@@ -284,11 +301,19 @@ impl Aggregate {
         });
         let mut clusters = clusters;
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut span = TimeSpan::default();
+        for input in &inputs {
+            span.join(&input.span);
+        }
         AuditReport {
-            inputs,
+            schema: SCHEMA,
+            counts: clusters.iter().map(|cluster| cluster.counts).sum(),
+            dry_runs: clusters.iter().map(|cluster| cluster.dry_runs).sum(),
+            span,
             clusters,
             rows,
-            may_count_twice,
+            inputs,
+            deduplicated,
         }
     }
 }
@@ -309,32 +334,6 @@ impl RowValue {
         }
         rule.span.add(time);
         is_new
-    }
-}
-
-impl AuditReport {
-    /// The outcomes of all requests that were not dry runs.
-    pub fn counts(&self) -> OutcomeCounts {
-        self.clusters.iter().map(|cluster| cluster.counts).sum()
-    }
-
-    /// The outcomes of dry runs.
-    pub fn dry_runs(&self) -> OutcomeCounts {
-        self.clusters.iter().map(|cluster| cluster.dry_runs).sum()
-    }
-
-    /// The time span of all inputs.
-    pub fn span(&self) -> TimeSpan {
-        let mut span = TimeSpan::default();
-        for input in &self.inputs {
-            span.join(&input.span);
-        }
-        span
-    }
-
-    /// How many requests had this outcome.
-    pub fn of(&self, outcome: RequestOutcome) -> u64 {
-        self.counts().of(outcome)
     }
 }
 

@@ -47,7 +47,7 @@ impl WebhookNames {
 /// The information about Transom in an event.
 #[derive(Debug, Default)]
 pub struct EventOutcome<'e> {
-    outcomes: [bool; RequestOutcome::ALL.len()],
+    outcomes: BTreeSet<RequestOutcome>,
     /// Whether a Transom webhook answered, or should have.
     was_reviewed: bool,
     /// The workload of the object, as in `Deployment web`.
@@ -118,7 +118,8 @@ impl<'e> EventOutcome<'e> {
         self.note(RequestOutcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
             // If the object was not stored, nothing was removed from it.
-            self.retract(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
+            self.outcomes.remove(&RequestOutcome::Removed);
+            self.outcomes.remove(&RequestOutcome::Withheld);
         }
     }
 
@@ -142,30 +143,20 @@ impl<'e> EventOutcome<'e> {
     }
 
     fn note(&mut self, outcome: RequestOutcome, had: bool) {
-        if had && let Some(noted) = self.outcomes.get_mut(outcome as usize) {
-            *noted = true;
+        if had {
+            self.outcomes.insert(outcome);
             self.was_reviewed = true;
-        }
-    }
-
-    fn retract(&mut self, outcomes: &[RequestOutcome]) {
-        for outcome in outcomes {
-            if let Some(noted) = self.outcomes.get_mut(*outcome as usize) {
-                *noted = false;
-            }
         }
     }
 
     /// Whether the request had an outcome.
     pub fn had(&self, outcome: RequestOutcome) -> bool {
-        self.outcomes.get(outcome as usize).copied().unwrap_or_default()
+        self.outcomes.contains(&outcome)
     }
 
     /// Every outcome.
     pub fn outcomes(&self) -> impl Iterator<Item = RequestOutcome> {
-        RequestOutcome::ALL
-            .into_iter()
-            .filter(|outcome| self.had(*outcome))
+        self.outcomes.iter().copied()
     }
 
     /// Whether there is no information about Transom.

@@ -13,17 +13,10 @@ use crate::rules::{self, Finding};
 /// The schema of a baseline.
 pub const BASELINE_SCHEMA: &str = "transom.dev/baseline/v1";
 
-/// A baseline as it is written: sorted, so that it changes only where findings change.
-#[derive(Serialize)]
-struct BaselineFile {
-    schema: &'static str,
-    findings: BTreeSet<BaselineEntry>,
-}
-
-/// A baseline as it is read: people may have edited it, so the entries have any order.
-#[derive(Deserialize)]
+/// A baseline. People may have edited it, so the entries have any order.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenBaseline {
+struct BaselineFile {
     schema: String,
     findings: Vec<BaselineEntry>,
 }
@@ -86,7 +79,7 @@ impl Baseline {
     /// Every problem of the file, one line each.
     pub fn read(file: &Path) -> Result<Self, DocumentFileError> {
         const WHAT: &str = "baseline (--baseline)";
-        let mut read = document_file::read::<WrittenBaseline>(file, WHAT)?;
+        let mut read = document_file::read::<BaselineFile>(file, WHAT)?;
         if read.content.schema != BASELINE_SCHEMA {
             let message = format!(
                 "schema: there is no schema \"{}\"; did you mean {BASELINE_SCHEMA}?",
@@ -169,7 +162,7 @@ impl BaselineUse {
     }
 }
 
-/// A baseline that is being written.
+/// A baseline that is being written: sorted, so that it changes only where findings change.
 #[derive(Debug, Default)]
 pub struct BaselineWriter(BTreeSet<BaselineEntry>);
 
@@ -196,8 +189,8 @@ impl BaselineWriter {
     /// None that can occur: the types have only texts.
     pub fn finish(self) -> serde_json::Result<String> {
         let file = BaselineFile {
-            schema: BASELINE_SCHEMA,
-            findings: self.0,
+            schema: BASELINE_SCHEMA.to_owned(),
+            findings: self.0.into_iter().collect(),
         };
         serde_json::to_string_pretty(&file).map(|json| json + "\n")
     }

@@ -279,12 +279,6 @@ impl FixPlanner<'_> {
     }
 }
 
-/// The object with one edit; `None` if there is nothing to change.
-pub fn with_edit(object: &Value, edit: &Edit) -> Option<Value> {
-    let mut edited = object.clone();
-    apply(&mut edited, edit).then_some(edited)
-}
-
 /// Applies one edit, and removes a map that it empties if an empty one means nothing. Returns whether there was
 /// something to do.
 fn apply(object: &mut Value, edit: &Edit) -> bool {

@@ -37,11 +37,6 @@ impl SourceLines {
         text.get(self.mark..).unwrap_or_default()
     }
 
-    /// The position of an offset after the byte order mark.
-    pub fn position(&self, offset: usize) -> Position {
-        self.index.position(self.text(), offset)
-    }
-
     /// The characters of a line (from 1) after the first `skip`, at most `most` of them.
     pub fn excerpt(&self, line: usize, skip: usize, most: usize) -> Option<String> {
         let column = skip + 1;
@@ -63,8 +58,6 @@ mod tests {
         assert_eq!(lines.excerpt(1, 0, 5).as_deref(), Some("größe"));
         assert_eq!(lines.excerpt(2, 1, 9).as_deref(), Some(": 2"));
         assert_eq!(lines.excerpt(3, 0, 9), None);
-        let offset = "größe: 1\r\n".len();
-        assert_eq!(lines.position(offset), Position { line: 2, column: 1 });
     }
 
     #[test]

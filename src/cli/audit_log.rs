@@ -3,15 +3,16 @@
 
 mod live;
 
-use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use jiff::Timestamp;
+use clap::Args;
+use indicatif::ProgressBar;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
 
-use super::options::{FailOn, ListLimitArgs, NamespaceArgs, OutputArgs};
-use super::{block_on, exit_status, is_quiet};
+use super::options::{FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, ReportFormat};
+use super::progress::bar;
+use super::{block_on, exit_status};
 use crate::audit_log::inputs::{self, LogFile};
 use crate::audit_log::{
     AuditReport, CurrentState, Filter, LogReader, OutcomeCounts, RequestOutcome, WebhookNames, WorkloadRow,
@@ -41,7 +42,7 @@ pub struct AuditLogArgs {
     #[arg(long, short, value_name = "[NAME=]PATH")]
     filename: Vec<String>,
     #[command(flatten)]
-    output: OutputArgs<AuditLogFormat>,
+    output: OutputArgs<ReportFormat>,
     /// What a row of the text output is for
     #[arg(long, value_enum, value_name = "WHAT", default_value = "workload")]
     by: render::AuditGroupBy,
@@ -58,7 +59,7 @@ pub struct AuditLogArgs {
     /// What ends in exit status 1: deny is a request that was denied; would-deny adds requests that would have been;
     /// patch adds objects that were changed or would have been; unanswered adds requests that Transom did not answer
     #[arg(long, value_name = "WHAT", default_value = "would-deny",
-          value_parser = FailOn::among(["never", "deny", "would-deny", "patch", "unanswered"]))]
+          value_parser = FailOn::among([FailOn::Never, FailOn::Deny, FailOn::WouldDeny, FailOn::Patch, FailOn::Unanswered]))]
     fail_on: FailOn,
     /// A webhook of Transom that is registered under another name, or the end of that name. May be repeated
     #[arg(long, value_name = "NAME")]
@@ -72,14 +73,8 @@ pub struct AuditLogArgs {
     connect: ConnectArgs,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum AuditLogFormat {
-    Text,
-    Json,
-}
-
 fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
-    let counts = report.counts();
+    let counts = &report.counts;
     let was_checked = report.rows.iter().any(|row| row.current.is_some());
     let is_open = |row: &WorkloadRow| row.current.as_ref().is_some_and(CurrentState::is_open);
     let number: fn(&OutcomeCounts) -> u64 = match fail_on {
@@ -95,7 +90,7 @@ fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
         let mut rows = report.rows.iter();
         is_unlisted || rows.any(|row| number(&row.counts) > 0 && is_open(row))
     } else {
-        number(&counts) > 0
+        number(counts) > 0
     };
     let changes = counts.changes() > 0;
     match fail_on {
@@ -142,10 +137,7 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         by,
         most: limit.rows(),
     };
-    output.write(|format, out| match format {
-        AuditLogFormat::Text => render::text(&report, shown, out),
-        AuditLogFormat::Json => render::json(&report, out),
-    })?;
+    output.report(&report, |out| render::text(&report, shown, out))?;
     let is_incomplete = report.inputs.iter().any(|input| input.error.is_some());
     let fails = is_in(fail_on, &report);
     Ok(exit_status(is_incomplete, fails))
@@ -195,49 +187,28 @@ fn blame_those_without_events(report: &mut AuditReport, files: &[LogFile]) {
     }
 }
 
-/// A progress bar on standard error, for long logs, and only on a terminal.
+/// A progress bar for long logs.
 fn progress(files: &[LogFile]) -> ProgressBar {
     const LARGE: u64 = 64 << 20;
     let size: u64 = files.iter().map(|file| file.size).sum();
-    let is_stdin = files.iter().any(|file| file.path.as_os_str() == "-");
-    if is_quiet() || !io::stderr().is_terminal() || (size < LARGE && !is_stdin) {
+    if files.iter().any(|file| file.path.as_os_str() == "-") {
+        return bar(None, "reading {bytes}, {bytes_per_sec}, {elapsed}");
+    }
+    if size < LARGE {
         return ProgressBar::hidden();
     }
-    let (bar, style) = if is_stdin {
-        (
-            ProgressBar::new_spinner(),
-            "reading {bytes}, {bytes_per_sec}, {elapsed}",
-        )
-    } else {
-        (
-            ProgressBar::new(size),
-            "reading {bar:40} {bytes}/{total_bytes}, {bytes_per_sec}, {eta}",
-        )
-    };
-    if let Ok(style) = ProgressStyle::with_template(style) {
-        bar.set_style(style);
-    }
-    bar
+    bar(
+        Some(size),
+        "reading {bar:40} {bytes}/{total_bytes}, {bytes_per_sec}, {eta}",
+    )
 }
 
 /// Parses `2026-11-21T10:00:00Z`, or `7d`: a time relative to now.
 fn moment(text: &str) -> Result<Timestamp, String> {
-    let unit = text.chars().last().map_or(0, |unit| match unit {
-        'm' => 60,
-        'h' => 60 * 60,
-        'd' => 24 * 60 * 60,
-        'w' => 7 * 24 * 60 * 60,
-        _ => 0,
-    });
-    let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
-    let ago = number
-        .parse::<u32>()
-        .ok()
-        .filter(|_| unit > 0 && number.bytes().all(|byte| byte.is_ascii_digit()));
+    let ago = text.parse::<Span>().ok().filter(|ago| !ago.is_negative());
+    let since = |ago| Timestamp::now().to_zoned(TimeZone::UTC).checked_sub(ago).ok();
     let time = match ago {
-        Some(number) => Timestamp::now()
-            .checked_sub(std::time::Duration::from_secs(u64::from(number) * unit))
-            .ok(),
+        Some(ago) => since(ago).map(|time| time.timestamp()),
         None => text.parse().ok(),
     };
     time.ok_or_else(|| "write a time as in 2026-11-21T10:00:00Z, or how long ago as in 36h or 7d".to_owned())

@@ -3,18 +3,19 @@
 mod images;
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::image_evidence::{note_names_only, with_registries};
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{DocumentationArgs, ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget, RuleArgs};
+use super::progress::bar;
 use super::registry::LookupArgs;
 use super::{exit_status, is_quiet};
 use crate::check::{
@@ -57,7 +58,7 @@ pub struct CheckArgs {
     /// What ends in exit status 1: deny is an object that would be denied; a severity adds open findings of that
     /// severity and above; unset: deny
     #[arg(long, value_name = "WHAT",
-          value_parser = FailOn::among(["never", "deny", "error", "warning", "advice"]))]
+          value_parser = FailOn::among([FailOn::Never, FailOn::Deny, FailOn::Error, FailOn::Warning, FailOn::Advice]))]
     fail_on: Option<FailOn>,
     /// Suppress the findings of this file, which --write-baseline wrote
     #[arg(long, value_name = "FILE")]
@@ -184,8 +185,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.statistics && !has(CheckFormat::Text) {
         bail!("only the text output has statistics: add -o text, or remove --statistics");
     }
-    // Excerpts of lines, and the edits of `transom fix`.
-    let inputs = read(args, has(CheckFormat::Text) || has(CheckFormat::Sarif))?;
+    // For excerpts of lines.
+    let inputs = read(args, has(CheckFormat::Text))?;
     let mut groups: Vec<CheckGroup<'_>> = inputs.iter().map(|input| CheckGroup::of(args, input)).collect();
     let mut report = CheckReport {
         images: images::look_up(args, &mut groups)?,
@@ -278,15 +279,14 @@ fn print(
     }
 }
 
-/// A progress bar on standard error, for long runs, and only on a terminal.
+/// A progress bar for long runs.
 fn progress(objects: usize) -> ProgressBar {
     const LONG: usize = 2000;
-    if objects < LONG || is_quiet() || !io::stderr().is_terminal() {
+    if objects < LONG {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(objects as u64);
-    if let Ok(style) = ProgressStyle::with_template("checking {bar:40} {pos}/{len} objects, {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
+    bar(
+        Some(objects as u64),
+        "checking {bar:40} {pos}/{len} objects, {elapsed}",
+    )
 }

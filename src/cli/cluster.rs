@@ -2,10 +2,11 @@
 
 use std::sync::Once;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::civil::Date;
 
 use super::is_quiet;
+use super::options::one_of;
 use crate::model::facts::{Facts, Runtime};
 use crate::model::feature_gates::parse;
 use crate::model::node::major_minor;
@@ -19,8 +20,9 @@ pub struct ClusterArgs {
     #[arg(long, env = "TRANSOM_KUBERNETES_VERSION", value_name = "VERSION", value_parser = release)]
     kubernetes_version: Option<u32>,
     /// The container runtime of the Windows nodes
-    #[arg(long, env = "TRANSOM_RUNTIME", value_enum, default_value = "containerd")]
-    runtime: RuntimeArg,
+    #[arg(long, env = "TRANSOM_RUNTIME", default_value = "containerd",
+          value_parser = one_of(Runtime::ALL, Runtime::as_str))]
+    runtime: Runtime,
     /// A feature gate that the cluster sets, of those that rules read. Repeatable
     #[arg(
         long = "feature-gate",
@@ -30,12 +32,6 @@ pub struct ClusterArgs {
         value_parser = gate
     )]
     feature_gates: Vec<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum RuntimeArg {
-    Containerd,
-    Docker,
 }
 
 impl ClusterArgs {
@@ -53,10 +49,7 @@ impl ClusterArgs {
             note_newer(minor);
         }
         let mut facts = Facts::new(evaluated, today);
-        facts.runtime = match self.runtime {
-            RuntimeArg::Containerd => Runtime::Containerd,
-            RuntimeArg::Docker => Runtime::Docker,
-        };
+        facts.runtime = self.runtime;
         for gate in &self.feature_gates {
             // The parser refuses what cannot be set.
             let _ = facts.feature_gates.set(gate);

@@ -183,7 +183,7 @@ impl DrainArgs {
             .registries_if(self.registry, Detail::Configurations)?;
         let options = PlanOptions {
             from: self.pool.iter().chain(&self.nodes).cloned().collect(),
-            ..(self.to).map_or_else(PlanOptions::more_nodes, |to| PlanOptions::upgrade_to(to.0))
+            ..(self.to).map_or_else(PlanOptions::more_nodes, |to| PlanOptions::upgrade(to.0, &[]))
         };
         Ok(Planning { options, registries })
     }

@@ -16,7 +16,7 @@ use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{OutputArgs, RuleSelector, rules};
 use super::{exit_status, is_quiet};
 use crate::check::{CheckNote, FixFunction, FixScope, SourceRole, UnreadableInput};
-use crate::fix::kustomize::{ObjectPatch, component};
+use crate::fix::kustomize::component;
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
 use crate::model::report_schema::of_report;
 use crate::model::text::{count, one_line};
@@ -196,7 +196,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             }
             FixFormat::Text => groups.iter().try_for_each(|group| print_diffs(group, out)),
             FixFormat::Json => print_json(&objects, summary, (&errors, &notes), out),
-            FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
+            FixFormat::Kustomize => write!(out, "{}", component(&objects)),
         })?;
     }
     let unknown = groups.iter().map(|group| group.unknown).sum();
@@ -333,24 +333,6 @@ fn print_json(
         errors,
     };
     write_json(&report, out)
-}
-
-fn patches(objects: &[&FixedObject]) -> Vec<ObjectPatch> {
-    let changed = objects.iter().filter(|object| !object.patch.is_empty());
-    changed
-        .filter(|object| object.unpatchable.is_none())
-        .map(|object| ObjectPatch {
-            api_version: object.api_version.clone(),
-            kind: object.kind.clone(),
-            namespace: if object.names_namespace {
-                object.namespace.clone()
-            } else {
-                String::new()
-            },
-            name: object.name.clone(),
-            patch: object.patch.clone(),
-        })
-        .collect()
 }
 
 /// Writes the errors, the notes, what was fixed, what was not, and how many objects have pods of unknown operating system,

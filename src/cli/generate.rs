@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::image;
 use super::image::pulls::GenerateImagePullsArgs;
+use crate::audit_log::AuditReport;
 use crate::check::CheckConfig;
 use crate::check::policy_tests::PolicyTest;
 use crate::drain::DrainReport;
@@ -122,7 +123,7 @@ impl SchemaOf {
             SchemaOf::Plan => of_report::<UpgradePlan>(),
             SchemaOf::Drain => of_report::<DrainReport>(),
             SchemaOf::Preflight => of_report::<Preflight>(),
-            SchemaOf::AuditLog => render::audit_log::schema(),
+            SchemaOf::AuditLog => of_report::<AuditReport>(),
             SchemaOf::Fix => super::fix::schema(),
             SchemaOf::Image => of_report::<ImageReports>(),
             SchemaOf::ImagePulls => of_report::<ImagePulls>(),

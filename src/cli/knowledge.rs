@@ -6,16 +6,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Once};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
-use super::options::OutputArgs;
+use super::options::{OutputArgs, ReportFormat};
 use crate::check::read_knowledge;
 use crate::model::facts::Facts;
 use crate::model::knowledge::{Knowledge, KnowledgeFile, KnownFault};
 use crate::model::text::{count, one_line};
 use crate::process::files::Accept;
 use crate::process::today;
-use crate::render::write_json;
 
 /// Newer rows of known faults and dates of support.
 #[derive(Args, Clone, Debug)]
@@ -81,13 +80,7 @@ struct ListArgs {
     #[command(flatten)]
     knowledge: KnowledgeArgs,
     #[command(flatten)]
-    output: OutputArgs<ListFormat>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum ListFormat {
-    Text,
-    Json,
+    output: OutputArgs<ReportFormat>,
 }
 
 /// Check a file with newer rows: its form, and the examples of each fault
@@ -106,10 +99,7 @@ pub fn run(args: &KnowledgeCommandArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         KnowledgeCommand::List(ListArgs { knowledge, output }) => {
             let known = knowledge.load();
-            output.write(|format, out| match format {
-                ListFormat::Text => write_list(&known, out),
-                ListFormat::Json => write_json(&known.to_file(), out),
-            })?;
+            output.report(&known.to_file(), |out| write_list(&known, out))?;
         }
         KnowledgeCommand::Check(CheckFileArgs { file }) => {
             let read = read_knowledge(file, Accept::RegularOrPipe)?;

@@ -2,6 +2,7 @@
 //! same everywhere. The connection flags are declared next to the client.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -9,18 +10,21 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, Command, ValueEnum};
+use serde::Serialize;
 
 use crate::check::files::EMPTY_PATTERN;
 use crate::model::dns::is_label;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::os::Os;
 use crate::model::severity::Severity;
+use crate::model::string_enum::string_enum;
 pub use crate::model::suggest::{date, nearest};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::registration::BY_DEFAULT;
+use crate::render::write_json;
 use crate::rules;
 use crate::rules::documentation::DocumentationUrl;
 
@@ -28,6 +32,14 @@ use crate::rules::documentation::DocumentationUrl;
 pub trait FormatList: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static {}
 
 impl<F: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static> FormatList for F {}
+
+/// The formats of a command that has a text and its report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[allow(missing_docs)] // `--help` would repeat them
+pub enum ReportFormat {
+    Text,
+    Json,
+}
 
 /// The destination and form of the output.
 #[derive(Args, Clone, Debug)]
@@ -90,6 +102,23 @@ impl<F: FormatList> OutputArgs<F> {
     }
 }
 
+impl OutputArgs<ReportFormat> {
+    /// Writes a report to every output.
+    ///
+    /// # Errors
+    /// If a file cannot be written; the error names it.
+    pub fn report(
+        &self,
+        json: &impl Serialize,
+        mut text: impl FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.write(|format, out| match format {
+            ReportFormat::Text => text(out),
+            ReportFormat::Json => write_json(json, out),
+        })
+    }
+}
+
 impl<F> OutputTarget<F> {
     /// The width of the terminal that it goes to, in characters; `COLUMNS` takes precedence.
     pub fn terminal_width(&self) -> Option<usize> {
@@ -139,17 +168,22 @@ impl<F: FormatList> TypedValueParser for TargetParser<F> {
         &self,
         command: &Command,
         arg: Option<&Arg>,
-        value: &std::ffi::OsStr,
+        value: &OsStr,
     ) -> Result<Self::Value, clap::Error> {
         let text = value.to_string_lossy();
         let (format, file) = match text.split_once('=') {
             Some((format, file)) => (format, Some(file)),
             None => (&*text, None),
         };
-        let known = names::<F>();
-        let Ok(format) = F::from_str(format, false) else {
-            return Err(unknown_value(command, arg, &text, format, known));
-        };
+        let parsed = EnumValueParser::<F>::new().parse_ref(command, arg, OsStr::new(format));
+        let format = parsed.map_err(|mut error| {
+            // Of the format alone until here.
+            error.insert(
+                ContextKind::InvalidValue,
+                ContextValue::String(text.clone().into_owned()),
+            );
+            error
+        })?;
         if file == Some("") {
             let what = format!("{text:?} names no file: write it as in -o {text}report or leave the = out");
             return Err(clap::Error::raw(ErrorKind::ValueValidation, format!("{what}\n")).with_cmd(command));
@@ -167,71 +201,33 @@ impl<F: FormatList> TypedValueParser for TargetParser<F> {
     }
 }
 
-fn names<F: ValueEnum>() -> Vec<String> {
-    let values = F::value_variants().iter().filter_map(F::to_possible_value);
-    values.map(|value| value.get_name().to_owned()).collect()
-}
-
-/// The clap error for an unknown value, with the most similar known value.
-fn unknown_value(
-    command: &Command,
-    arg: Option<&Arg>,
-    written: &str,
-    compared: &str,
-    known: Vec<String>,
-) -> clap::Error {
-    let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
-    if let Some(arg) = arg {
-        error.insert(ContextKind::InvalidArg, ContextValue::String(arg.to_string()));
+string_enum! {
+    /// When a command exits with status 1: all values of `--fail-on`. Each command accepts those that apply to
+    /// it.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum FailOn {
+        /// Nothing.
+        Never = "never",
+        /// Something is denied.
+        Deny = "deny",
+        /// Something is denied, or would be if its policy had mode Enforce.
+        WouldDeny = "would-deny",
+        /// There is an open finding of severity error.
+        Error = "error",
+        /// There is an open finding of severity warning or above.
+        Warning = "warning",
+        /// There is an open finding of any severity.
+        Advice = "advice",
+        /// Something is changed, or would be, or a condition above is met.
+        Patch = "patch",
+        /// Transom did not answer a request, or a condition above is met.
+        Unanswered = "unanswered",
+        /// A workload cannot move unchanged, or that is unknown.
+        Blocked = "blocked",
     }
-    error.insert(
-        ContextKind::InvalidValue,
-        ContextValue::String(written.to_owned()),
-    );
-    if let Some(near) = nearest(compared, known.iter().map(String::as_str)) {
-        error.insert(ContextKind::SuggestedValue, ContextValue::String(near.to_owned()));
-    }
-    error.insert(ContextKind::ValidValue, ContextValue::Strings(known));
-    error
-}
-
-/// When a command exits with status 1: all values of `--fail-on`. Each command accepts those that apply to
-/// it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum FailOn {
-    /// Nothing.
-    Never,
-    /// Something is denied.
-    Deny,
-    /// Something is denied, or would be if its policy had mode Enforce.
-    WouldDeny,
-    /// There is an open finding of severity error.
-    Error,
-    /// There is an open finding of severity warning or above.
-    Warning,
-    /// There is an open finding of any severity.
-    Advice,
-    /// Something is changed, or would be, or a condition above is met.
-    Patch,
-    /// Transom did not answer a request, or a condition above is met.
-    Unanswered,
-    /// A workload cannot move unchanged, or that is unknown.
-    Blocked,
 }
 
 impl FailOn {
-    const ALL: [(FailOn, &'static str); 9] = [
-        (FailOn::Never, "never"),
-        (FailOn::Deny, "deny"),
-        (FailOn::WouldDeny, "would-deny"),
-        (FailOn::Error, "error"),
-        (FailOn::Warning, "warning"),
-        (FailOn::Advice, "advice"),
-        (FailOn::Patch, "patch"),
-        (FailOn::Unanswered, "unanswered"),
-        (FailOn::Blocked, "blocked"),
-    ];
-
     /// Whether one of the open findings, counted by severity, has a severity that ends in status 1.
     pub fn is_open_in(self, open: &[usize; Severity::ALL.len()]) -> bool {
         let least = match self {
@@ -244,12 +240,9 @@ impl FailOn {
         Severity::ALL.iter().any(is_met)
     }
 
-    /// Parses one of these words.
-    pub fn among<const N: usize>(words: [&'static str; N]) -> impl TypedValueParser<Value = FailOn> {
-        PossibleValuesParser::new(words).map(|word| {
-            let known = FailOn::ALL.into_iter().find(|(_, name)| *name == word);
-            known.map_or(FailOn::Never, |(value, _)| value)
-        })
+    /// Parses one of these values.
+    pub fn among<const N: usize>(values: [FailOn; N]) -> impl TypedValueParser<Value = FailOn> {
+        one_of(values, FailOn::as_str)
     }
 }
 
@@ -494,10 +487,23 @@ impl RuleArgs {
     }
 }
 
+/// Parses the name of one of these values.
+pub fn one_of<T, const N: usize>(
+    values: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(values.map(name)).try_map(move |word| {
+        let value = values.into_iter().find(|value| name(*value) == word);
+        value.ok_or("there is no such value")
+    })
+}
+
 /// Parses an operating system.
 pub fn os() -> impl TypedValueParser<Value = Os> {
-    PossibleValuesParser::new([Os::Windows.label(), Os::Linux.label()])
-        .try_map(|word| Os::parse_lenient(&word).ok_or("there is no such operating system"))
+    one_of([Os::Windows, Os::Linux], Os::label)
 }
 
 /// Parses a pattern of files to exclude.
@@ -526,17 +532,11 @@ mod tests {
 
     use super::*;
 
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-    enum Formats {
-        Text,
-        Json,
-    }
-
     #[derive(Parser, Debug)]
     struct Line {
         #[command(flatten)]
-        output: OutputArgs<Formats>,
-        #[arg(long, value_parser = FailOn::among(["never", "deny"]), default_value = "deny")]
+        output: OutputArgs<ReportFormat>,
+        #[arg(long, value_parser = FailOn::among([FailOn::Never, FailOn::Deny]), default_value = "deny")]
         fail_on: FailOn,
     }
 
@@ -552,10 +552,13 @@ mod tests {
             file: file.map(PathBuf::from),
         };
         let targets = |words: &[&str]| parse(words).unwrap().output.targets().map_err(|e| e.to_string());
-        assert_eq!(targets(&[]), Ok(vec![to(Formats::Text, None)]));
+        assert_eq!(targets(&[]), Ok(vec![to(ReportFormat::Text, None)]));
         assert_eq!(
             targets(&["-o", "json=a=b.json", "-otext"]),
-            Ok(vec![to(Formats::Json, Some("a=b.json")), to(Formats::Text, None)])
+            Ok(vec![
+                to(ReportFormat::Json, Some("a=b.json")),
+                to(ReportFormat::Text, None)
+            ])
         );
         assert!(
             targets(&["-o", "json", "-o", "text"])

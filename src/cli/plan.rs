@@ -5,15 +5,15 @@ pub(super) mod source;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use self::source::{PlanSourceArgs, Planning, look_up_open};
-use super::options::{FailOn, OutputArgs};
+use super::options::{FailOn, OutputArgs, ReportFormat};
 use super::registry::LookupArgs;
 use super::{exit_status, write_errors};
 use crate::plan::{PlanOptions, Planner, TargetBuild, UpgradePlan};
 use crate::registry::{Detail, Registries};
-use crate::render::{plan_text, write_json};
+use crate::render::plan_text;
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
 ///
@@ -50,20 +50,14 @@ pub struct PlanArgs {
     /// What ends in exit status 1: blocked is a workload on the replaced or upgraded pools that cannot run on the new nodes as
     /// it is, or for which this is not known
     #[arg(long, value_name = "WHAT", default_value = "blocked",
-          value_parser = FailOn::among(["never", "blocked"]))]
+          value_parser = FailOn::among([FailOn::Never, FailOn::Blocked]))]
     fail_on: FailOn,
     #[command(flatten)]
-    output: OutputArgs<PlanFormat>,
+    output: OutputArgs<ReportFormat>,
     #[command(flatten)]
     source: PlanSourceArgs,
     #[command(flatten)]
     look_ups: LookupArgs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum PlanFormat {
-    Text,
-    Json,
 }
 
 pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
@@ -78,10 +72,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let (mut plan, errors) = args.source.read(planning, plan_with_notes)?;
     write_errors(&errors);
     plan.unread = errors;
-    args.output.write(|format, out| match format {
-        PlanFormat::Text => plan_text(&plan, out),
-        PlanFormat::Json => write_json(&plan, out),
-    })?;
+    args.output.report(&plan, |out| plan_text(&plan, out))?;
     let is_blocked = plan.summary.can_move != plan.summary.affected;
     let is_incomplete = !plan.unread.is_empty();
     let fails = is_blocked && args.fail_on == FailOn::Blocked;

@@ -43,7 +43,7 @@ pub struct PreflightArgs {
     #[command(flatten)]
     output: OutputArgs<PreflightFormat>,
     /// What ends in exit status 1: would-deny is a workload that mode Enforce would deny, as in transom scan
-    #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "would-deny"]))]
+    #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among([FailOn::Never, FailOn::WouldDeny]))]
     fail_on: FailOn,
     /// The day to check for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
@@ -140,7 +140,7 @@ fn planner(cluster: &OfflineCluster, nodes: NodeInventory) -> Option<Planner<'_>
     let snapshot = &cluster.snapshot;
     let knows_nodes = cluster.could_read("nodes") && cluster.could_read("runtimeclasses");
     let release = newest(snapshot).filter(|_| knows_nodes)?;
-    let plan_options = PlanOptions::upgrade_to(release.build);
+    let plan_options = PlanOptions::upgrade(release.build, &[]);
     Some(Planner::new(&snapshot.facts, &snapshot.policies, plan_options).with_nodes(nodes))
 }
 

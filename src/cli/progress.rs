@@ -7,18 +7,23 @@ use crate::cli::is_quiet;
 /// A line on standard error, where that is a terminal.
 pub struct Progress(ProgressBar);
 
+/// A bar of this length, or a line if there is none. indicatif draws on standard error, and draws nothing if that is not a
+/// terminal.
+pub fn bar(length: Option<u64>, template: &str) -> ProgressBar {
+    if is_quiet() {
+        return ProgressBar::hidden();
+    }
+    let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
 impl Progress {
     /// Nothing is shown yet.
     pub fn new() -> Self {
-        // indicatif draws on standard error, and draws nothing if that is not a terminal.
-        if is_quiet() {
-            return Progress(ProgressBar::hidden());
-        }
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
-            bar.set_style(style);
-        }
-        Progress(bar)
+        Progress(bar(None, "{spinner} {msg}, {elapsed}"))
     }
 
     /// Shows what happens.

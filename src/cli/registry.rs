@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::is_quiet;
+use super::progress::bar;
 use crate::model::image::ImageError;
 use crate::model::registry_patterns::RegistryPattern;
 use crate::process::files::Accept;
@@ -158,21 +158,12 @@ impl RegistryArgs {
 
 /// Looks up images, with a progress bar on a terminal.
 pub async fn look_up(registries: &mut Registries, images: BTreeSet<String>) {
-    let bar = progress(images.len());
+    let bar = bar(
+        Some(images.len() as u64),
+        "looking up {bar:40} {pos}/{len} images, {elapsed}",
+    );
     registries.look_up(images, &|| bar.inc(1)).await;
     bar.finish_and_clear();
-}
-
-fn progress(images: usize) -> ProgressBar {
-    // indicatif draws on standard error, and draws nothing if that is not a terminal.
-    if is_quiet() || images == 0 {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(images as u64);
-    if let Ok(style) = ProgressStyle::with_template("looking up {bar:40} {pos}/{len} images, {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 /// Why a text is not an image reference, and the remedy.

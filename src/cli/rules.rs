@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::options::OutputArgs;
+use super::options::{OutputArgs, ReportFormat};
 use crate::render;
 use crate::rules::{find, nearest};
 
@@ -16,7 +16,7 @@ use crate::rules::{find, nearest};
   transom rules -o json=rules.json")]
 pub struct RulesArgs {
     #[command(flatten)]
-    output: OutputArgs<RulesFormat>,
+    output: OutputArgs<ReportFormat>,
 }
 
 /// Explain one rule: what it looks for, why, what to do, with examples
@@ -29,19 +29,12 @@ pub struct ExplainArgs {
     #[arg(value_name = "ID|NAME")]
     rule: String,
     #[command(flatten)]
-    output: OutputArgs<RulesFormat>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum RulesFormat {
-    Text,
-    Json,
+    output: OutputArgs<ReportFormat>,
 }
 
 pub fn list(args: &RulesArgs) -> anyhow::Result<ExitCode> {
-    args.output.write(|format, out| match format {
-        RulesFormat::Text => write!(out, "{}", render::rules_text()),
-        RulesFormat::Json => render::write_json(&render::rules_json(), out),
+    (args.output).report(&render::rules_json(), |out| {
+        write!(out, "{}", render::rules_text())
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -53,9 +46,8 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
             None => bail!("unknown rule \"{}\"; transom rules lists all rules", args.rule),
         }
     };
-    args.output.write(|format, out| match format {
-        RulesFormat::Text => write!(out, "{}", render::explain(rule)),
-        RulesFormat::Json => render::write_json(&render::explain_json(rule), out),
+    (args.output).report(&render::explain_json(rule), |out| {
+        write!(out, "{}", render::explain(rule))
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -61,7 +61,7 @@ pub struct ScanArgs {
     /// What ends in exit status 1: deny is a workload that would be denied; would-deny one that mode Enforce would
     /// deny; a severity adds open findings of that severity and above
     #[arg(long, value_name = "WHAT", default_value = "deny",
-          value_parser = FailOn::among(["never", "deny", "would-deny", "error", "warning", "advice"]))]
+          value_parser = FailOn::among([FailOn::Never, FailOn::Deny, FailOn::WouldDeny, FailOn::Error, FailOn::Warning, FailOn::Advice]))]
     fail_on: FailOn,
     /// Hide advice that neither denies nor warns from the text output
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::block_on;
 use super::knowledge::KnowledgeArgs;
-use super::options::OutputArgs;
+use super::options::{OutputArgs, ReportFormat};
 use crate::api::API_VERSION;
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::list::{Listing, for_each_as};
@@ -20,7 +20,6 @@ use crate::model::facts::Facts;
 use crate::model::knowledge::KnowledgeReport;
 use crate::model::report_schema::of_report;
 use crate::process::today;
-use crate::render::write_json;
 use crate::rules::catalogue;
 
 /// The labels of the Deployment of the webhook. The chart and `transom generate install` set them.
@@ -39,17 +38,11 @@ const VERSION_LABEL: &str = "app.kubernetes.io/version";
   transom version -o json")]
 pub struct VersionArgs {
     #[command(flatten)]
-    output: OutputArgs<VersionFormat>,
+    output: OutputArgs<ReportFormat>,
     #[command(flatten)]
     knowledge: KnowledgeArgs,
     #[command(flatten)]
     connect: ConnectArgs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum VersionFormat {
-    Text,
-    Json,
 }
 
 /// The version of this program, and of the servers in a cluster.
@@ -206,33 +199,30 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
         platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
         servers,
     };
-    output.write(|format, out| match format {
-        VersionFormat::Text => {
-            let About {
-                schema: _,
-                version,
-                revision,
-                kubernetes,
-                api_version,
-                rules,
-                knowledge,
-                platform,
-                servers,
-            } = &about;
-            let revision = revision
-                .map(|revision| format!(" ({revision})"))
-                .unwrap_or_default();
-            writeln!(out, "transom {version}{revision} {platform}")?;
-            writeln!(out, "Kubernetes up to {kubernetes}, {api_version}, {rules} rules")?;
-            for line in knowledge.lines() {
-                writeln!(out, "{line}")?;
-            }
-            for line in servers.iter().flat_map(Servers::lines) {
-                writeln!(out, "{line}")?;
-            }
-            Ok(())
+    output.report(&about, |out| {
+        let About {
+            schema: _,
+            version,
+            revision,
+            kubernetes,
+            api_version,
+            rules,
+            knowledge,
+            platform,
+            servers,
+        } = &about;
+        let revision = revision
+            .map(|revision| format!(" ({revision})"))
+            .unwrap_or_default();
+        writeln!(out, "transom {version}{revision} {platform}")?;
+        writeln!(out, "Kubernetes up to {kubernetes}, {api_version}, {rules} rules")?;
+        for line in knowledge.lines() {
+            writeln!(out, "{line}")?;
         }
-        VersionFormat::Json => write_json(&about, out),
+        for line in servers.iter().flat_map(Servers::lines) {
+            writeln!(out, "{line}")?;
+        }
+        Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -111,9 +111,9 @@ impl OsEvidence {
             value = cut(&value, LONGEST).into_owned();
         }
         self.evidence.push(Evidence {
-            kind,
             path,
             value,
+            kind,
             os,
         });
     }

@@ -2,34 +2,26 @@
 
 use std::fmt::Write as _;
 
-use json_patch::Patch;
-
+use super::inputs::FixedObject;
 use crate::model::text::yaml_scalar;
 
-/// The patch of one object.
-#[derive(Clone, Debug)]
-pub struct ObjectPatch {
-    /// Its `apiVersion` as written.
-    pub api_version: String,
-    /// Its kind.
-    pub kind: String,
-    /// The namespace that it names itself; empty if it names none.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// The changes.
-    pub patch: Patch,
-}
-
-/// The component, as YAML. Its texts are JSON strings, which YAML reads as they are.
-pub fn component(patches: &[ObjectPatch]) -> String {
+/// The component, as YAML: a patch for each object that changed, and that Kustomize can select. Its texts are JSON strings,
+/// which YAML reads as they are.
+pub fn component(objects: &[&FixedObject]) -> String {
+    let is_patched = |object: &&&FixedObject| !object.patch.is_empty() && object.unpatchable.is_none();
+    let mut patched = objects.iter().filter(is_patched).peekable();
     let mut yaml = String::from("apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n");
-    if patches.is_empty() {
+    if patched.peek().is_none() {
         yaml.push_str("patches: []\n");
         return yaml;
     }
     yaml.push_str("patches:\n");
-    for object in patches {
+    for object in patched {
+        let namespace = if object.names_namespace {
+            &*object.namespace
+        } else {
+            ""
+        };
         let (group, version) = object
             .api_version
             .split_once('/')
@@ -39,7 +31,7 @@ pub fn component(patches: &[ObjectPatch]) -> String {
             ("group", group),
             ("version", version),
             ("kind", &object.kind),
-            ("namespace", &object.namespace),
+            ("namespace", namespace),
         ];
         for (field, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
             let _ = writeln!(yaml, "    {field}: {}", yaml_scalar(value));

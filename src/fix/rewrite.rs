@@ -94,17 +94,6 @@ impl<'t> EditableText<'t> {
         rewritten
     }
 
-    /// The verified replacements for one change of one object; `None` if it cannot be made. Offsets are those after a byte
-    /// order mark.
-    pub fn replacements_of(&self, position: Position, after: Value) -> Option<Vec<Replacement>> {
-        let changes = BTreeMap::from([(position, after)]);
-        let planned = self.plan(&changes).pop()?.1.ok()?;
-        let edits = BTreeMap::from([(position, planned)]);
-        let verified = Search::new(self, &changes, &edits).attempt(&[position]);
-        verified.ok()?;
-        edits.into_values().next()
-    }
-
     /// The replacements for each change.
     fn plan(
         &self,

@@ -20,6 +20,7 @@ use super::object::{Body, Object};
 use super::pod::{Container, Toleration};
 use super::policy_engine::NetworkSigns;
 use super::resources::{ClaimRef, Meta, RuntimeClass, Service, StorageClass};
+use super::string_enum::string_enum;
 use super::workload::Kind;
 
 /// The OpenShift annotation with the name of the SecurityContextConstraints that added defaults to a pod.
@@ -29,15 +30,17 @@ pub const SCC_GROUP: &str = "security.openshift.io";
 /// The API group of the windows-gmsa webhook and of its GMSACredentialSpecs.
 pub const GMSA_GROUP: &str = "windows.k8s.io";
 
-/// The container runtime of the Windows nodes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Runtime {
-    /// containerd, the runtime of every supported release.
-    #[default]
-    Containerd,
-    /// Docker (dockershim, cri-dockerd) or the Mirantis runtime.
-    Docker,
+string_enum! {
+    /// The container runtime of the Windows nodes.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Runtime {
+        /// containerd, the runtime of every supported release.
+        #[default]
+        Containerd = "containerd",
+        /// Docker (dockershim, cri-dockerd) or the Mirantis runtime.
+        Docker = "docker",
+    }
 }
 
 /// The effects of a RuntimeClass on its pods.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::path::Path;
 use super::string_enum::string_enum;
@@ -73,17 +73,24 @@ impl EvidenceKind {
     }
 }
 
-/// One signal about the operating system of a subject.
-#[derive(Clone, PartialEq, Debug)]
+/// A sign of the operating system of an object.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Evidence {
+    /// The field.
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
+    pub path: Path,
+    /// Its value.
+    pub value: String,
     /// The kind of evidence.
     pub kind: EvidenceKind,
-    /// The path of the field.
-    pub path: Path,
-    /// The value of the field.
-    pub value: String,
     /// The operating system that it indicates.
+    #[serde(skip)]
     pub os: Os,
+}
+
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(path)
 }
 
 impl fmt::Display for Evidence {

@@ -1,7 +1,6 @@
 //! Views of everything except pod specs: metadata, and the related objects that rules and facts use.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::json_types::{Flag, IsPresent, List, Map, Quantity, Str};
@@ -225,8 +224,13 @@ k8s_structs! {
     pub struct RuntimeClass<'a> {
         pub metadata: Meta<'a>,
         pub handler: Str<'a>,
-        pub overhead: Option<IgnoredAny>,
+        pub overhead: Option<Overhead<'a>>,
         pub scheduling: Option<Scheduling<'a>>,
+    }
+
+    /// `node.k8s.io/v1.Overhead`.
+    pub struct Overhead<'a> {
+        pub pod_fixed: Map<'a, Quantity<'a>>,
     }
 
     /// `node.k8s.io/v1.Scheduling`.

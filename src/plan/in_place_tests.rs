@@ -29,8 +29,8 @@ fn win22() -> String {
 }
 
 fn in_place_to(to: u32, yaml: &str, pools: &[&str]) -> Result<UpgradePlan, NoPool> {
-    let pools = pools.iter().map(|pool| (*pool).to_owned()).collect();
-    planned(yaml, PlanOptions::in_place(Build::new(to), pools), &[])
+    let pools: Vec<String> = pools.iter().map(|pool| (*pool).to_owned()).collect();
+    planned(yaml, PlanOptions::upgrade(Build::new(to), &pools), &[])
 }
 
 fn in_place(yaml: &str) -> UpgradePlan {
@@ -185,7 +185,7 @@ fn an_image_that_the_new_build_does_not_run_stays_off_it_only_with_placement() {
             placement,
             ..Policy::standalone()
         };
-        let options = PlanOptions::in_place(Build::new(20348), vec!["win19".to_owned()]);
+        let options = PlanOptions::upgrade(Build::new(20348), &["win19".to_owned()]);
         let plan = super::tests::visited(&yaml, &[], (options, policy), |planner| planner.plan());
         let plan = plan.unwrap().unwrap();
         let (class, runs, _) = state(&plan, "old");

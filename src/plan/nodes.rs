@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::replicas::ClassOverhead;
 use super::resource_list::ResourceList;
 use crate::model::build::Build;
 use crate::model::knowledge::NodeVersions;
 use crate::model::node::Host;
-use crate::model::object::{Body, Object, ObjectError, ReviewStage, read_fields};
+use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::resources;
 use crate::model::suggest::nearest;
 use crate::model::text::list;
@@ -115,14 +114,16 @@ impl NodeInventory {
     /// # Errors
     /// If the object does not match its kind.
     pub fn visit(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
-        if kind == Kind::RuntimeClass {
-            let class: ClassOverhead<'_> = read_fields(json)?;
-            if let Some(overhead) = &class.overhead {
-                let amount = ResourceList::of(&overhead.pod_fixed);
-                self.overheads.insert(class.metadata.name.to_string(), amount);
+        let object = Object::parse(kind, json, ReviewStage::Stored)?;
+        match &object.body {
+            Body::RuntimeClass(class) => {
+                if let Some(overhead) = &class.overhead {
+                    let amount = ResourceList::of(&overhead.pod_fixed);
+                    self.overheads.insert(object.meta.name.to_string(), amount);
+                }
             }
-        } else if let Body::Node(node) = &Object::parse(kind, json, ReviewStage::Stored)?.body {
-            self.add(node);
+            Body::Node(node) => self.add(node),
+            _ => {}
         }
         Ok(())
     }

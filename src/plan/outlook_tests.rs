@@ -38,7 +38,7 @@ fn planned(today: Date) -> UpgradePlan {
         facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
     }
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let options = PlanOptions::upgrade_to(Build::new(26100));
+    let options = PlanOptions::upgrade(Build::new(26100), &[]);
     let mut planner = Planner::new(&facts, &policies, options);
     for pass in 0..Planner::PASSES {
         for (kind, json) in objects

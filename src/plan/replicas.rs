@@ -3,7 +3,6 @@
 use serde::Deserialize;
 
 use super::images::names_linux;
-use crate::model::json_types::{Map, Quantity};
 use crate::model::mirror::{Witness, is_mirror};
 use crate::model::object_status::ObjectStatus;
 use crate::model::pod::PodSpec;
@@ -117,18 +116,4 @@ impl PlacedPod<'_> {
         let name = self.spec.as_ref()?.node_name.as_deref()?;
         (!name.is_empty()).then_some(name)
     }
-}
-
-/// A RuntimeClass, reduced to the overhead that it adds to pods.
-#[derive(Deserialize, Default)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-pub(super) struct ClassOverhead<'a> {
-    pub metadata: Meta<'a>,
-    pub overhead: Option<Overhead<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-pub(super) struct Overhead<'a> {
-    pub pod_fixed: Map<'a, Quantity<'a>>,
 }

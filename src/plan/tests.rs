@@ -29,7 +29,7 @@ pub(super) const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022
 pub(super) const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 
 fn plan_options() -> PlanOptions {
-    PlanOptions::upgrade_to(Build::new(26100))
+    PlanOptions::upgrade(Build::new(26100), &[])
 }
 
 /// Plans for objects in YAML, as the command does.

@@ -21,7 +21,7 @@ pub struct AutoscalerGroup {
 }
 
 impl AutoscalerGroup {
-    /// Reads the format of the status since release 1.30.
+    /// Reads a group of the status.
     fn read(group: &Value) -> Self {
         let number = |field: &str| group.pointer(field).and_then(Value::as_u64).unwrap_or_default();
         AutoscalerGroup {
@@ -42,45 +42,20 @@ impl AutoscalerGroup {
     }
 }
 
-/// Its node groups; `None` if the text has neither format of the autoscaler.
+/// Its node groups; `None` if the text does not have the format of the autoscaler since 1.30. Before, it was free text.
 ///
-/// Source: `cluster-autoscaler/clusterstate/api/types.go`; before 1.30 the status was free text.
+/// Source: `cluster-autoscaler/clusterstate/api/types.go`.
 pub fn groups(text: &str) -> Option<Vec<AutoscalerGroup>> {
-    if text.trim_start().starts_with("Cluster-autoscaler status") {
-        return Some(of_text(text));
-    }
     let parsed = manifest::parse(text.as_bytes().to_vec());
     if !parsed.errors.is_empty() {
         return None;
     }
     let status: Value = serde_json::from_str(parsed.documents.first()?.json()).ok()?;
-    match status.as_object()?.get("nodeGroups") {
+    status.get("autoscalerStatus")?;
+    match status.get("nodeGroups") {
         None => Some(Vec::new()),
         Some(groups) => Some(groups.as_array()?.iter().map(AutoscalerGroup::read).collect()),
     }
-}
-
-/// Parses `Name: x`, followed by `Health: Healthy (ready=0 … cloudProviderTarget=0 (minSize=0, maxSize=5))`.
-fn of_text(text: &str) -> Vec<AutoscalerGroup> {
-    let mut groups: Vec<AutoscalerGroup> = Vec::new();
-    for line in text.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix("Name:") {
-            groups.push(AutoscalerGroup {
-                name: name.trim().to_owned(),
-                ..AutoscalerGroup::default()
-            });
-        } else if let (Some(health), Some(group)) = (line.strip_prefix("Health:"), groups.last_mut()) {
-            let number = |key: &str| {
-                let mut words = health.split(|c: char| c.is_whitespace() || "(),".contains(c));
-                let word = words.find_map(|word| word.strip_prefix(key));
-                word.and_then(|number| number.parse().ok()).unwrap_or_default()
-            };
-            group.ready = number("ready=");
-            group.min = number("minSize=");
-            group.max = number("maxSize=");
-        }
-    }
-    groups
 }
 
 /// The resources that create Windows nodes, and whether each has zero nodes now.
@@ -145,7 +120,7 @@ nodeGroups:
 ";
 
     #[test]
-    fn groups_are_read_as_the_autoscaler_writes_them_now_and_wrote_them_once() {
+    fn groups_are_read_as_the_autoscaler_writes_them_since_1_30() {
         let group = |name: &str, ready, min, max| AutoscalerGroup {
             name: name.into(),
             ready,
@@ -158,9 +133,10 @@ nodeGroups:
         ];
         assert_eq!(groups(STATUS).unwrap(), expected);
         let old = "Cluster-autoscaler status at 2023-01-01 00:00:00 +0000 UTC:\nCluster-wide:\n  Health:      Healthy (ready=5 unready=0)\n\nNodeGroups:\n  Name:        aks-nodepool1-123-vmss\n  Health:      Healthy (ready=5 unready=0 (resourceUnready=0) notStarted=0 registered=5 longUnregistered=0 cloudProviderTarget=5 (minSize=1, maxSize=5))\n  ScaleUp:     NoActivity (ready=5 cloudProviderTarget=5)\n\n  Name:        akswin22\n  Health:      Healthy (ready=0 unready=0 notStarted=0 registered=0 longUnregistered=0 cloudProviderTarget=0 (minSize=0, maxSize=3))\n";
-        assert_eq!(groups(old).unwrap(), expected);
-        assert_eq!(groups("a: [").map(|_| ()), None);
-        assert_eq!(groups("nodeGroups: 5"), None);
+        assert_eq!(groups(old), None);
+        assert_eq!(groups("a: ["), None);
+        assert_eq!(groups("autoscalerStatus: Running\nnodeGroups: 5"), None);
+        assert_eq!(groups("autoscalerStatus: Running"), Some(Vec::new()));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The results of a check: every output is written from the same report.
 
-mod fixes;
 mod github;
 mod gitlab;
 mod json;

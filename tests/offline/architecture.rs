@@ -29,7 +29,7 @@ const MODULES: [(&str, &str); 26] = [
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
-    ("render",       "model rules engine plan drain manifest check fix audit_log image_report scan"),
+    ("render",       "model rules engine plan drain manifest check audit_log image_report scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "process tls cluster"),
     ("controller",   "model rules engine plan registration api process registry cluster scan"),

@@ -148,7 +148,8 @@ impl DrainCluster {
         Ok(())
     }
 
-    /// Evicts a pod, unless another one has its name by now.
+    /// Evicts a pod, unless another one has its name by now. Without kube's `Api::evict`, whose field `delete_options` is none
+    /// that the API server knows, so that the UID would be ignored.
     ///
     /// # Errors
     /// If the right to evict is missing.

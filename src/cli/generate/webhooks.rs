@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
 
-use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs, pod_template};
+use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs, one_of, pod_template};
 use crate::cluster::client::InstallationArgs;
 use crate::model::node::{MOST_NODE_LABELS, NodeLabel};
 use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
@@ -43,8 +43,9 @@ pub struct WebhooksArgs {
     ca_bundle: Option<PathBuf>,
     /// What /validate does with pods that are certainly for Windows if Transom does not answer. Everything else passes
     /// in that case
-    #[arg(long, value_name = "POLICY", value_enum, default_value = "Ignore")]
-    failure_policy: FailurePolicyArg,
+    #[arg(long, value_name = "POLICY", default_value = "Ignore",
+          value_parser = one_of(FailurePolicy::ALL, FailurePolicy::as_str))]
+    failure_policy: FailurePolicy,
     /// How long the API server waits for an answer: 1 or 2
     #[arg(long, value_name = "SECONDS", default_value_t = LONGEST_TIMEOUT.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..=LONGEST_TIMEOUT.as_secs()))]
@@ -79,13 +80,6 @@ pub struct WebhooksArgs {
     output: OutputArgs<Output>,
     #[command(flatten)]
     installation: InstallationArgs,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-#[value(rename_all = "PascalCase")]
-enum FailurePolicyArg {
-    Ignore,
-    Fail,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -145,10 +139,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         name: installation.name.clone(),
         endpoint: endpoint.clone(),
         ca_bundle: ca_bundle.as_deref().map(read_ca).transpose()?,
-        validate_failure_policy: match failure_policy {
-            FailurePolicyArg::Ignore => FailurePolicy::Ignore,
-            FailurePolicyArg::Fail => FailurePolicy::Fail,
-        },
+        validate_failure_policy: *failure_policy,
         timeout: Duration::from_secs(*timeout_seconds),
         excluded_namespaces: non_empty_items(excluded.exclude_namespace.clone()).collect(),
         node_labels: NodeLabel::well_known()

@@ -13,7 +13,8 @@ use crate::scan::PolicyOverrides;
 pub(super) fn overrides(assumed: &[String]) -> anyhow::Result<PolicyOverrides> {
     let mut overrides = PolicyOverrides::default();
     for word in assumed {
-        let (key, value) = parts(word);
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let (key, value) = (key.trim(), value.trim());
         match key {
             "mode" => overrides.mode = Some(one_of(&Mode::ALL, Mode::as_str, key, value)?),
             "ignoredFields" => {
@@ -30,22 +31,11 @@ pub(super) fn overrides(assumed: &[String]) -> anyhow::Result<PolicyOverrides> {
 }
 
 /// The settings, as the report shows them.
-pub(super) fn words(assumed: &[String]) -> Vec<String> {
-    let spelled = assumed.iter().map(|word| {
-        let (key, value) = parts(word);
-        let modes = Mode::ALL.map(Mode::as_str).into_iter();
-        let mut known = modes.chain(IgnoredFields::ALL.map(IgnoredFields::as_str));
-        let value = known
-            .find(|known| known.eq_ignore_ascii_case(value))
-            .unwrap_or(value);
-        format!("{key}={value}")
-    });
-    spelled.collect()
-}
-
-fn parts(word: &str) -> (&str, &str) {
-    let (key, value) = word.split_once('=').unwrap_or((word, ""));
-    (key.trim(), value.trim())
+pub(super) fn words(overrides: PolicyOverrides) -> Vec<String> {
+    let PolicyOverrides { mode, ignored_fields } = overrides;
+    let mode = mode.map(|mode| format!("mode={mode}"));
+    let ignored = ignored_fields.map(|ignored| format!("ignoredFields={ignored}"));
+    mode.into_iter().chain(ignored).collect()
 }
 
 fn one_of<T: Copy>(all: &[T], name: fn(T) -> &'static str, key: &str, value: &str) -> anyhow::Result<T> {
@@ -81,7 +71,8 @@ mod tests {
             );
         }
         assert!(read(&[]).unwrap().is_empty());
-        assert_eq!(words(&["mode=enforce".to_owned()]), ["mode=Enforce"]);
+        let both = words(read(&["ignoredFields=warn", "mode=enforce"]).unwrap());
+        assert_eq!(both, ["mode=Enforce", "ignoredFields=Warn"]);
         for (word, message) in [
             (
                 "mode=Enforced",

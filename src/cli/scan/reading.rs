@@ -69,6 +69,7 @@ pub(super) async fn scan(
     }
     let scanning = ScanTask {
         args,
+        overrides,
         client,
         name: &connected.name,
         cluster: &cluster,
@@ -117,6 +118,7 @@ fn predicted(facts: Facts, overrides: PolicyOverrides) -> Facts {
 /// A cluster of which the objects are not read yet.
 struct ScanTask<'s> {
     args: &'s ScanArgs,
+    overrides: &'s PolicyOverrides,
     client: &'s Client,
     /// The name of the cluster.
     name: &'s str,
@@ -162,7 +164,7 @@ impl ScanTask<'_> {
         }
         let report = scan.report(ReportHeader {
             cluster: scanned(self.name, cluster),
-            assumed: assume::words(&args.assume),
+            assumed: assume::words(*self.overrides),
             nodes: scan_nodes(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
             possible_faults: possible_faults(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
             notes: registries.map_or_else(Vec::new, |registries| registries.notes()),

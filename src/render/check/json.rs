@@ -16,7 +16,7 @@ use crate::check::{
 use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::edit::to_json_patch;
-use crate::model::os::{EvidenceKind, Verdict};
+use crate::model::os::{Evidence, Verdict};
 use crate::model::policy::Action;
 use crate::model::report_schema::{json_patch, of_report};
 use crate::model::severity::Severity;
@@ -49,7 +49,7 @@ struct JsonObject<'r> {
     #[schemars(with = "Option<Verdict>")]
     verdict: Option<&'static str>,
     /// The evidence for the verdict, strongest first.
-    evidence: Vec<JsonEvidence>,
+    evidence: &'r [Evidence],
     /// What admission would do.
     #[schemars(with = "Decision")]
     decision: &'static str,
@@ -66,18 +66,6 @@ struct JsonObject<'r> {
     /// The JSON Patch (RFC 6902) that admission would apply to the object; empty for workloads.
     #[schemars(schema_with = "json_patch")]
     patch: Patch,
-}
-
-/// A sign of the operating system of an object.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Evidence")]
-struct JsonEvidence {
-    /// The field.
-    path: String,
-    /// Its value.
-    value: String,
-    /// The kind of evidence.
-    kind: EvidenceKind,
 }
 
 /// One rule that fires at one field of an object.
@@ -188,11 +176,6 @@ pub fn check_json(report: &CheckReport<'_>, out: &mut dyn Write) -> io::Result<(
 impl<'r> JsonObject<'r> {
     fn of(checked: &'r Checked<'_>) -> Self {
         let inference = &checked.evaluation.inference;
-        let evidence = inference.evidence.iter().map(|evidence| JsonEvidence {
-            path: evidence.path.to_string(),
-            value: evidence.value.clone(),
-            kind: evidence.kind,
-        });
         let findings = checked.findings();
         let exempted = checked.exempted().into_iter();
         JsonObject {
@@ -204,7 +187,7 @@ impl<'r> JsonObject<'r> {
             name: &checked.name,
             owner: checked.owner.as_deref(),
             verdict: checked.kind.has_pod().then(|| inference.verdict.as_str()),
-            evidence: evidence.collect(),
+            evidence: &inference.evidence,
             decision: decision(checked).as_str(),
             not_reviewed: checked.not_reviewed.as_deref(),
             policy: &checked.choice,

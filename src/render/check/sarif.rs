@@ -8,7 +8,6 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::sarif::{message, of_rule, tool, write_log};
-use super::fixes::{TextFix, TextFixes};
 use super::{CheckReport, Level, decision, effect, fingerprint, level, sentence, title};
 use crate::check::{Checked, SuppressedBy};
 use crate::manifest::Position;
@@ -16,7 +15,7 @@ use crate::model::text::one_line;
 use crate::rules::documentation::DocumentationUrl;
 use crate::rules::{Finding, Rule, catalogue};
 
-/// Writes the report as SARIF. The texts of the inputs were kept, so that results have fixes.
+/// Writes the report as SARIF.
 ///
 /// # Errors
 /// The errors of the writer.
@@ -27,7 +26,6 @@ pub fn check_sarif(
 ) -> io::Result<()> {
     let rules = rules_of(report);
     let metadata: Vec<Value> = rules.iter().map(|rule| of_rule(rule, documentation)).collect();
-    let mut fixes = TextFixes::new();
     let mut results = Vec::new();
     for checked in &report.objects {
         let object = SarifObject {
@@ -35,7 +33,7 @@ pub fn check_sarif(
             uri: uri(&report.repository.path(checked.source)),
             checked,
         };
-        object.add_results(fixes.of(checked), &mut results);
+        object.add_results(&mut results);
     }
     let run = json!({
         "tool": tool(&metadata),
@@ -97,20 +95,11 @@ struct SarifObject<'r> {
 }
 
 impl SarifObject<'_> {
-    /// Adds the findings that are open, exempted or suppressed. `fixes`: the edits of each finding of the evaluation.
-    fn add_results(&self, fixes: Vec<Vec<TextFix>>, results: &mut Vec<Value>) {
-        let open = self
-            .checked
-            .findings()
-            .zip(fixes)
-            .filter(|((finding, _), _)| finding.is_open());
-        results.extend(open.map(|((finding, detail), fix)| {
-            let mut result = self.result(finding, detail.position);
-            if let (Some(result), false) = (result.as_object_mut(), fix.is_empty()) {
-                result.insert("fixes".to_owned(), json!([self.fix(finding, &fix)]));
-            }
-            result
-        }));
+    /// Adds the findings that are open, exempted or suppressed.
+    fn add_results(&self, results: &mut Vec<Value>) {
+        let findings = self.checked.findings();
+        let open = findings.filter(|(finding, _)| finding.is_open());
+        results.extend(open.map(|(finding, detail)| self.result(finding, detail.position)));
         let exempted = self.checked.exempted().into_iter();
         results.extend(exempted.map(|(note, finding, position)| {
             with_suppression(self.result(finding, position), "external", Some(note))
@@ -146,27 +135,6 @@ impl SarifObject<'_> {
             }],
             "partialFingerprints": {"transom/v1": fingerprint(self.checked, finding)},
             "properties": {"action": effect(finding), "decision": decision(self.checked).as_str()},
-        })
-    }
-
-    /// The edit that `transom fix` makes for a finding.
-    fn fix(&self, finding: &Finding, fix: &[TextFix]) -> Value {
-        let replacement = |part: &TextFix| {
-            let mut replacement = json!({"deletedRegion": {
-                "startLine": part.start.line, "startColumn": part.start.column,
-                "endLine": part.end.line, "endColumn": part.end.column,
-            }});
-            if let (Some(replacement), false) = (replacement.as_object_mut(), part.text.is_empty()) {
-                replacement.insert("insertedContent".to_owned(), json!({"text": part.text}));
-            }
-            replacement
-        };
-        json!({
-            "description": message(&finding.remedy),
-            "artifactChanges": [{
-                "artifactLocation": {"uri": self.uri},
-                "replacements": fix.iter().map(replacement).collect::<Vec<_>>(),
-            }],
         })
     }
 }

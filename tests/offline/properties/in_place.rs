@@ -75,7 +75,7 @@ fn planned(cluster: &Cluster, pod: &Value, from: Build, to: Build) -> Option<Wor
         cluster.facts(),
         PolicySet::new(Vec::new(), cluster.policy.clone()),
     );
-    let options = PlanOptions::in_place(to, vec![from.to_string()]);
+    let options = PlanOptions::upgrade(to, &[from.to_string()]);
     let mut planner = Planner::new(&facts, &policies, options);
     for node in &cluster.nodes {
         planner.visit(Kind::Node, &node.to_string()).expect("a node");
