@@ -15,8 +15,7 @@ use tokio::time::Instant;
 use super::conditions::{ConditionUpdate, conditions};
 use super::events::{CLUSTER_EVENTS, Problem, event_name};
 use super::leader_loop::{Controller, PassResult};
-use super::planned::PlannedWrite;
-use super::writer::{Write, Writer};
+use super::writer::{PlannedWrite, Write, Writer};
 use crate::api::{
     NODE_POOL, PoolBuild, PoolSelector, PoolTaint, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec,
     WindowsNodePoolStatus,

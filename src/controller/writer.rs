@@ -56,6 +56,15 @@ pub enum Write<K> {
     },
 }
 
+/// A write, and what it does, as in `delete the ControllerRevision transom-system/policy-1`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlannedWrite<K> {
+    /// What it does.
+    pub task: String,
+    /// The write.
+    pub write: Write<K>,
+}
+
 /// Writes at one rate; clones share it.
 #[derive(Clone)]
 pub struct Writer {
