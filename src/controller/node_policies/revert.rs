@@ -277,25 +277,23 @@ async fn delete_classes(
         }
     };
     for class in classes {
-        let change = ClassChange::Delete {
-            policy: String::new(),
-            class: Arc::new(class.clone()),
-            why: "Transom is being uninstalled",
-        };
+        let change = ClassChange::delete(class, String::new(), "Transom is being uninstalled");
         let result = match writer {
             Some(writer) => carry_out(writer, &change, references).await,
             None => in_use(&change, references).map_or(ClassWriteResult::Yes, ClassWriteResult::InUse),
         };
         match result {
-            ClassWriteResult::Yes => report.runtime_classes.push(change.name().to_owned()),
+            ClassWriteResult::Yes => report.runtime_classes.push(change.name),
             ClassWriteResult::Later => {
                 let why = "it was changed meanwhile; run this again";
                 report
                     .failures
-                    .push(format!("RuntimeClass {}: {why}", change.name()));
+                    .push(format!("RuntimeClass {}: {why}", change.name));
             }
             ClassWriteResult::InUse(why) => report.kept.push(why),
-            ClassWriteResult::Failed(why) => report.failures.push(why.to_string()),
+            ClassWriteResult::Failed(why) => {
+                (report.failures).push(format!("cannot delete {}: {why}", change.name))
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Which RuntimeClasses are desired, created, changed and deleted.
 
+use serde_json::Value;
+
 use super::*;
 use crate::api::WindowsNodePolicy;
 
@@ -42,16 +44,15 @@ type Existing = BTreeMap<String, Arc<RuntimeClass>>;
 fn after(existing: &Existing, plan: &ClassPlan) -> Existing {
     let mut all = existing.clone();
     for change in &plan.changes {
-        match change {
-            ClassChange::Create { class, .. } => {
-                _ = all.insert(name_of(class).to_owned(), Arc::new((**class).clone()));
-            }
-            ClassChange::Delete { class, .. } => _ = all.remove(name_of(class)),
-            ClassChange::Update { name, patch, .. } => {
+        match &change.write {
+            Write::Create(class) => _ = all.insert(change.name.clone(), Arc::new(class.clone())),
+            Write::Delete { name, .. } => _ = all.remove(name),
+            Write::Patch { name, patch } => {
                 let mut value = serde_json::to_value(&*all[name]).unwrap();
                 json_patch::merge(&mut value, patch);
                 all.insert(name.clone(), Arc::new(serde_json::from_value(value).unwrap()));
             }
+            other => panic!("{other:?}"),
         }
     }
     all
@@ -229,7 +230,13 @@ fn another_handler_means_another_class() {
     let other = policies(&json!({"management": "Reconcile", "handlers": {"process": "my-runhcs"}}));
     let planned = plan(&made, &other, &nodes, true);
     assert!(
-        matches!(planned.changes.as_slice(), [ClassChange::Delete { .. }]),
+        matches!(
+            planned.changes.as_slice(),
+            [ClassChange {
+                why_deleted: Some(_),
+                ..
+            }]
+        ),
         "{planned:?}"
     );
     let made = after(&made, &planned);
@@ -317,7 +324,7 @@ fn classes_stay_as_they_are_while_it_is_unknown_which_nodes_their_policy_selects
     for pattern in ["all-{release}", "windows-{release}"] {
         let typo = NodePolicies::of(&[gpu("Example.com/pool", "other"), all(pattern)].into());
         let planned = plan(&made, &typo, &nodes, true);
-        let touched: Vec<&str> = planned.changes.iter().map(ClassChange::name).collect();
+        let touched: Vec<&str> = planned.changes.iter().map(|change| &*change.name).collect();
         assert!(!touched.contains(&"windows-ltsc2022"), "{pattern}: {planned:?}");
         assert_eq!(planned.by_policy["gpu"].names, names(&["windows-ltsc2022"]));
         assert!(planned.by_policy["gpu"].notes[0].starts_with("they stay as they are"));
