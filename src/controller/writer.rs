@@ -161,10 +161,19 @@ impl Writer {
             Err(error) => Err(error),
         }
     }
+
+    /// The same. If that fails, the failure is logged.
+    pub async fn announce_once(&self, event: &events::v1::Event) {
+        if let Err(error) = self.create_event(event).await {
+            let about = event.regarding.clone().unwrap_or_default();
+            let reason = event.reason.as_deref().unwrap_or_default();
+            log_unwritten(&about, reason, event.note.as_deref(), &error);
+        }
+    }
 }
 
 /// Logs that an Event could not be written.
-pub fn log_unwritten(about: &ObjectReference, reason: &str, note: Option<&str>, error: &ApiError) {
+fn log_unwritten(about: &ObjectReference, reason: &str, note: Option<&str>, error: &ApiError) {
     tracing::warn!(name = ?about.name, reason, note, error = %error, "no Event could be written");
 }
 
