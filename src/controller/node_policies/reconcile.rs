@@ -45,7 +45,7 @@ pub struct NodeController {
     guard_cache: GuardCache,
     label_release: LabelRelease,
     back_off: WriteBackoff,
-    written: WriteOverlay<NodeView>,
+    written: WriteOverlay,
     events: NodeEvents,
     /// Why nodes could not be written, by node.
     failures: BTreeMap<String, ApiError>,

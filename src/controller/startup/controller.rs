@@ -74,7 +74,7 @@ impl LastSurvey {
 pub struct StartupController {
     parts: StartupParts,
     memory: StartupMemory,
-    written: WriteOverlay<NodeView>,
+    written: WriteOverlay,
     survey: LastSurvey,
     /// The survey that runs, since when, and for which nodes.
     surveying: Option<(Instant, BTreeSet<String>, JoinHandle<SurveyResult>)>,
