@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, Recorder, Reporter};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -29,8 +29,6 @@ pub const WRITES_PER_SECOND: u32 = 50;
 pub enum Write<K> {
     /// Creates an object.
     Create(K),
-    /// Replaces an object, which names its resourceVersion.
-    Replace(K),
     /// Merges a patch, which contains the resourceVersion, into an object.
     Patch {
         /// The name of the object.
@@ -112,7 +110,7 @@ impl Writer {
     /// As [`Writer::send`].
     pub async fn write<K>(&self, api: &Api<K>, write: &Write<K>) -> Result<Option<K>, ApiError>
     where
-        K: Resource + Serialize + DeserializeOwned + Clone + Debug,
+        K: Serialize + DeserializeOwned + Clone + Debug,
     {
         let post = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -120,10 +118,6 @@ impl Writer {
         };
         match write {
             Write::Create(object) => self.send(api.create(&post, object)).await.map(Some),
-            Write::Replace(object) => {
-                let name = object.meta().name.as_deref().unwrap_or_default();
-                self.send(api.replace(name, &post, object)).await.map(Some)
-            }
             Write::Patch { name, patch } => {
                 let patch = Patch::Merge(patch);
                 (self.send(api.patch(name, &patching(), &patch)).await).map(Some)

@@ -153,8 +153,6 @@ pub struct NodesAssessment {
     pub by_policy: BTreeMap<String, NodesOfPolicy>,
     /// The nodes to write.
     pub due: Vec<Arc<NodeView>>,
-    /// The nodes that wait for the guard, or keep a label that a template may select nodes by.
-    pub waiting: Vec<Arc<NodeView>>,
     /// Whether a node keeps a label only because a template may select nodes by it.
     pub keeps_labels: bool,
 }
@@ -173,8 +171,6 @@ pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, facts: &Facts)
         all.keeps_labels |= plan.keeps_label;
         if !plan.is_empty() {
             all.due.push(Arc::clone(node));
-        } else if plan.keeps_label || !plan.waiting.is_empty() {
-            all.waiting.push(Arc::clone(node));
         }
         let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
         if is_windows && let Some(names) = resolver.policies.overlapping(node) {

@@ -52,13 +52,6 @@ pub struct RevertReport {
     pub failures: Vec<String>,
 }
 
-impl RevertReport {
-    /// Whether nothing of ours is left, but what was to be kept.
-    pub fn is_complete(&self) -> bool {
-        self.kept.is_empty() && self.failures.is_empty()
-    }
-}
-
 /// Takes everything of ours back from all nodes, and deletes our RuntimeClasses that nothing names. Works without a
 /// controller, and any number of times; continues if a write is rejected, and reports it.
 ///
@@ -85,7 +78,7 @@ pub async fn revert(client: &Client, options: RevertOptions, is_preview: bool) -
     let references = if removes_labels || !classes.is_empty() {
         references(client).await
     } else {
-        Ok(PodReferences::none())
+        Ok(PodReferences::default())
     };
     if removes_labels {
         report.dangling.extend(dangling(&references));

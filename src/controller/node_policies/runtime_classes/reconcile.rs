@@ -86,11 +86,11 @@ impl ClassController {
                 Err(error) => doomed().for_each(|change| self.cannot_delete(change, error)),
             }
         }
+        let none = PodReferences::default();
         for change in &plan.changes {
             // A class that is not known to be unused stays.
             if known.is_some() || change.why_deleted.is_none() {
-                let known = known.unwrap_or(const { &PodReferences::none() });
-                alarms.extend(self.carry_out(change, known).await);
+                alarms.extend(self.carry_out(change, known.unwrap_or(&none)).await);
             }
         }
         alarms.into_iter().min()

@@ -61,7 +61,7 @@ impl ClassChange {
         match self.write {
             Write::Create(_) => "create",
             Write::Delete { .. } => "delete",
-            Write::Replace(_) | Write::Patch { .. } | Write::PatchStatus { .. } => "update",
+            Write::Patch { .. } | Write::PatchStatus { .. } => "update",
         }
     }
 }
