@@ -19,7 +19,6 @@ use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
 use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
 };
-use crate::model::os_selectors::is_build_label;
 
 mod desired;
 pub mod reconcile;
@@ -160,7 +159,6 @@ pub fn plan(
         }
         plan.by_policy.insert(policy.name.clone(), state);
     }
-    report_contradictions(existing, &taken, &mut plan);
     plan.changes
         .extend(undesired_classes(existing, policies, &taken, others_are_gone));
     plan
@@ -364,44 +362,6 @@ fn misfit(class: &RuntimeClass, desired: &DesiredClass) -> Option<String> {
             release.product
         )
     })
-}
-
-/// Reports other owners' classes with contradicting scheduling; on the first policy that manages classes.
-fn report_contradictions(
-    existing: &BTreeMap<String, Arc<RuntimeClass>>,
-    taken: &BTreeSet<String>,
-    plan: &mut ClassPlan,
-) {
-    /// More would make the condition unreadable.
-    const MOST: usize = 10;
-    let Some(state) = plan.by_policy.values_mut().next() else {
-        return;
-    };
-    let foreign = existing
-        .iter()
-        .filter(|(name, class)| !taken.contains(*name) && OwnedClass::of(class).is_none());
-    let notes = foreign.filter_map(|(name, class)| {
-        contradiction(class)
-            .map(|what| format!("{name}, which Transom did not create, contradicts itself: {what}"))
-    });
-    state.notes.extend(notes.take(MOST));
-}
-
-fn contradiction(class: &RuntimeClass) -> Option<String> {
-    let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
-    let (os, beta) = (selector.get(OS_LABEL), selector.get(BETA_OS_LABEL));
-    if let (Some(os), Some(beta)) = (os, beta)
-        && os != beta
-    {
-        return Some(format!("{OS_LABEL} is {os} and {BETA_OS_LABEL} is {beta}"));
-    }
-    let (label, value) = selector.iter().find(|(key, _)| is_build_label(key))?;
-    if let Some(os) = os.or(beta).filter(|os| *os != "windows") {
-        return Some(format!("it selects {os} and the Windows build {value}"));
-    }
-    Build::parse_label(value)
-        .is_none()
-        .then(|| format!("{label} is \"{value}\", which no node has; builds are written as 10.0.20348"))
 }
 
 #[cfg(test)]

@@ -174,35 +174,6 @@ fn a_class_that_transom_did_not_make_is_used_and_never_changed() {
 }
 
 #[test]
-fn classes_of_others_that_contradict_themselves_are_reported() {
-    for (selector, reported) in [
-        (
-            json!({OS_LABEL: "windows", BETA_OS_LABEL: "linux"}),
-            "beta.kubernetes.io/os is linux",
-        ),
-        (
-            json!({OS_LABEL: "linux", BUILD_LABEL: "10.0.20348"}),
-            "selects linux and the Windows build",
-        ),
-        (
-            json!({OS_LABEL: "windows", BUILD_LABEL: "ltsc2022"}),
-            "which no node has",
-        ),
-    ] {
-        let planned = plan(&foreign("theirs", &selector), &managed(), &[], true);
-        let notes = &planned.by_policy["windows"].notes;
-        assert!(notes.len() == 1 && notes[0].contains(reported), "{notes:?}");
-    }
-    let fine = plan(
-        &foreign("runc", &json!({OS_LABEL: "linux"})),
-        &managed(),
-        &[],
-        true,
-    );
-    assert_eq!(fine.by_policy["windows"].notes, Vec::<String>::new());
-}
-
-#[test]
 fn ours_go_when_the_policy_goes_and_only_when_that_is_certain() {
     let nodes = [node("a", "10.0.20348.1", &[])];
     let made = after(
