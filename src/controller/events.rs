@@ -37,6 +37,11 @@ pub fn reference(api_version: &str, kind: &str, name: &str, uid: &str) -> Object
     }
 }
 
+/// A node, for Events about it.
+pub fn of_node(name: &str, uid: &str) -> ObjectReference {
+    reference("v1", "Node", name, uid)
+}
+
 /// What an Event reports.
 pub struct NewEvent<'n> {
     /// Whether something is wrong.

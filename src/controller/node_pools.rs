@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::conditions::{ConditionUpdate, conditions};
-use super::events::{NewEvent, reference};
+use super::events::{NewEvent, of_node};
 use super::leader_loop::{Controller, PassResult};
 use super::writer::{PlannedWrite, Write, Writer};
 use crate::api::{
@@ -332,7 +332,7 @@ impl NodePoolController {
             action: "ObservePools",
             reason: "NodePoolLimitReached",
             note: &note,
-            regarding: reference("v1", "Node", node, uid),
+            regarding: of_node(node, uid),
         };
         let event = event.at(Timestamp::now());
         let created = self.writer.create_event(&event).await;

@@ -15,7 +15,7 @@ use super::nodes::labels::KeptLabel;
 use super::nodes::plan::NodeChange;
 use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::NodePolicies;
-use crate::controller::events::{NewEvent, reference};
+use crate::controller::events::{NewEvent, of_node};
 use crate::controller::writer::Writer;
 use crate::model::text::list;
 
@@ -67,9 +67,7 @@ impl NodeEvents {
             tracing::info!(policy, nodes = nodes.len(), names, "nodes changed: {described}");
             let policy = policies.get(&policy).filter(|_| nodes.len() > 1);
             let about = policy.map(|policy| policy.stored.object_ref(&()));
-            let first = nodes
-                .first()
-                .map(|(name, uid)| reference("v1", "Node", name, uid));
+            let first = nodes.first().map(|(name, uid)| of_node(name, uid));
             let note = if nodes.len() > 1 {
                 format!("{} nodes ({names}): {described}", nodes.len())
             } else {

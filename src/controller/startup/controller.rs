@@ -23,7 +23,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::SurveyError;
-use crate::controller::events::{NewEvent, reference};
+use crate::controller::events::{NewEvent, of_node};
 use crate::controller::leader_loop::{Controller, PassResult};
 use crate::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use crate::controller::node_policies::nodes::plan::plan_release;
@@ -291,7 +291,7 @@ impl StartupController {
                 action: "PullImages",
                 reason: "ImagePullFailed",
                 note: &not_pulled(&failed),
-                regarding: reference("v1", "Node", &node.name, &node.uid),
+                regarding: of_node(&node.name, &node.uid),
             };
             self.events.push(event.at(Timestamp::now()));
         }
@@ -373,7 +373,7 @@ impl StartupController {
             action: "RemoveStartupTaint",
             reason,
             note,
-            regarding: reference("v1", "Node", &node.name, &node.uid),
+            regarding: of_node(&node.name, &node.uid),
         };
         self.events.push(event.at(Timestamp::now()));
     }
