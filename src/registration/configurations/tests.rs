@@ -385,6 +385,18 @@ fn what_transom_registers_is_as_transom_registers_it() {
 /// A phase, a change of its entry, and the messages for that.
 type ConfigurationCase<'c> = (&'c str, &'c dyn Fn(&mut Value), &'c [&'c str]);
 
+/// A difference evaluates every stored workload again.
+#[test]
+fn a_new_certificate_changes_no_configuration() {
+    let read = |bundle: &str| {
+        let mut stored = serde_json::to_value(validating(&RegistrationOptions::default())).unwrap();
+        stored["webhooks"][0]["clientConfig"]["caBundle"] = json!(bundle);
+        Configuration::read(String::new(), Some(&stored["webhooks"]))
+    };
+    assert!(!read("YQ==").entries.is_empty());
+    assert_eq!(read("YQ=="), read("Yg=="));
+}
+
 #[test]
 fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     let change = |phase: &str, change: &dyn Fn(&mut Value)| {
