@@ -29,7 +29,7 @@ impl Cleanup<'_> {
                 ("", "ServiceAccount", own),
             ];
             let name = format!("{}-{hook}", self.options.name);
-            self.delete_ours(&name, kinds).await;
+            self.delete_ours(&name, &kinds).await;
         }
     }
 
@@ -48,12 +48,12 @@ impl Cleanup<'_> {
             (ADMISSION, "ValidatingAdmissionPolicyBinding", None),
             (ADMISSION, "ValidatingAdmissionPolicy", None),
         ];
-        self.delete_ours(&test_name(self.options), kinds).await;
+        self.delete_ours(&test_name(self.options), &kinds).await;
     }
 
     /// Deletes Transom's objects of this name, each of a group, a kind and perhaps a namespace, in this order.
-    async fn delete_ours(&mut self, name: &str, kinds: [(&str, &'static str, Option<&str>); 6]) {
-        for (group, kind, namespace) in kinds {
+    async fn delete_ours(&mut self, name: &str, kinds: &[(&str, &'static str, Option<&str>)]) {
+        for &(group, kind, namespace) in kinds {
             let target = Target::new(self.client, (group, kind), namespace);
             self.delete_labelled(&target, name, OURS).await;
         }

@@ -285,7 +285,7 @@ async fn delete_classes(
             }
             ClassWriteResult::InUse(why) => report.kept.push(why),
             ClassWriteResult::Failed(why) => {
-                (report.failures).push(format!("cannot delete {}: {why}", change.name))
+                (report.failures).push(format!("cannot delete {}: {why}", change.name));
             }
         }
     }

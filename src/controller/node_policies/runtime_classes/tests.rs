@@ -52,7 +52,7 @@ fn after(existing: &Existing, plan: &ClassPlan) -> Existing {
                 json_patch::merge(&mut value, patch);
                 all.insert(name.clone(), Arc::new(serde_json::from_value(value).unwrap()));
             }
-            other => panic!("{other:?}"),
+            other @ Write::PatchStatus { .. } => panic!("{other:?}"),
         }
     }
     all
