@@ -16,7 +16,6 @@ pub mod keep_revisions;
 pub mod leader_loop;
 pub mod node_policies;
 pub mod node_pools;
-mod planned;
 pub mod pod_policies;
 pub mod reports;
 pub mod startup;

@@ -69,19 +69,9 @@ impl ConfigurationStore {
             "metadata": {"name": self.name, "resourceVersion": seen.resource_version},
             "webhooks": webhooks,
         }));
-        let mut params = PatchParams::apply(FIELD_MANAGER);
-        let written = self.api.patch(&self.name, &params, &wanted).await;
-        let who = written.as_ref().err().and_then(owner);
-        let written = if let Some(who) = who {
-            tracing::warn!(
-                configuration = self.title(),
-                "restores the caBundle: {who}; let no other client write it"
-            );
-            params = params.force();
-            self.api.patch(&self.name, &params, &wanted).await?
-        } else {
-            written?
-        };
+        // Another owner of the field must not keep an untrusted value.
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let written = self.api.patch(&self.name, &params, &wanted).await?;
         Ok(PublishedConfiguration::read(&written))
     }
 
@@ -105,18 +95,6 @@ impl ConfigurationStore {
         let written = self.api.patch(&self.name, &params, &wanted).await?;
         Ok(PublishedConfiguration::read(&written))
     }
-}
-
-/// The other owner of an applied field, if the error is a conflict about ownership.
-fn owner(error: &kube::Error) -> Option<&str> {
-    let kube::Error::Api(status) = error else {
-        return None;
-    };
-    let causes = &status.details.as_ref()?.causes;
-    let cause = causes
-        .iter()
-        .find(|cause| cause.reason == "FieldManagerConflict")?;
-    Some(&cause.message)
 }
 
 impl PublishedConfiguration {

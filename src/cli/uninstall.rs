@@ -92,7 +92,7 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
             anstream::eprintln!("{text}");
         }
     };
-    let report = cleanup::run(&connected.client, &options, &report_progress).await;
+    let report = cleanup::run(&connected.client, &options, false, &report_progress).await;
     print(&report, &options)?;
     if options.hook.is_none() {
         let mut out = anstream::stdout().lock();
@@ -139,7 +139,7 @@ impl UninstallArgs {
 async fn preview(connected: &Connected, options: &CleanupOptions) -> anyhow::Result<CleanupReport> {
     // Otherwise each request would fail for this reason.
     version(connected).await?;
-    Ok(cleanup::preview(&connected.client, options).await)
+    Ok(cleanup::run(&connected.client, options, true, &|_| ()).await)
 }
 
 /// Shows what will be removed, and asks whether to remove it.

@@ -9,8 +9,6 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::Client;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::errors::{ApiError, answered};
@@ -245,18 +243,6 @@ struct EnvironmentReader<'r> {
     environment: ClusterEnvironment,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NamedObject {
-    metadata: NamedObjectMeta,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct NamedObjectMeta {
-    name: String,
-}
-
 impl EnvironmentReader<'_> {
     fn groups(&mut self, groups: Result<&APIGroupList, &ApiError>) {
         match groups {
@@ -278,7 +264,7 @@ impl EnvironmentReader<'_> {
 
     async fn hooks(&mut self, resource: &str, is_mutating: bool) {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
-        let found = self.all::<Value>(&path).await;
+        let found = self.all(&path).await;
         let found = found
             .iter()
             .map(|object| (WebhookPresence::read(object, is_mutating), failing_closed(object)));
@@ -303,15 +289,18 @@ impl EnvironmentReader<'_> {
     }
 
     async fn names(&mut self, path: &str) -> Vec<String> {
-        let named = self.all::<NamedObject>(path).await;
-        named.into_iter().map(|object| object.metadata.name).collect()
+        let named = self.all(path).await;
+        named
+            .iter()
+            .map(|object| text(object, "/metadata/name"))
+            .collect()
     }
 
     /// The resources that create nodes.
     async fn scaled(&mut self) {
         for (group, resource, kind) in SCALED {
             if let Some(path) = self.path(group, resource) {
-                let found = self.all::<Value>(&path).await;
+                let found = self.all(&path).await;
                 let found = found.iter().map(|object| NodeGroupResource::read(kind, object));
                 self.environment.scaled.extend(found);
             }
@@ -327,7 +316,7 @@ impl EnvironmentReader<'_> {
         let Some(path) = self.path("karpenter.k8s.aws", "ec2nodeclasses") else {
             return;
         };
-        let classes = self.all::<Value>(&path).await;
+        let classes = self.all(&path).await;
         let builds: BTreeMap<_, _> = classes.iter().filter_map(scaled::ec2_node_class).collect();
         for pool in &mut self.environment.scaled {
             pool.add_node_class(&builds);
@@ -336,7 +325,7 @@ impl EnvironmentReader<'_> {
 
     async fn readiness_rules(&mut self) {
         if let Some(path) = self.path("readiness.node.x-k8s.io", "nodereadinessrules") {
-            let rules = self.all::<Value>(&path).await;
+            let rules = self.all(&path).await;
             let rules = rules
                 .iter()
                 .filter(|rule| rule.pointer("/spec/dryRun") != Some(&Value::Bool(true)));
@@ -347,7 +336,7 @@ impl EnvironmentReader<'_> {
     /// The objects of a list; `None` if it could not be read to its end, which is noted.
     async fn whole(&mut self, path: &str) -> Option<Vec<Value>> {
         let before = self.environment.unread.len();
-        let all = self.all::<Value>(path).await;
+        let all = self.all(path).await;
         (self.environment.unread.len() == before).then_some(all)
     }
 
@@ -391,7 +380,7 @@ impl EnvironmentReader<'_> {
     }
 
     /// Everything of one kind; an object that does not parse is reported and omitted.
-    async fn all<T: DeserializeOwned + Send>(&mut self, path: &str) -> Vec<T> {
+    async fn all(&mut self, path: &str) -> Vec<Value> {
         let (mut all, mut bad) = (Vec::new(), Vec::new());
         let listing = Listing::new(path);
         let resource = listing.resource().to_owned();

@@ -10,19 +10,11 @@ mod reports;
 mod start_gate;
 mod stop_leader;
 
-use std::fmt::Debug;
-
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PartialObjectMeta, Preconditions,
 };
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 
 pub use self::chart::of_the_chart;
 pub use self::helm_hooks::HOOKS;
@@ -37,6 +29,12 @@ use crate::registration::configuration_name;
 /// The label of everything that belongs to Transom's installation.
 const OURS: &str = "app.kubernetes.io/name=transom";
 
+/// The API group of webhook configurations and admission policies.
+const ADMISSION: &str = "admissionregistration.k8s.io";
+/// Stored versions of policies.
+const REVISION: (&str, &str) = ("apps", "ControllerRevision");
+/// The kind of [`DEFINITIONS`].
+const DEFINITION: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 /// The CustomResourceDefinitions.
 const DEFINITIONS: [&str; 3] = [
     "windowspodpolicies.transom.dev",
@@ -89,20 +87,36 @@ pub struct CleanupReport {
 }
 
 /// Removes everything, in an order in which the API server never waits for a webhook that is gone. Continues after a
-/// failed request. `report_progress` reports what the cleanup waits for.
+/// failed request. `report_progress` reports what the cleanup waits for. `is_preview`: it finds out what would be removed,
+/// without removing anything.
 pub async fn run(
     client: &Client,
     options: &CleanupOptions,
+    is_preview: bool,
     report_progress: &dyn Fn(String),
 ) -> CleanupReport {
-    Cleanup::new(client, options, false)
-        .everything(report_progress)
-        .await
+    let mut cleanup = Cleanup::new(client, options, is_preview);
+    cleanup.steps(report_progress).await;
+    cleanup.report
 }
 
-/// Finds out what [`run`] would remove, without removing anything.
-pub async fn preview(client: &Client, options: &CleanupOptions) -> CleanupReport {
-    Cleanup::new(client, options, true).everything(&|_| ()).await
+/// The objects of one kind, in the cluster or in a namespace.
+struct Target {
+    kind: &'static str,
+    api: Api<DynamicObject>,
+}
+
+impl Target {
+    /// `namespace`: of a namespaced kind.
+    fn new(client: &Client, (group, kind): (&str, &'static str), namespace: Option<&str>) -> Self {
+        let version = if group == "transom.dev" { "v1alpha1" } else { "v1" };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        Target { kind, api }
+    }
 }
 
 /// A cleanup in progress.
@@ -124,21 +138,16 @@ impl<'a> Cleanup<'a> {
         }
     }
 
-    async fn everything(mut self, report_progress: &dyn Fn(String)) -> CleanupReport {
-        self.steps(report_progress).await;
-        self.report
-    }
-
     async fn steps(&mut self, report_progress: &dyn Fn(String)) {
         let configuration = configuration_name(&self.options.name);
         if let Some(other) = self.other_namespace(&configuration).await {
             return self.report.failures.push(other);
         }
         if !self.options.keep_webhooks {
-            let api = self.cluster::<MutatingWebhookConfiguration>();
-            self.delete(&api, &configuration).await;
-            let api = self.cluster::<ValidatingWebhookConfiguration>();
-            self.delete(&api, &configuration).await;
+            for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+                self.delete(&self.cluster((ADMISSION, kind)), &configuration)
+                    .await;
+            }
         }
         match self.stop_controllers(report_progress).await {
             LeaderState::Gone => {}
@@ -174,9 +183,9 @@ impl<'a> Cleanup<'a> {
             let what = "the CustomResourceDefinitions and the policies";
             return self.report.kept.push(other_installations::kept(&others, what));
         }
-        let (api, before) = (self.cluster::<CustomResourceDefinition>(), self.report.done.len());
+        let (definitions, before) = (self.cluster(DEFINITION), self.report.done.len());
         for name in DEFINITIONS {
-            self.delete(&api, name).await;
+            self.delete(&definitions, name).await;
         }
         if self.is_preview && self.report.done.len() > before {
             self.report.done.push("every policy and node pool".to_owned());
@@ -189,12 +198,12 @@ impl<'a> Cleanup<'a> {
         if self.options.hook.is_some() {
             return true;
         }
-        let api = self.cluster::<CustomResourceDefinition>();
+        let definitions = self.cluster(DEFINITION);
         for name in DEFINITIONS {
-            match answered(api.get_metadata(name)).await {
+            match answered(definitions.api.get_metadata(name)).await {
                 Err(ApiError::NotFound) => {}
                 Err(why) if self.is_preview => {
-                    self.failed::<CustomResourceDefinition>(name, &why);
+                    self.failed(definitions.kind, name, &why);
                     return false;
                 }
                 Ok(_) | Err(_) => return true,
@@ -206,7 +215,7 @@ impl<'a> Cleanup<'a> {
     /// The problem if this installation is registered for a Service in another namespace: its leader would not be
     /// found in this one.
     async fn other_namespace(&self, configuration: &str) -> Option<String> {
-        let api = self.cluster::<MutatingWebhookConfiguration>();
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         let found = answered(api.get(configuration)).await.ok()?;
         let mut clients = found
             .webhooks
@@ -258,7 +267,7 @@ impl<'a> Cleanup<'a> {
     /// Deletes what the controllers created in Transom's own namespace.
     async fn delete_in_namespace(&mut self, others: &[other_installations::Installation]) {
         let options = self.options;
-        let secrets = self.own::<Secret>();
+        let secrets = self.own(("", "Secret"));
         self.delete(&secrets, &options.certificate_secret).await;
         // An older Secret may exist if the certificate now comes from another source; it contains the key of a CA.
         let by_default = format!("{}-certificates", options.name);
@@ -270,7 +279,8 @@ impl<'a> Cleanup<'a> {
             self.delete_revisions().await;
             self.delete_pullers().await;
         }
-        self.delete(&self.own::<Lease>(), &options.lease).await;
+        let leases = self.own(("coordination.k8s.io", "Lease"));
+        self.delete(&leases, &options.lease).await;
     }
 
     /// Deletes the stored versions of policies.
@@ -281,46 +291,42 @@ impl<'a> Cleanup<'a> {
                 revisions.len()
             )),
             Ok(revisions) => {
-                let api = self.own::<ControllerRevision>();
+                let stored = self.own(REVISION);
                 for name in revisions.into_iter().filter_map(|it| it.metadata.name) {
-                    self.delete(&api, &name).await;
+                    self.delete(&stored, &name).await;
                 }
             }
-            Err(why) => self.failed::<ControllerRevision>("list", &why),
+            Err(why) => self.failed(REVISION.1, "list", &why),
         }
     }
 
     /// The stored versions of policies.
-    async fn revisions(&self) -> Result<Vec<PartialObjectMeta<ControllerRevision>>, ApiError> {
-        let listing = Listing::new(self.own::<ControllerRevision>().resource_url());
+    async fn revisions(&self) -> Result<Vec<PartialObjectMeta<DynamicObject>>, ApiError> {
+        let listing = Listing::new(self.own(REVISION).api.resource_url());
         let listing = listing.with_labels(POLICY_UID_LABEL).metadata_only();
         collect(self.client, listing).await
     }
 
-    fn cluster<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
-        Api::all(self.client.clone())
+    fn cluster(&self, kind: (&str, &'static str)) -> Target {
+        Target::new(self.client, kind, None)
     }
 
-    fn own<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
-        Api::namespaced(self.client.clone(), &self.options.namespace)
+    /// The objects of a kind in Transom's namespace.
+    fn own(&self, kind: (&str, &'static str)) -> Target {
+        Target::new(self.client, kind, Some(&self.options.namespace))
     }
 
-    async fn delete<K>(&mut self, api: &Api<K>, name: &str)
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
-    {
-        self.delete_with(api, name, &DeleteParams::default()).await;
+    async fn delete(&mut self, target: &Target, name: &str) {
+        let result = self.try_delete(target, name, &DeleteParams::default()).await;
+        self.record(target, name, result);
     }
 
     /// Deletes an object only if it carries this label (`key=value`): another object of that name is not Transom's.
-    async fn delete_labelled<K>(&mut self, api: &Api<K>, name: &str, label: &str)
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
-    {
-        let found = match answered(api.get_metadata(name)).await {
+    async fn delete_labelled(&mut self, target: &Target, name: &str, label: &str) {
+        let found = match answered(target.api.get_metadata(name)).await {
             Ok(found) => found.metadata,
             Err(ApiError::NotFound) => return,
-            Err(why) => return self.failed::<K>(name, &why),
+            Err(why) => return self.failed(target.kind, name, &why),
         };
         let labels = found.labels.unwrap_or_default();
         let (key, value) = label.split_once('=').unwrap_or((label, ""));
@@ -331,24 +337,26 @@ impl<'a> Cleanup<'a> {
             };
             // Background propagation, so that the pods of a Job are deleted too.
             let params = DeleteParams::background().preconditions(seen);
-            self.delete_with(api, name, &params).await;
+            let result = self.try_delete(target, name, &params).await;
+            self.record(target, name, result);
         }
     }
 
-    async fn delete_with<K>(&mut self, api: &Api<K>, name: &str, params: &DeleteParams)
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
-    {
-        let result = if self.is_preview {
-            answered(api.get_metadata(name)).await.map(drop)
+    /// Deletes an object; in a preview, only asks whether it exists.
+    async fn try_delete(&self, target: &Target, name: &str, params: &DeleteParams) -> Result<(), ApiError> {
+        if self.is_preview {
+            answered(target.api.get_metadata(name)).await.map(drop)
         } else {
-            answered(api.delete(name, params)).await.map(drop)
-        };
+            answered(target.api.delete(name, params)).await.map(drop)
+        }
+    }
+
+    fn record(&mut self, target: &Target, name: &str, result: Result<(), ApiError>) {
         let deleted = self.deleted();
         match result {
-            Ok(()) => (self.report.done).push(format!("{} {name}{deleted}", K::kind(&()))),
+            Ok(()) => (self.report.done).push(format!("{} {name}{deleted}", target.kind)),
             Err(ApiError::NotFound) => {}
-            Err(why) => self.failed::<K>(name, &why),
+            Err(why) => self.failed(target.kind, name, &why),
         }
     }
 
@@ -357,10 +365,8 @@ impl<'a> Cleanup<'a> {
         if self.is_preview { "" } else { " deleted" }
     }
 
-    fn failed<K: Resource<DynamicType = ()>>(&mut self, name: &str, why: &ApiError) {
-        self.report
-            .failures
-            .push(format!("{} {name}: {why}", K::kind(&())));
+    fn failed(&mut self, kind: &str, name: &str, why: &ApiError) {
+        self.report.failures.push(format!("{kind} {name}: {why}"));
     }
 }
 
@@ -405,7 +411,7 @@ mod tests {
         options.certificate_secret = "other".to_owned();
         options.crds = true;
         options.test_namespace = Some("default".to_owned());
-        let report = preview(&client, &options).await;
+        let report = run(&client, &options, true, &|_| ()).await;
         assert_eq!((&report.failures, &report.left), (&Vec::new(), &Vec::new()));
         for line in [
             "MutatingWebhookConfiguration zz-transom",
@@ -437,7 +443,7 @@ mod tests {
                     json!({"kind": "Status", "code": code, "metadata": {"name": "x"}}),
                 )
             });
-            let report = preview(&client, &installation("transom")).await;
+            let report = run(&client, &installation("transom"), true, &|_| ()).await;
             let unseen = report.failures.iter();
             let unseen = unseen.filter(|it| it.starts_with("CustomResourceDefinition "));
             assert_eq!(

@@ -1,5 +1,5 @@
-//! Events about problems, which need no recorder: the same problem of the same object always has the same name, so the API
-//! server rejects a duplicate from any replica, and after a restart.
+//! Events that need no recorder: the same note about the same object always has the same name, so the API server rejects a
+//! duplicate from any replica, and after a restart.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -18,7 +18,7 @@ const LONGEST_NAME: usize = 200;
 
 /// The name of an Event about an object. The same `problem`, which should contain the uid of the object, always has the
 /// same name.
-pub fn event_name(object: &str, problem: &str) -> String {
+fn event_name(object: &str, problem: &str) -> String {
     let mut name: String = object.chars().take(LONGEST_NAME).collect();
     name.truncate(name.trim_end_matches(['.', '-']).len());
     name.push('.');
@@ -26,50 +26,56 @@ pub fn event_name(object: &str, problem: &str) -> String {
     name
 }
 
-/// A node, for Events about it.
-pub fn of_node(name: &str, uid: &str) -> ObjectReference {
+/// An object without a namespace, for Events about it.
+pub fn reference(api_version: &str, kind: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Node".to_owned()),
+        api_version: Some(api_version.to_owned()),
+        kind: Some(kind.to_owned()),
         name: Some(name.to_owned()),
         uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()),
         ..ObjectReference::default()
     }
 }
 
-/// A problem of an object.
-pub struct Problem<'p> {
-    /// The name of the Event, derived from the object and the problem.
-    pub name: String,
-    /// The namespace of the Event.
-    pub namespace: &'p str,
-    /// What Transom did when it found the problem.
+/// A node, for Events about it.
+pub fn of_node(name: &str, uid: &str) -> ObjectReference {
+    reference("v1", "Node", name, uid)
+}
+
+/// What an Event reports.
+pub struct NewEvent<'n> {
+    /// Whether something is wrong.
+    pub is_warning: bool,
+    /// What Transom did.
     pub action: &'static str,
-    /// The reason of the Event.
+    /// The reason.
     pub reason: &'static str,
-    /// The problem, and what to do.
-    pub message: &'p str,
+    /// What happened; for a problem, also what to do.
+    pub note: &'n str,
     /// The object.
     pub regarding: ObjectReference,
 }
 
-impl Problem<'_> {
-    /// The Event.
-    pub fn event(self, now: Timestamp) -> Event {
+impl NewEvent<'_> {
+    /// The Event. Its name is derived from the object, the reason and the note.
+    pub fn at(self, now: Timestamp) -> Event {
+        let (about, reason, note) = (self.regarding, self.reason, self.note);
+        let identity = format!("{}\n{reason}\n{note}", about.uid.as_deref().unwrap_or_default());
+        let namespace = about.namespace.as_deref().unwrap_or(CLUSTER_EVENTS);
         Event {
             metadata: ObjectMeta {
-                name: Some(self.name),
-                namespace: Some(self.namespace.to_owned()),
+                name: Some(event_name(about.name.as_deref().unwrap_or_default(), &identity)),
+                namespace: Some(namespace.to_owned()),
                 ..ObjectMeta::default()
             },
             action: Some(self.action.to_owned()),
-            reason: Some(self.reason.to_owned()),
-            note: Some(cut(self.message, LONGEST_NOTE).into_owned()),
-            type_: Some("Warning".to_owned()),
+            reason: Some(reason.to_owned()),
+            note: Some(cut(note, LONGEST_NOTE).into_owned()),
+            type_: Some(if self.is_warning { "Warning" } else { "Normal" }.to_owned()),
             event_time: Some(MicroTime(now)),
             reporting_controller: Some(REPORTER.to_owned()),
             reporting_instance: Some("transom".to_owned()),
-            regarding: Some(self.regarding),
+            regarding: Some(about),
             ..Event::default()
         }
     }

@@ -4,20 +4,33 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::Api;
 
-use super::planned::{PlannedController, PlannedWrite};
-use super::writer::{Write, Writer};
+use super::leader_loop::{Controller, PassResult};
+use super::writer::{PlannedWrite, Write, Writer};
 use crate::cluster::policy_store::{PolicyState, generation, text};
 use crate::cluster::revisions::{name_of, revision_of, surplus};
 use crate::cluster::snapshot::Snapshot;
 
 /// A controller that stores the revisions in Transom's own namespace.
-pub fn controller(writer: Writer, namespace: &str) -> PlannedController<ControllerRevision> {
-    PlannedController {
-        plan,
-        pause: Duration::from_secs(1),
-        namespace: namespace.to_owned(),
-        writer,
+pub struct RevisionController {
+    /// Makes the writes.
+    pub writer: Writer,
+    /// Transom's own namespace.
+    pub namespace: String,
+}
+
+impl Controller for RevisionController {
+    const EVERY: Duration = Duration::from_secs(60);
+
+    async fn pass(&mut self, snapshot: &Snapshot) -> PassResult {
+        let mut result = PassResult::with_pause(Duration::from_secs(1));
+        let api: Api<ControllerRevision> = Api::namespaced(self.writer.client.clone(), &self.namespace);
+        for PlannedWrite { task, write } in plan(snapshot, &self.namespace) {
+            let written = self.writer.write(&api, &write).await;
+            result.record(|| task, written);
+        }
+        result
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan as _};
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::core::ObjectMeta;
@@ -13,10 +12,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::conditions::{ConditionUpdate, conditions};
-use super::events::{CLUSTER_EVENTS, Problem, event_name};
+use super::events::{NewEvent, of_node};
 use super::leader_loop::{Controller, PassResult};
-use super::planned::PlannedWrite;
-use super::writer::{Write, Writer};
+use super::writer::{PlannedWrite, Write, Writer};
 use crate::api::{
     NODE_POOL, PoolBuild, PoolSelector, PoolTaint, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec,
     WindowsNodePoolStatus,
@@ -324,26 +322,19 @@ impl NodePoolController {
             return;
         };
         let names = omitted.keys().map(|pool| format!("{}={}", pool.key, pool.value));
-        let message = format!(
+        let note = format!(
             "there are {MOST_OBSERVED} observed {NODE_POOL} objects, and no more are created: {} are not recorded and forgotten with \
              their last node; delete those that are not needed, or declare pools",
             list(names.collect::<BTreeSet<_>>(), NAMED)
         );
-        let problem = Problem {
-            name: event_name(node, &format!("{uid} pools are not recorded")),
-            namespace: CLUSTER_EVENTS,
+        let event = NewEvent {
+            is_warning: true,
             action: "ObservePools",
             reason: "NodePoolLimitReached",
-            message: &message,
-            regarding: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Node".to_owned()),
-                name: Some(node.clone()),
-                uid: Some(uid.clone()),
-                ..ObjectReference::default()
-            },
+            note: &note,
+            regarding: of_node(node, uid),
         };
-        let event = problem.event(Timestamp::now());
+        let event = event.at(Timestamp::now());
         let created = self.writer.create_event(&event).await;
         result.record(|| "report pools that are not recorded".to_owned(), created);
     }

@@ -18,7 +18,7 @@ use kube::CustomResourceExt as _;
 use kube::api::{Api, DynamicObject};
 use tokio::sync::watch;
 
-pub use self::namespace_events::{EventDeduper, NamespaceEvent};
+pub use self::namespace_events::EventDeduper;
 pub use self::status::{StatusUpdate, reports};
 
 use super::leader_loop::{Controller, PassResult};

@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
 
 pub use self::garbage_collection::{GarbageCollection, count, sweep};
 pub use self::health::ReportingState;
@@ -40,9 +39,6 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::SnapshotReceiver;
 use crate::process::metrics::Reconcile;
 use crate::registry::service::ImageService;
-
-/// How often the task checks whether this replica still leads.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Rates and intervals of reports.
 #[derive(Clone, Copy, Debug)]
@@ -103,41 +99,15 @@ impl ReportContext {
 
 /// Evaluates stored objects while this replica leads. Returns when the snapshot channel or the leader election ends.
 pub async fn run(context: ReportContext) {
-    loop {
-        if !leads(&context).await {
-            return;
-        }
+    let (mut leadership, mut latest) = (context.leadership.clone(), context.latest.clone());
+    while leadership.switched(false).await.is_ok()
+        && latest.wait_for(|snapshot| snapshot.is_known()).await.is_ok()
+    {
         tokio::select! {
             () = Box::pin(ReportsController::run(&context)) => (),
-            () = lost(&context) => (),
+            _ = leadership.switched(true) => (),
         }
         context.gauges.show(None);
         context.reporting.send_replace(ReportingState::Unknown);
-    }
-}
-
-/// Waits until this replica leads and has a snapshot of the cluster. Returns `false` if that can no longer happen.
-async fn leads(context: &ReportContext) -> bool {
-    let (mut leadership, mut latest) = (context.leadership.clone(), context.latest.clone());
-    loop {
-        let is_known = latest.borrow_and_update().is_known();
-        if is_known && leadership.holds() {
-            return true;
-        }
-        tokio::select! {
-            changed = leadership.changed() => if changed.is_err() { return false },
-            changed = latest.changed() => if changed.is_err() { return false },
-            () = sleep(LOOK) => (),
-        }
-    }
-}
-
-/// Waits until this replica no longer leads.
-async fn lost(context: &ReportContext) {
-    let mut leadership = context.leadership.clone();
-    while leadership.holds() {
-        if matches!(timeout(LOOK, leadership.changed()).await, Ok(Err(_))) {
-            return;
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Objects as Transom last wrote them, used until the watch shows that version, so that a pass neither repeats its writes nor
+//! Nodes as Transom last wrote them, used until the watch shows that version, so that a pass neither repeats its writes nor
 //! decides on what it has replaced.
 
 use std::collections::HashMap;
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::WindowsNodePolicy;
 use crate::cluster::cache::is_older;
 use crate::cluster::node::NodeView;
 
@@ -15,61 +14,33 @@ use crate::cluster::node::NodeView;
 /// writer reverted the object, the watch shows no change, so the assumption must expire.
 const BELIEVED: Duration = Duration::from_secs(30);
 
-/// A stored version of an object.
-pub trait StoredVersion {
-    /// The uid and the resourceVersion.
-    fn version(&self) -> (&str, &str);
-}
+/// Nodes that are newer than the cache, by name.
+#[derive(Debug, Default)]
+pub struct WriteOverlay(HashMap<String, (Instant, Arc<NodeView>)>);
 
-impl StoredVersion for NodeView {
-    fn version(&self) -> (&str, &str) {
-        (&self.uid, &self.resource_version)
-    }
-}
-
-impl StoredVersion for WindowsNodePolicy {
-    fn version(&self) -> (&str, &str) {
-        let (uid, version) = (&self.metadata.uid, &self.metadata.resource_version);
-        (
-            uid.as_deref().unwrap_or_default(),
-            version.as_deref().unwrap_or_default(),
-        )
-    }
-}
-
-/// Objects that are newer than the cache, by name.
-#[derive(Debug)]
-pub struct WriteOverlay<T>(HashMap<String, (Instant, Arc<T>)>);
-
-impl<T> Default for WriteOverlay<T> {
-    fn default() -> Self {
-        WriteOverlay(HashMap::new())
-    }
-}
-
-impl<T: StoredVersion> WriteOverlay<T> {
-    /// Stores an object as it was just written or read.
-    pub fn put(&mut self, name: &str, object: Arc<T>, now: Instant) {
-        self.0.insert(name.to_owned(), (now, object));
+impl WriteOverlay {
+    /// Stores a node as it was just written or read.
+    pub fn put(&mut self, name: &str, node: Arc<NodeView>, now: Instant) {
+        self.0.insert(name.to_owned(), (now, node));
     }
 
-    /// Forgets an object.
+    /// Forgets a node.
     pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }
 
-    /// Forgets the objects that do not exist.
+    /// Forgets the nodes that do not exist.
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         self.0.retain(|name, _| exists(name));
     }
 
-    /// The newer version of a cached object; forgets a version that the cache has caught up with.
-    pub fn newest(&mut self, name: &str, cached: &Arc<T>, now: Instant) -> Arc<T> {
+    /// The newer version of a cached node; forgets a version that the cache has caught up with.
+    pub fn newest(&mut self, name: &str, cached: &Arc<NodeView>, now: Instant) -> Arc<NodeView> {
         let Some((at, ours)) = self.0.get(name) else {
             return Arc::clone(cached);
         };
-        let ((uid, version), (our_uid, our_version)) = (cached.version(), ours.version());
-        if uid == our_uid && is_older(version, our_version) && now < *at + BELIEVED {
+        let is_behind = is_older(&cached.resource_version, &ours.resource_version);
+        if cached.uid == ours.uid && is_behind && now < *at + BELIEVED {
             return Arc::clone(ours);
         }
         self.0.remove(name);
@@ -102,7 +73,7 @@ mod tests {
         let (seen, written, other) = (node("7", "old"), node("9", "new"), node("10", "other"));
         let mut overlay = WriteOverlay::default();
         overlay.put("w", Arc::clone(&written), now);
-        let build = |overlay: &mut WriteOverlay<NodeView>, seen: &Arc<NodeView>, at| {
+        let build = |overlay: &mut WriteOverlay, seen: &Arc<NodeView>, at| {
             overlay.newest("w", seen, at).labels["build"].clone()
         };
         assert_eq!(build(&mut overlay, &seen, now), "new");

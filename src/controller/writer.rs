@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, Recorder, Reporter};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -29,8 +29,6 @@ pub const WRITES_PER_SECOND: u32 = 50;
 pub enum Write<K> {
     /// Creates an object.
     Create(K),
-    /// Replaces an object, which names its resourceVersion.
-    Replace(K),
     /// Merges a patch, which contains the resourceVersion, into an object.
     Patch {
         /// The name of the object.
@@ -54,6 +52,15 @@ pub enum Write<K> {
         /// Its resourceVersion; `None`: any.
         version: Option<String>,
     },
+}
+
+/// A write, and what it does, as in `delete the ControllerRevision transom-system/policy-1`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlannedWrite<K> {
+    /// What it does.
+    pub task: String,
+    /// The write.
+    pub write: Write<K>,
 }
 
 /// Writes at one rate; clones share it.
@@ -103,7 +110,7 @@ impl Writer {
     /// As [`Writer::send`].
     pub async fn write<K>(&self, api: &Api<K>, write: &Write<K>) -> Result<Option<K>, ApiError>
     where
-        K: Resource + Serialize + DeserializeOwned + Clone + Debug,
+        K: Serialize + DeserializeOwned + Clone + Debug,
     {
         let post = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -111,10 +118,6 @@ impl Writer {
         };
         match write {
             Write::Create(object) => self.send(api.create(&post, object)).await.map(Some),
-            Write::Replace(object) => {
-                let name = object.meta().name.as_deref().unwrap_or_default();
-                self.send(api.replace(name, &post, object)).await.map(Some)
-            }
             Write::Patch { name, patch } => {
                 let patch = Patch::Merge(patch);
                 (self.send(api.patch(name, &patching(), &patch)).await).map(Some)
@@ -152,10 +155,19 @@ impl Writer {
             Err(error) => Err(error),
         }
     }
+
+    /// The same. If that fails, the failure is logged.
+    pub async fn announce_once(&self, event: &events::v1::Event) {
+        if let Err(error) = self.create_event(event).await {
+            let about = event.regarding.clone().unwrap_or_default();
+            let reason = event.reason.as_deref().unwrap_or_default();
+            log_unwritten(&about, reason, event.note.as_deref(), &error);
+        }
+    }
 }
 
 /// Logs that an Event could not be written.
-pub fn log_unwritten(about: &ObjectReference, reason: &str, note: Option<&str>, error: &ApiError) {
+fn log_unwritten(about: &ObjectReference, reason: &str, note: Option<&str>, error: &ApiError) {
     tracing::warn!(name = ?about.name, reason, note, error = %error, "no Event could be written");
 }
 

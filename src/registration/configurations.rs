@@ -6,10 +6,10 @@ mod images;
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MutatingWebhook};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use self::drift::WebhookCall;
 use super::match_conditions::{REST, matches_node_label, reads_pod_template};
 use super::names;
 use crate::engine::policy_set::StoredPolicy;
@@ -49,63 +49,48 @@ pub struct Configuration {
 /// One entry: what it matches, and how it is called.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RegisteredEntry {
-    name: String,
     namespaces: LabelSelector,
-    conditions: Vec<MatchCondition>,
-    call: WebhookCall,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct StoredWebhook {
-    name: String,
-    namespace_selector: Option<LabelSelector>,
-    match_conditions: Option<Vec<MatchCondition>>,
-    #[serde(flatten)]
-    call: WebhookCall,
-}
-
-#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
-#[serde(default)]
-struct MatchCondition {
-    name: String,
-    expression: String,
+    /// The entry without its `caBundle`. An entry of `/validate` is read as this type too, which has all its fields.
+    webhook: MutatingWebhook,
 }
 
 impl RegisteredEntry {
     /// Reads one item of `webhooks`; `None` if it is invalid.
-    fn read(webhook: &Value) -> Option<Self> {
-        let webhook = StoredWebhook::deserialize(webhook).ok()?;
+    fn read(item: &Value) -> Option<Self> {
+        let mut webhook = MutatingWebhook::deserialize(item).ok()?;
+        // A new certificate changes nothing that is compared or evaluated.
+        webhook.client_config.ca_bundle = None;
+        let selector = item.get("namespaceSelector").unwrap_or(&Value::Null);
+        let namespaces = Option::<LabelSelector>::deserialize(selector).ok()?;
         Some(RegisteredEntry {
-            name: webhook.name,
-            namespaces: webhook.namespace_selector.unwrap_or_default(),
-            conditions: webhook.match_conditions.unwrap_or_default(),
-            call: webhook.call,
+            namespaces: namespaces.unwrap_or_default(),
+            webhook,
         })
     }
 
-    /// An entry without conditions matches everything.
-    fn matches_node_label(&self, label: &NodeLabel) -> bool {
-        let mut conditions = self.conditions.iter();
-        self.conditions.is_empty()
-            || conditions.any(|condition| matches_node_label(&condition.expression, label))
+    fn conditions(&self) -> &[MatchCondition] {
+        self.webhook.match_conditions.as_deref().unwrap_or_default()
     }
 
-    /// Whether a rule matches a resource.
+    /// Whether a condition is like this; an entry without conditions matches everything.
+    fn has_condition(&self, is_like: impl Fn(&str) -> bool) -> bool {
+        let mut conditions = self.conditions().iter();
+        self.conditions().is_empty() || conditions.any(|condition| is_like(&condition.expression))
+    }
+
+    /// Whether a rule matches a resource of an API group.
     fn matches_resource(&self, group: &str, resource: &str) -> bool {
-        self.call.matches_resource(group, resource)
-    }
-
-    /// Whether its conditions read the path of a kind; an entry without conditions matches everything.
-    fn reads_pod_template(&self, kind: ConfiguredKind) -> bool {
-        let mut conditions = self.conditions.iter();
-        self.conditions.is_empty()
-            || conditions.any(|condition| reads_pod_template(&condition.expression, kind))
+        let has = |list: &Option<Vec<String>>, item: &str| {
+            let mut items = list.iter().flatten();
+            items.any(|known| known == item || known == "*")
+        };
+        let mut rules = self.webhook.rules.iter().flatten();
+        rules.any(|rule| has(&rule.api_groups, group) && has(&rule.resources, resource))
     }
 
     /// Whether it leaves some of the Windows pods to `certain`.
     fn excludes_certain(&self) -> bool {
-        (self.conditions.iter()).any(|condition| condition.name == REST)
+        (self.conditions().iter()).any(|condition| condition.name == REST)
     }
 }
 
@@ -121,7 +106,7 @@ impl Configuration {
     }
 
     fn entry(&self, name: &str) -> Option<&RegisteredEntry> {
-        self.entries.iter().find(|entry| entry.name == name)
+        self.entries.iter().find(|entry| entry.webhook.name == name)
     }
 
     /// Whether every Windows pod is sent: by the entry of this name, alone or together with `certain`.
@@ -319,7 +304,8 @@ impl Configurations {
         let entry = self.validating.entry(names::CUSTOM_RESOURCES_VALIDATE);
         let is_matched = |kind: &ConfiguredKind| {
             entry.is_some_and(|entry| {
-                entry.matches_resource(kind.group(), kind.resource()) && entry.reads_pod_template(*kind)
+                entry.matches_resource(kind.group(), kind.resource())
+                    && entry.has_condition(|expression| reads_pod_template(expression, *kind))
             })
         };
         let unmatched = policy.pod_templates.iter().filter(|kind| !is_matched(kind));
@@ -344,7 +330,7 @@ impl Configurations {
             self.phases().iter().all(|(configuration, sign)| {
                 let names = [*sign, names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE];
                 let mut entries = names.iter().filter_map(|name| configuration.entry(name));
-                entries.all(|entry| entry.matches_node_label(label))
+                entries.all(|entry| entry.has_condition(|expression| matches_node_label(expression, label)))
             })
         };
         let unmatched = policy.node_labels.iter().filter(|label| !matches(label));

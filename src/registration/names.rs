@@ -25,21 +25,6 @@ pub const IMAGES_VALIDATE: &str = "images.validate.transom.dev";
 /// `/validate`: custom resources that describe pods with any evidence of Windows.
 pub const CUSTOM_RESOURCES_VALIDATE: &str = "custom-resources.validate.transom.dev";
 
-/// Every name, those of `/mutate` first.
-pub const ALL: [&str; 11] = [
-    MUTATE,
-    DEFAULT_OS_MUTATE,
-    LINUX_PODS_MUTATE,
-    IMAGES_MUTATE,
-    CERTAIN_VALIDATE,
-    VALIDATE,
-    CUSTOM_RESOURCES_VALIDATE,
-    DEFAULT_OS_VALIDATE,
-    NAMESPACE_SELECTOR_VALIDATE,
-    LINUX_PODS_VALIDATE,
-    IMAGES_VALIDATE,
-];
-
 /// The items of a comma-separated list, such as namespaces, without empty ones: an empty variable means "none", and a
 /// missing one means the default.
 pub fn non_empty_items(list: Vec<String>) -> impl Iterator<Item = String> {

@@ -35,9 +35,8 @@ fn the_names_are_frozen() {
         .flat_map(webhooks)
         .map(|entry| entry["name"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(made, names::ALL);
     assert_eq!(
-        names::ALL,
+        made,
         [
             "mutate.transom.dev",
             "default-os.mutate.transom.dev",

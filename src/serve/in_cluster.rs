@@ -24,10 +24,12 @@ use crate::cluster::snapshot::{SnapshotBuilder, SnapshotReceiver};
 use crate::cluster::snapshot_task::SnapshotTask;
 use crate::cluster::watch_staleness::WatchStaleness;
 use crate::cluster::webhook_configurations::WebhookConfigurations;
+use crate::controller::keep_revisions::RevisionController;
 use crate::controller::leader_loop::{Controller, LeaderLoop};
 use crate::controller::node_policies::{NodeController, NodeControllerSettings};
 use crate::controller::node_pools::NodePoolController;
 use crate::controller::pod_policies::{PolicyStatusController, StatusSources};
+use crate::controller::reports;
 use crate::controller::reports::ReportingState;
 use crate::controller::startup::{
     PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings,
@@ -35,7 +37,6 @@ use crate::controller::startup::{
 use crate::controller::startup_states::StartupStates;
 use crate::controller::webhook_probe::{ProbeController, ProbeResult};
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
-use crate::controller::{keep_revisions, reports};
 use crate::model::facts::Facts;
 use crate::process::metrics::{Metrics, Reconciles};
 use crate::process::tasks::Tasks;
@@ -296,7 +297,10 @@ impl BackgroundTasks<'_> {
         sources: StatusSources,
     ) {
         let writer = self.writer();
-        let revisions = keep_revisions::controller(writer.clone(), namespace);
+        let revisions = RevisionController {
+            writer: writer.clone(),
+            namespace: namespace.to_owned(),
+        };
         self.control("policy_revisions", "revisions of policies", revisions);
         let pools = NodePoolController::new(writer.clone());
         self.control("node_pools", "node pools", pools);

@@ -20,7 +20,7 @@ use transom::cluster::cache::{CachedNamespace, ClusterCache};
 use transom::cluster::lease::Leadership;
 use transom::cluster::revisions::StoredRevision;
 use transom::cluster::snapshot::{Snapshot, SnapshotBuilder, SnapshotReceiver};
-use transom::controller::keep_revisions;
+use transom::controller::keep_revisions::RevisionController;
 use transom::controller::leader_loop::LeaderLoop;
 use transom::controller::pod_policies::{PolicyStatusController, StatusSources};
 use transom::controller::writer::{WRITES_PER_SECOND, Writer as LeaderWriter};
@@ -632,7 +632,10 @@ impl Writer {
         let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
         let writes = leader_writes(&client, &until);
-        let revisions = keep_revisions::controller(writes.clone(), OURS);
+        let revisions = RevisionController {
+            writer: writes.clone(),
+            namespace: OURS.to_owned(),
+        };
         let keeps = tokio::spawn(leader_loop(show.subscribe(), until.clone()).run(revisions));
         let statuses = PolicyStatusController::new(writes, StatusSources::none());
         let task = tokio::spawn(leader_loop(latest, until).run(statuses));

@@ -107,7 +107,8 @@ impl TaskState {
             let what = format!("publish the CA bundle in the {title}");
             match self.write(&what, store.publish(&seen, bundle)).await {
                 Ok(written) => {
-                    tracing::info!(configuration = title, "published the CA bundle");
+                    let others = seen.writers.join(", ");
+                    tracing::info!(configuration = title, others, "published the CA bundle");
                     self.contest.published(which, bundle);
                     self.put_configuration(which, Some(written));
                 }

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
+use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
 
-use super::{CleanupOptions, OURS};
+use super::{CleanupOptions, OURS, Target};
 use crate::cluster::errors::answered;
 use crate::cluster::list::{Listing, collect};
 use crate::model::text::list;
@@ -40,15 +40,10 @@ pub async fn of_the_chart(client: &Client, options: &CleanupOptions) -> Vec<Stri
     let labels = format!("{OURS},{INSTANCE}={}", instance.unwrap_or(&options.name));
     let mut left = Vec::new();
     for (group, kind, is_namespaced) in KINDS {
-        let version = if group == "transom.dev" { "v1alpha1" } else { "v1" };
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api: Api<DynamicObject> = if is_namespaced {
-            Api::namespaced_with(client.clone(), &options.namespace, &resource)
-        } else {
-            Api::all_with(client.clone(), &resource)
-        };
+        let namespace = is_namespaced.then_some(&*options.namespace);
+        let target = Target::new(client, (group, kind), namespace);
         // A kind may be unknown. Helm or kubectl will find what this user cannot list.
-        let listing = Listing::new(api.resource_url())
+        let listing = Listing::new(target.api.resource_url())
             .with_labels(&labels)
             .metadata_only();
         if let Ok(found) = collect::<PartialObjectMeta<DynamicObject>>(client, listing).await {

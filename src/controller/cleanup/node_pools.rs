@@ -1,20 +1,20 @@
 //! Deletes the node pools that the leader created. Pools that a user declared or took over stay.
 
-use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
-use kube::{Api, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, DynamicObject, PartialObjectMeta, Preconditions};
 
-use super::{Cleanup, NAMED};
-use crate::api::{NODE_POOL, WindowsNodePool};
-use crate::cluster::errors::{ApiError, answered};
+use super::{Cleanup, NAMED, Target};
+use crate::api::NODE_POOL;
+use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::node_pools::MANAGED_BY;
 use crate::model::text::list;
 
 impl Cleanup<'_> {
     /// The pools that the leader created; empty if the API server does not know the kind.
-    async fn observed_pools(&self) -> Result<Vec<PartialObjectMeta<WindowsNodePool>>, ApiError> {
+    async fn observed_pools(&self, all: &Target) -> Result<Vec<PartialObjectMeta<DynamicObject>>, ApiError> {
         let (key, value) = MANAGED_BY;
-        let listing = Listing::new(self.cluster::<WindowsNodePool>().resource_url());
+        let listing = Listing::new(all.api.resource_url());
         let listing = listing.with_labels(&format!("{key}={value}")).metadata_only();
         match collect(self.client, listing).await {
             Err(ApiError::NotFound) => Ok(Vec::new()),
@@ -23,11 +23,11 @@ impl Cleanup<'_> {
     }
 
     pub(super) async fn delete_node_pools(&mut self) {
-        let pools = match self.observed_pools().await {
+        let all = self.cluster(("transom.dev", NODE_POOL));
+        let pools = match self.observed_pools(&all).await {
             Ok(pools) => pools,
-            Err(why) => return self.failed::<WindowsNodePool>("list", &why),
+            Err(why) => return self.failed(NODE_POOL, "list", &why),
         };
-        let api: Api<WindowsNodePool> = self.cluster();
         let mut deleted = Vec::new();
         for pool in pools {
             // Who takes a pool over meanwhile keeps it.
@@ -35,15 +35,10 @@ impl Cleanup<'_> {
                 uid: pool.metadata.uid.clone(),
                 resource_version: pool.metadata.resource_version.clone(),
             });
-            let result = if self.is_preview {
-                Ok(())
-            } else {
-                answered(api.delete(&pool.name_any(), &params)).await.map(drop)
-            };
-            match result {
+            match self.try_delete(&all, &pool.name_any(), &params).await {
                 Ok(()) => deleted.push(pool.name_any()),
                 Err(ApiError::NotFound) => {}
-                Err(why) => self.failed::<WindowsNodePool>(&pool.name_any(), &why),
+                Err(why) => self.failed(NODE_POOL, &pool.name_any(), &why),
             }
         }
         if !deleted.is_empty() {

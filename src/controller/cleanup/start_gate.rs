@@ -1,26 +1,20 @@
 //! The start gate: what sets the startup taint on new nodes, and the pods that pull images.
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::Resource as _;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PartialObjectMeta};
-use kube::{Api, Client};
+use kube::api::{DeleteParams, PartialObjectMeta};
 
-use super::{Cleanup, NAMED};
+use super::{ADMISSION, Cleanup, NAMED};
 use crate::cluster::environment::pools_with_startup_taint;
-use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
 use crate::controller::startup::pulls::PULLER_SELECTOR;
 use crate::model::node::Taint;
 use crate::model::text::list;
 
 /// The kinds of the objects of the chart that set the startup taint, the binding first.
-const STARTUP_POLICY: [(&str, &str); 2] = [
-    (
-        "MutatingAdmissionPolicyBinding",
-        "mutatingadmissionpolicybindings",
-    ),
-    ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
-];
+const STARTUP_POLICY: [&str; 2] = ["MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"];
 
 /// Pools that set the startup taint on new nodes, so that these never get pods after Transom is gone. What cannot be read is
 /// omitted: the accounts of the chart may not read it.
@@ -41,25 +35,12 @@ impl Cleanup<'_> {
     /// Deletes what sets the startup taint, before it is removed from nodes.
     pub(super) async fn stop_startup_taint(&mut self) {
         let name = format!("{}-startup-taint", self.options.name);
-        for (kind, plural) in STARTUP_POLICY {
-            let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
-            let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-            let result = if self.is_preview {
-                answered(api.get_metadata(&name)).await.map(drop)
-            } else {
-                answered(api.delete(&name, &DeleteParams::default()))
-                    .await
-                    .map(drop)
-            };
-            match result {
-                Ok(()) => {
-                    let deleted = self.deleted();
-                    self.report.done.push(format!("{} {name}{deleted}", kind.kind));
-                }
-                // Kubernetes before 1.36 does not serve the kind, and a chart without the right does not create it.
-                Err(ApiError::NotFound | ApiError::Forbidden(_)) => {}
-                Err(why) => self.report.failures.push(format!("{} {name}: {why}", kind.kind)),
+        for kind in STARTUP_POLICY {
+            let target = self.cluster((ADMISSION, kind));
+            let result = self.try_delete(&target, &name, &DeleteParams::default()).await;
+            // Kubernetes before 1.36 does not serve the kind, and a chart without the right does not create it.
+            if !matches!(result, Err(ApiError::Forbidden(_))) {
+                self.record(&target, &name, result);
             }
         }
     }
@@ -68,12 +49,12 @@ impl Cleanup<'_> {
     pub(super) async fn delete_pullers(&mut self) {
         match self.pullers().await {
             Ok(names) => {
-                let api = self.own::<Pod>();
+                let pods = self.own(("", "Pod"));
                 for name in names {
-                    self.delete(&api, &name).await;
+                    self.delete(&pods, &name).await;
                 }
             }
-            Err(why) => self.failed::<Pod>("list", &why),
+            Err(why) => self.failed("Pod", "list", &why),
         }
     }
 

@@ -6,6 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{PartialObjectMeta, Patch, PatchParams};
+use kube::{Api, Resource as _};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -37,7 +38,7 @@ pub(super) enum LeaderState {
 impl Cleanup<'_> {
     /// Scales Transom to zero and waits until no leader is active: a leader would write everything again.
     pub(super) async fn stop_controllers(&mut self, report_progress: &dyn Fn(String)) -> LeaderState {
-        let api = self.own::<Deployment>();
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &self.options.namespace);
         let name = &self.options.name;
         match answered(api.get(name)).await {
             Ok(deployment) if deployment.spec.replicas != Some(0) => {
@@ -74,7 +75,7 @@ impl Cleanup<'_> {
     /// nothing. Pods on a lost machine stay forever, so pods alone prove nothing either.
     async fn leader_is_gone(&self, report_progress: &dyn Fn(String)) -> LeaderState {
         let options = self.options;
-        let api = self.own::<Lease>();
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), &options.namespace);
         let started = Instant::now();
         let mut seen: Option<(String, Instant)> = None;
         let mut leader = String::new();
@@ -118,7 +119,7 @@ impl Cleanup<'_> {
 
     /// Whether pods of the Deployment are left, including terminating ones; `true` if this cannot be determined.
     async fn has_pods(&self) -> bool {
-        let listing = Listing::new(self.own::<Pod>().resource_url())
+        let listing = Listing::new(Pod::url_path(&(), Some(&self.options.namespace)))
             .with_labels(OURS)
             .metadata_only();
         let pods = collect::<PartialObjectMeta<Pod>>(self.client, listing);

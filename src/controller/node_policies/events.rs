@@ -15,8 +15,8 @@ use super::nodes::labels::KeptLabel;
 use super::nodes::plan::NodeChange;
 use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::NodePolicies;
-use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name, of_node};
-use crate::controller::writer::{Writer, log_unwritten};
+use crate::controller::events::{NewEvent, of_node};
+use crate::controller::writer::Writer;
 use crate::model::text::list;
 
 /// How long changes are collected while more nodes are being written.
@@ -75,11 +75,8 @@ impl NodeEvents {
             };
             let about = about.or(first);
             let event = about.and_then(|about| event_of(&change, &note, about, Timestamp::now()));
-            if let Some(event) = event
-                && let Err(error) = writer.create_event(&event).await
-            {
-                let reason = event.reason.as_deref().unwrap_or_default();
-                log_unwritten(&event.regarding.unwrap_or_default(), reason, Some(&note), &error);
+            if let Some(event) = event {
+                writer.announce_once(&event).await;
             }
         }
     }
@@ -87,33 +84,27 @@ impl NodeEvents {
 
 /// The Event for a change. A removed label is not reported.
 fn event_of(change: &NodeChange, note: &str, about: ObjectReference, now: Timestamp) -> Option<Event> {
-    let (type_, reason, action) = match change {
+    let (is_warning, reason, action) = match change {
         NodeChange::Label {
             key,
             from,
             to: Some(_),
         } if from.is_some() || KeptLabel::of(key).is_some_and(|row| row.is_announced) => {
-            ("Normal", "LabelCorrected", "CorrectLabel")
+            (false, "LabelCorrected", "CorrectLabel")
         }
         NodeChange::Label { .. } => return None,
-        NodeChange::TaintSet(_) => ("Normal", "TaintSet", "SetTaint"),
-        NodeChange::TaintTaken(_) => ("Normal", "TaintRemoved", "RemoveTaint"),
-        NodeChange::AnnotationLost(_) => ("Warning", "OwnedAnnotationLost", "RestoreAnnotation"),
+        NodeChange::TaintSet(_) => (false, "TaintSet", "SetTaint"),
+        NodeChange::TaintTaken(_) => (false, "TaintRemoved", "RemoveTaint"),
+        NodeChange::AnnotationLost(_) => (true, "OwnedAnnotationLost", "RestoreAnnotation"),
     };
-    let (name, uid) = (about.name.as_deref(), about.uid.as_deref());
-    let identity = format!("{}\n{reason}\n{note}", uid.unwrap_or_default());
-    let problem = Problem {
-        name: event_name(name.unwrap_or_default(), &identity),
-        namespace: CLUSTER_EVENTS,
+    let event = NewEvent {
+        is_warning,
         action,
         reason,
-        message: note,
+        note,
         regarding: about,
     };
-    Some(Event {
-        type_: Some(type_.to_owned()),
-        ..problem.event(now)
-    })
+    Some(event.at(now))
 }
 
 #[cfg(test)]

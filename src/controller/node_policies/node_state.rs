@@ -129,8 +129,8 @@ pub struct NodesOfPolicy {
     pub unwritten: usize,
     /// The number of nodes whose annotation names the policy as the owner of something, whether it selects them or not.
     pub owned: usize,
-    /// The missing taints that wait for the guard, with their nodes.
-    pub waiting: BTreeMap<Taint, BTreeSet<String>>,
+    /// The nodes with missing taints that wait for the guard.
+    pub waiting: BTreeMap<String, Vec<Taint>>,
     /// The nodes with contested taints.
     pub contested: BTreeMap<String, Vec<Taint>>,
     /// Other policies of the same priority that select a node of this policy, with one such node.
@@ -153,8 +153,6 @@ pub struct NodesAssessment {
     pub by_policy: BTreeMap<String, NodesOfPolicy>,
     /// The nodes to write.
     pub due: Vec<Arc<NodeView>>,
-    /// The nodes that wait for the guard, or keep a label that a template may select nodes by.
-    pub waiting: Vec<Arc<NodeView>>,
     /// Whether a node keeps a label only because a template may select nodes by it.
     pub keeps_labels: bool,
 }
@@ -173,8 +171,6 @@ pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, facts: &Facts)
         all.keeps_labels |= plan.keeps_label;
         if !plan.is_empty() {
             all.due.push(Arc::clone(node));
-        } else if plan.keeps_label || !plan.waiting.is_empty() {
-            all.waiting.push(Arc::clone(node));
         }
         let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
         if is_windows && let Some(names) = resolver.policies.overlapping(node) {
@@ -251,8 +247,8 @@ fn note(state: &mut NodesOfPolicy, node: &NodeView, plan: NodePlan) {
         state.drift.insert(node.name.clone(), what);
     }
     state.unwritten += usize::from(!plan.is_empty());
-    for taint in plan.waiting {
-        state.waiting.entry(taint).or_default().insert(node.name.clone());
+    if !plan.waiting.is_empty() {
+        state.waiting.insert(node.name.clone(), plan.waiting);
     }
     if !plan.contested.is_empty() {
         state.contested.insert(node.name.clone(), plan.contested);

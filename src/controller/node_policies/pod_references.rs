@@ -80,17 +80,6 @@ pub enum ReferencesError {
 }
 
 impl PodReferences {
-    /// Nothing is named.
-    pub const fn none() -> Self {
-        PodReferences {
-            classes: BTreeMap::new(),
-            mirror_label: Referrers {
-                named: Vec::new(),
-                count: 0,
-            },
-        }
-    }
-
     /// Reads every template and pod. `configured`: the custom resources that policies add.
     ///
     /// # Errors

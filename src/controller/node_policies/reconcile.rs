@@ -45,7 +45,7 @@ pub struct NodeController {
     guard_cache: GuardCache,
     label_release: LabelRelease,
     back_off: WriteBackoff,
-    written: WriteOverlay<NodeView>,
+    written: WriteOverlay,
     events: NodeEvents,
     /// Why nodes could not be written, by node.
     failures: BTreeMap<String, ApiError>,
@@ -147,16 +147,14 @@ impl NodeController {
         }
         let guard = (self.guard_cache).update(&resolver, &assessed.by_policy, &nodes, snapshot);
         result.wake_at(guard.await);
-        let has_news = self.has_news(&mut resolver);
-        let mut due = std::mem::take(&mut assessed.due);
-        if has_news {
-            let waiting = std::mem::take(&mut assessed.waiting).into_iter();
-            due.extend(waiting.filter(|node| !resolver.decide(node).is_empty()));
+        if self.has_news(&mut resolver) {
+            assessed = assess(&nodes, &resolver, &snapshot.facts);
         }
+        let due = std::mem::take(&mut assessed.due);
         let (resolver, has_due) = (Arc::new(resolver), !due.is_empty());
         self.write_nodes(due, &resolver, result).await;
         let nodes = self.nodes_now(cache);
-        if has_news || has_due {
+        if has_due {
             assessed = assess(&nodes, &resolver, &snapshot.facts);
         }
         let plan = runtime_classes::plan_of(snapshot, &resolver, &nodes);

@@ -52,13 +52,6 @@ pub struct RevertReport {
     pub failures: Vec<String>,
 }
 
-impl RevertReport {
-    /// Whether nothing of ours is left, but what was to be kept.
-    pub fn is_complete(&self) -> bool {
-        self.kept.is_empty() && self.failures.is_empty()
-    }
-}
-
 /// Takes everything of ours back from all nodes, and deletes our RuntimeClasses that nothing names. Works without a
 /// controller, and any number of times; continues if a write is rejected, and reports it.
 ///
@@ -85,7 +78,7 @@ pub async fn revert(client: &Client, options: RevertOptions, is_preview: bool) -
     let references = if removes_labels || !classes.is_empty() {
         references(client).await
     } else {
-        Ok(PodReferences::none())
+        Ok(PodReferences::default())
     };
     if removes_labels {
         report.dangling.extend(dangling(&references));
@@ -277,25 +270,23 @@ async fn delete_classes(
         }
     };
     for class in classes {
-        let change = ClassChange::Delete {
-            policy: String::new(),
-            class: Arc::new(class.clone()),
-            why: "Transom is being uninstalled",
-        };
+        let change = ClassChange::delete(class, String::new(), "Transom is being uninstalled");
         let result = match writer {
             Some(writer) => carry_out(writer, &change, references).await,
             None => in_use(&change, references).map_or(ClassWriteResult::Yes, ClassWriteResult::InUse),
         };
         match result {
-            ClassWriteResult::Yes => report.runtime_classes.push(change.name().to_owned()),
+            ClassWriteResult::Yes => report.runtime_classes.push(change.name),
             ClassWriteResult::Later => {
                 let why = "it was changed meanwhile; run this again";
                 report
                     .failures
-                    .push(format!("RuntimeClass {}: {why}", change.name()));
+                    .push(format!("RuntimeClass {}: {why}", change.name));
             }
             ClassWriteResult::InUse(why) => report.kept.push(why),
-            ClassWriteResult::Failed(why) => report.failures.push(why.to_string()),
+            ClassWriteResult::Failed(why) => {
+                (report.failures).push(format!("cannot delete {}: {why}", change.name));
+            }
         }
     }
 }

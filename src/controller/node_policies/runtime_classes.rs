@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::desired::{DesiredClass, desired, model};
 use super::node_state::PolicyResolver;
@@ -14,11 +14,11 @@ use crate::api::{Isolation, Management};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
+use crate::controller::writer::Write;
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
 use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
 };
-use crate::model::os_selectors::is_build_label;
 
 mod desired;
 pub mod reconcile;
@@ -49,53 +49,33 @@ impl OwnedClass {
     }
 }
 
-/// One change of a RuntimeClass, with the policy that reports it if the change fails.
+/// One change of a RuntimeClass. A class whose handler changes is deleted and created again: a handler is immutable.
 #[derive(Clone, PartialEq, Debug)]
-pub enum ClassChange {
-    /// Create it.
-    Create {
-        /// The new class.
-        class: Box<RuntimeClass>,
-        /// The policy.
-        policy: String,
-    },
-    /// Merge this patch into it; the patch contains the resourceVersion that the plan is based on.
-    Update {
-        /// Its name.
-        name: String,
-        /// The patch.
-        patch: Value,
-        /// The policy.
-        policy: String,
-    },
-    /// Delete it, if no object names it. A class whose handler changes is created again afterwards: a handler is
-    /// immutable.
-    Delete {
-        /// The stored class.
-        class: Arc<RuntimeClass>,
-        /// The policy.
-        policy: String,
-        /// Why, as the end of a sentence: "it is not deleted, although …".
-        why: &'static str,
-    },
+pub struct ClassChange {
+    /// The name of the class.
+    pub name: String,
+    /// The policy that reports it if the change fails.
+    pub policy: String,
+    /// Why the class is deleted if no object names it, as the end of a sentence: "it is not deleted, although …". `None`: it
+    /// is not deleted.
+    pub why_deleted: Option<&'static str>,
+    /// The write, which contains the resourceVersion that the plan is based on.
+    pub write: Write<RuntimeClass>,
 }
 
 impl ClassChange {
-    /// The name of the class.
-    pub fn name(&self) -> &str {
-        match self {
-            ClassChange::Create { class, .. } => name_of(class),
-            ClassChange::Update { name, .. } => name,
-            ClassChange::Delete { class, .. } => name_of(class),
-        }
-    }
-
-    /// The policy that reports it if the change fails.
-    pub fn policy(&self) -> &str {
-        match self {
-            ClassChange::Create { policy, .. }
-            | ClassChange::Update { policy, .. }
-            | ClassChange::Delete { policy, .. } => policy,
+    /// Deletes a class.
+    pub fn delete(class: &RuntimeClass, policy: String, why: &'static str) -> Self {
+        let name = class.metadata.name.clone().unwrap_or_default();
+        ClassChange {
+            policy,
+            why_deleted: Some(why),
+            write: Write::Delete {
+                name: name.clone(),
+                uid: class.metadata.uid.clone(),
+                version: class.metadata.resource_version.clone(),
+            },
+            name,
         }
     }
 }
@@ -122,10 +102,6 @@ pub struct ClassPlan {
     pub changes: Vec<ClassChange>,
     /// The classes of each policy.
     pub by_policy: BTreeMap<String, ClassesOfPolicy>,
-}
-
-fn name_of(class: &RuntimeClass) -> &str {
-    class.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// Plans the RuntimeClasses for the nodes of a snapshot. `nodes`: with what Transom has written to them since.
@@ -173,10 +149,7 @@ pub fn plan(
                 continue;
             }
             let step = match existing.get(&desired.name) {
-                None => Some(ClassChange::Create {
-                    class: Box::new(desired.to_class()),
-                    policy: desired.owned.policy.clone(),
-                }),
+                None => Some(desired.change(Write::Create(desired.to_class()))),
                 Some(class) => {
                     state.names.push(desired.name.clone());
                     against(class, &desired, &mut state)
@@ -186,7 +159,6 @@ pub fn plan(
         }
         plan.by_policy.insert(policy.name.clone(), state);
     }
-    report_contradictions(existing, &taken, &mut plan);
     plan.changes
         .extend(undesired_classes(existing, policies, &taken, others_are_gone));
     plan
@@ -308,11 +280,8 @@ fn undesired_classes(
         Some(policy) => policy.unusable.is_none(),
         None => others_are_gone,
     });
-    let deletions = certain.map(|(class, owned)| ClassChange::Delete {
-        class: Arc::clone(class),
-        policy: owned.policy,
-        why: "no policy requires it any more",
-    });
+    let deletions = certain
+        .map(|(class, owned)| ClassChange::delete(class, owned.policy, "no policy requires it any more"));
     deletions.collect()
 }
 
@@ -323,11 +292,7 @@ pub fn has_orphans(existing: &BTreeMap<String, Arc<RuntimeClass>>, policies: &No
 }
 
 /// The changes of a class that exists.
-fn against(
-    class: &Arc<RuntimeClass>,
-    desired: &DesiredClass,
-    state: &mut ClassesOfPolicy,
-) -> Option<ClassChange> {
+fn against(class: &RuntimeClass, desired: &DesiredClass, state: &mut ClassesOfPolicy) -> Option<ClassChange> {
     let Some(owned) = OwnedClass::of(class) else {
         state.notes.push(format!(
             "{} was not created by Transom: it is used as it is, and never changed",
@@ -337,11 +302,8 @@ fn against(
         return None;
     };
     if class.handler != desired.handler {
-        return Some(ClassChange::Delete {
-            class: Arc::clone(class),
-            policy: desired.owned.policy.clone(),
-            why: "its handler changes, and a handler is immutable",
-        });
+        let why = "its handler changes, and a handler is immutable";
+        return Some(ClassChange::delete(class, desired.owned.policy.clone(), why));
     }
     let labels = class.metadata.labels.as_ref();
     let labelled = labels
@@ -360,7 +322,7 @@ fn against(
             .iter()
             .map(|(key, value)| (key.as_str(), Some(value.as_str()))),
     );
-    Some(ClassChange::Update {
+    Some(desired.change(Write::Patch {
         name: desired.name.clone(),
         patch: json!({
             "metadata": {
@@ -370,8 +332,7 @@ fn against(
             },
             "scheduling": {"nodeSelector": selector, "tolerations": desired.tolerations()},
         }),
-        policy: desired.owned.policy.clone(),
-    })
+    }))
 }
 
 /// What in a class that Transom did not create does not fit the release for which it is used.
@@ -401,44 +362,6 @@ fn misfit(class: &RuntimeClass, desired: &DesiredClass) -> Option<String> {
             release.product
         )
     })
-}
-
-/// Reports other owners' classes with contradicting scheduling; on the first policy that manages classes.
-fn report_contradictions(
-    existing: &BTreeMap<String, Arc<RuntimeClass>>,
-    taken: &BTreeSet<String>,
-    plan: &mut ClassPlan,
-) {
-    /// More would make the condition unreadable.
-    const MOST: usize = 10;
-    let Some(state) = plan.by_policy.values_mut().next() else {
-        return;
-    };
-    let foreign = existing
-        .iter()
-        .filter(|(name, class)| !taken.contains(*name) && OwnedClass::of(class).is_none());
-    let notes = foreign.filter_map(|(name, class)| {
-        contradiction(class)
-            .map(|what| format!("{name}, which Transom did not create, contradicts itself: {what}"))
-    });
-    state.notes.extend(notes.take(MOST));
-}
-
-fn contradiction(class: &RuntimeClass) -> Option<String> {
-    let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
-    let (os, beta) = (selector.get(OS_LABEL), selector.get(BETA_OS_LABEL));
-    if let (Some(os), Some(beta)) = (os, beta)
-        && os != beta
-    {
-        return Some(format!("{OS_LABEL} is {os} and {BETA_OS_LABEL} is {beta}"));
-    }
-    let (label, value) = selector.iter().find(|(key, _)| is_build_label(key))?;
-    if let Some(os) = os.or(beta).filter(|os| *os != "windows") {
-        return Some(format!("it selects {os} and the Windows build {value}"));
-    }
-    Build::parse_label(value)
-        .is_none()
-        .then(|| format!("{label} is \"{value}\", which no node has; builds are written as 10.0.20348"))
 }
 
 #[cfg(test)]

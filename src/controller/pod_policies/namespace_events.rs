@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use tokio::time::Instant;
 
 use crate::cluster::cache::LabelAuthor;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name};
+use crate::controller::events::{NewEvent, reference};
 use crate::controller::leader_loop::PassResult;
 use crate::controller::writer::Writer;
 use crate::engine::namespace_labels::IgnoredLabel;
@@ -29,54 +28,17 @@ const LATELY: SignedDuration = SignedDuration::from_hours(1);
 /// Events per write; with the pause between two passes, this is the rate per second.
 const AT_ONCE: usize = 20;
 
-/// A label without effect, a label that excludes its namespace, or a namespace that lost its policy, as an Event
-/// reports it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NamespaceEvent {
-    /// The reason of the Event.
-    pub reason: &'static str,
-    /// The name of the Event. The same problem of the same namespace always has the same name, so the API server
-    /// rejects duplicates from a new leader or after a restart.
-    pub event: String,
-    /// The namespace.
-    pub namespace: String,
-    /// Its uid.
-    pub uid: String,
-    /// What the label does or what the namespace lost, why, and what to write instead.
-    pub message: String,
-}
-
-impl NamespaceEvent {
-    fn new(reason: &'static str, namespace: &str, uid: &str, message: String) -> Self {
-        let problem = format!("{uid}\n{message}");
-        let event = event_name(namespace, &problem);
-        NamespaceEvent {
-            reason,
-            event,
-            namespace: namespace.to_owned(),
-            uid: uid.to_owned(),
-            message,
-        }
-    }
-
-    /// The Event.
-    fn event(&self, now: Timestamp) -> Event {
-        let problem = Problem {
-            name: self.event.clone(),
-            namespace: CLUSTER_EVENTS,
-            action: "EvaluateLabels",
-            reason: self.reason,
-            message: &self.message,
-            regarding: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Namespace".to_owned()),
-                name: Some(self.namespace.clone()),
-                uid: Some(self.uid.clone()),
-                ..ObjectReference::default()
-            },
-        };
-        problem.event(now)
-    }
+/// A problem of a namespace: a label without effect, a label that excludes the namespace, or a lost policy. `note`: why, and
+/// what to write instead.
+fn event(reason: &'static str, namespace: &str, uid: &str, note: &str, now: Timestamp) -> Event {
+    let event = NewEvent {
+        is_warning: true,
+        action: "EvaluateLabels",
+        reason,
+        note,
+        regarding: reference("v1", "Namespace", namespace, uid),
+    };
+    event.at(now)
 }
 
 /// Which label has no effect, why, and the command that fixes it.
@@ -130,7 +92,7 @@ fn left_out(namespace: &str, author: &LabelAuthor) -> String {
 }
 
 /// Every label without effect, and every label that excluded its namespace recently, by namespace.
-fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
+fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<Event> {
     let lately = |author: &&LabelAuthor| author.at.is_some_and(|at| now.duration_since(at) < LATELY);
     let of_one = snapshot.cache.namespaces.iter().flat_map(|(namespace, seen)| {
         let ignored = snapshot.policies.ignored_labels(&seen.labels).into_iter();
@@ -140,7 +102,7 @@ fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
         let out = (seen.left_out_by.iter().filter(move |_| by_label)).filter(lately);
         let out = out.map(|author| (LEFT_OUT, left_out(namespace, author)));
         (ignored.chain(out))
-            .map(|(reason, message)| NamespaceEvent::new(reason, namespace, &seen.uid, message))
+            .map(|(reason, message)| event(reason, namespace, &seen.uid, &message, now))
             .collect::<Vec<_>>()
     });
     of_one.collect()
@@ -190,12 +152,14 @@ impl NamespaceSelection {
     }
 
     /// The namespaces that lost their policy.
-    fn notes(&self, snapshot: &Snapshot) -> Vec<NamespaceEvent> {
+    fn notes(&self, snapshot: &Snapshot, now: Timestamp) -> Vec<Event> {
         let lost = self.lost.iter().filter_map(|(name, former)| {
             let seen = snapshot.cache.namespaces.get(name)?;
             let is_reviewed = snapshot.is_reviewed_in(name, &seen.labels);
-            is_reviewed
-                .then(|| NamespaceEvent::new(WITHOUT_POLICY, name, &seen.uid, without_policy(name, former)))
+            is_reviewed.then(|| {
+                let note = without_policy(name, former);
+                event(WITHOUT_POLICY, name, &seen.uid, &note, now)
+            })
         });
         lost.collect()
     }
@@ -207,43 +171,42 @@ pub struct EventDeduper {
     /// Which policy selects which namespace.
     selected: NamespaceSelection,
     /// The names of the Events that were written.
-    written: BTreeSet<String>,
+    written: BTreeSet<Option<String>>,
 }
 
 impl EventDeduper {
     /// The Events to write now, up to the limit, and whether there are more. Problems that no longer exist are
     /// forgotten.
-    pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<NamespaceEvent>, bool) {
+    pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<Event>, bool) {
         self.selected.follow(snapshot);
         let mut notes = notes(snapshot, now);
-        notes.extend(self.selected.notes(snapshot));
-        let there: BTreeSet<&str> = notes.iter().map(|note| note.event.as_str()).collect();
-        self.written.retain(|event| there.contains(event.as_str()));
-        notes.retain(|note| !self.written.contains(&note.event));
+        notes.extend(self.selected.notes(snapshot, now));
+        let there: BTreeSet<&Option<String>> = notes.iter().map(|note| &note.metadata.name).collect();
+        self.written.retain(|name| there.contains(name));
+        notes.retain(|note| !self.written.contains(&note.metadata.name));
         let more = notes.len() > AT_ONCE;
         notes.truncate(AT_ONCE);
         (notes, more)
     }
 
     /// Records that this Event was written, by this or by another replica.
-    pub fn publish(&mut self, note: NamespaceEvent) {
-        self.written.insert(note.event);
+    pub fn publish(&mut self, note: Event) {
+        self.written.insert(note.metadata.name);
     }
 
     /// Writes the Events that are due. After a failure the next pass continues.
     pub(super) async fn write(&mut self, writer: &Writer, snapshot: &Snapshot, result: &mut PassResult) {
         let (due, has_more) = self.due(snapshot, Timestamp::now());
         for note in due {
-            match writer.create_event(&note.event(Timestamp::now())).await {
-                Ok(true) => tracing::warn!(namespace = note.namespace, "{}", note.message),
+            let about = note.regarding.as_ref().and_then(|about| about.name.as_deref());
+            match writer.create_event(&note).await {
+                Ok(true) => tracing::warn!(namespace = about, "{}", note.note.as_deref().unwrap_or_default()),
                 // It was reported before this replica led.
                 Ok(false) => {}
                 Err(error) => {
-                    let (namespace, reason) = (&note.namespace, note.reason);
-                    return result.fail(
-                        format!("write the Event {reason} of namespace {namespace}"),
-                        &error,
-                    );
+                    let (namespace, reason) = (about.unwrap_or_default(), note.reason.unwrap_or_default());
+                    let task = format!("write the Event {reason} of namespace {namespace}");
+                    return result.fail(task, &error);
                 }
             }
             self.publish(note);

@@ -23,6 +23,7 @@ use crate::cluster::snapshot::Snapshot;
 use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, LONGEST_NOTE, conditions,
 };
+use crate::controller::events::reference;
 use crate::controller::reports::ReportingState;
 use crate::controller::writer::Write;
 use crate::engine::policy_set::{ExemptionState, SOON};
@@ -66,14 +67,10 @@ impl StatusUpdate {
     /// The policy, as the regarding object of Events.
     pub fn reference(&self) -> ObjectReference {
         ObjectReference {
-            api_version: Some(API_VERSION.to_owned()),
-            kind: Some(POD_POLICY.to_owned()),
-            name: Some(self.name.clone()),
-            uid: Some(self.uid.clone()),
             // Without it the recorder counts another problem of the same kind as a repetition of the first one, with
             // the text of the first.
             resource_version: Some(self.resource_version.clone()),
-            ..ObjectReference::default()
+            ..reference(API_VERSION, POD_POLICY, &self.name, &self.uid)
         }
     }
 }

@@ -611,7 +611,7 @@ fn a_label_that_does_nothing_is_reported_once_for_each_namespace_with_what_to_wr
     let mut deduper = EventDeduper::default();
     let (due, more) = deduper.due(&policies.seen(&seen), now());
     assert!(!more);
-    let messages: Vec<&str> = due.iter().map(|note| note.message.as_str()).collect();
+    let messages: Vec<&str> = due.iter().filter_map(|note| note.note.as_deref()).collect();
     assert_eq!(
         messages,
         [
@@ -640,8 +640,9 @@ fn a_label_that_does_nothing_is_reported_once_for_each_namespace_with_what_to_wr
     let (anew, _) = deduper.due(&policies.seen(&seen), now());
     assert_eq!(anew.len(), 2);
     assert!(
-        anew.iter()
-            .all(|note| note.namespace == "web" && !due.contains(note))
+        anew.iter().all(
+            |note| note.regarding.as_ref().unwrap().name.as_deref() == Some("web") && !due.contains(note)
+        )
     );
 }
 
@@ -677,7 +678,7 @@ fn a_label_that_took_a_namespace_out_lately_is_reported_with_who_wrote_it() {
     let (due, _) = EventDeduper::default().due(&policies.seen(&seen), now());
     let text: Vec<_> = due
         .iter()
-        .map(|note| (note.reason, note.message.as_str()))
+        .map(|note| (note.reason.as_deref().unwrap(), note.note.as_deref().unwrap()))
         .collect();
     assert_eq!(
         text,
@@ -1020,7 +1021,7 @@ fn a_namespace_that_loses_its_policy_is_reported_once() {
     let reported = due(&seen);
     let reported: Vec<_> = reported
         .iter()
-        .map(|note| (note.reason, note.message.as_str()))
+        .map(|note| (note.reason.as_deref().unwrap(), note.note.as_deref().unwrap()))
         .collect();
     assert_eq!(
         reported,

@@ -11,7 +11,7 @@ use kube::api::{Api, PostParams};
 
 use super::report::reported;
 use crate::cluster::errors::{ApiError, answered};
-use crate::controller::events::{Problem, event_name};
+use crate::controller::events::{NewEvent, reference};
 use crate::scan::{FindingOutcome, OwnerResult};
 
 /// How many rules are named.
@@ -21,46 +21,32 @@ const NAMED: usize = 5;
 pub const FINDINGS: &str = "WindowsFindings";
 
 /// An Event on an owner.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OwnerEvent {
-    /// The reason of the Event.
-    pub reason: &'static str,
-    /// The note of the Event.
-    pub message: String,
-    /// The owner.
-    pub owner: EventOwner,
+pub fn owner_event(reason: &'static str, note: &str, owner: ObjectReference, now: Timestamp) -> Event {
+    let event = NewEvent {
+        is_warning: true,
+        action: "EvaluateStored",
+        reason,
+        note,
+        regarding: owner,
+    };
+    event.at(now)
 }
 
-/// An owner, as the regarding object of an Event.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct EventOwner {
-    /// Its `apiVersion`.
-    pub api_version: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-}
-
-impl EventOwner {
-    /// The evaluated object itself.
-    pub fn of(owner_result: &OwnerResult) -> Self {
-        EventOwner {
-            api_version: owner_result.api_version.clone(),
-            kind: owner_result.kind.as_str().to_owned(),
-            namespace: owner_result.namespace.clone(),
-            name: owner_result.name.clone(),
-            uid: owner_result.uid.clone(),
-        }
+/// The evaluated object itself.
+fn owner_of(result: &OwnerResult) -> ObjectReference {
+    ObjectReference {
+        namespace: Some(result.namespace.clone()),
+        ..reference(
+            &result.api_version,
+            result.kind.as_str(),
+            &result.name,
+            &result.uid,
+        )
     }
 }
 
 /// The Event for an evaluated owner; `None` if there is only advice and what admission fixes.
-pub fn event_on(owner_result: &OwnerResult) -> Option<OwnerEvent> {
+pub fn event_on(owner_result: &OwnerResult, now: Timestamp) -> Option<Event> {
     let is_notable = |outcome: FindingOutcome, would_deny: bool| {
         would_deny || matches!(outcome, FindingOutcome::Denied | FindingOutcome::Warned)
     };
@@ -91,54 +77,20 @@ pub fn event_on(owner_result: &OwnerResult) -> Option<OwnerEvent> {
         let _ = write!(message, " and {more} more rules");
     }
     let _ = write!(message, "; {}: {}; {}", first.path, first.message, first.remedy);
-    Some(OwnerEvent {
-        reason: FINDINGS,
-        message,
-        owner: EventOwner::of(owner_result),
-    })
-}
-
-impl OwnerEvent {
-    /// The name of the Event.
-    pub fn name(&self) -> String {
-        let problem = format!("{}\n{}\n{}", self.owner.uid, self.reason, self.message);
-        event_name(&self.owner.name, &problem)
-    }
-
-    /// The Event.
-    pub fn event(&self, now: Timestamp) -> Event {
-        let owner = &self.owner;
-        let problem = Problem {
-            name: self.name(),
-            namespace: &owner.namespace,
-            action: "EvaluateStored",
-            reason: self.reason,
-            message: &self.message,
-            regarding: ObjectReference {
-                api_version: Some(owner.api_version.clone()),
-                kind: Some(owner.kind.clone()),
-                namespace: Some(owner.namespace.clone()),
-                name: Some(owner.name.clone()),
-                uid: Some(owner.uid.clone()),
-                ..ObjectReference::default()
-            },
-        };
-        problem.event(now)
-    }
+    Some(owner_event(FINDINGS, &message, owner_of(owner_result), now))
 }
 
 /// Publishes an Event on an owner.
-pub async fn publish(client: Client, event: OwnerEvent) {
-    let api: Api<Event> = Api::namespaced(client, &event.owner.namespace);
-    match answered(api.create(&PostParams::default(), &event.event(Timestamp::now()))).await {
+pub async fn publish(client: Client, event: Event) {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+    let api: Api<Event> = Api::namespaced(client, namespace);
+    match answered(api.create(&PostParams::default(), &event)).await {
         // The Event exists already.
         Ok(_) | Err(ApiError::Conflict) => (),
         Err(failure) => tracing::debug!(
-            namespace = event.owner.namespace,
-            "cannot write the Event {} of {} {}: {failure}",
-            event.reason,
-            event.owner.kind,
-            event.owner.name
+            namespace,
+            "cannot write the Event {}: {failure}",
+            event.metadata.name.as_deref().unwrap_or_default()
         ),
     }
 }

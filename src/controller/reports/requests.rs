@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Client, core::ApiResource};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::events::{OwnerEvent, event_on};
+use super::events::event_on;
 use super::owner_index::OwnerKey;
 use super::report;
 use super::report_api::ReportApi;
@@ -45,7 +46,7 @@ pub struct WriteResult {
     /// The hash of its content; `None`: it was to be deleted.
     pub content: Option<u64>,
     /// The Event on the owner to publish with it.
-    pub event: Option<OwnerEvent>,
+    pub event: Option<Event>,
     /// The resourceVersion of the report, if it is a number.
     pub result: Result<Option<u64>, ApiError>,
     /// How long the request took.
@@ -78,7 +79,7 @@ pub async fn apply(
     Answer::Wrote(Box::new(WriteResult {
         owner,
         content,
-        event: event_on(&evaluated),
+        event: event_on(&evaluated, Timestamp::now()),
         result: written.map(|written| written.metadata.resource_version.and_then(|it| it.parse().ok())),
         took: began.elapsed(),
     }))

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::PartialObjectMeta;
 use tokio::time::Instant;
 
 use super::evaluator::StuckPod;
-use super::events::{EventOwner, OwnerEvent};
+use super::events::owner_event;
 use super::stored_images::KnownFacts;
 use crate::cluster::list::Listing;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::{ObjectList, StoredObject};
+use crate::controller::events::reference;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::workload::Kind;
 use crate::registry::service::ImageService;
@@ -64,7 +67,7 @@ pub struct Explained {
     /// The pods that are gone: their deletion may have been missed between two watches.
     pub gone: Vec<Box<str>>,
     /// The Events on the owners of those that are stuck for a known reason.
-    pub events: Vec<OwnerEvent>,
+    pub events: Vec<Event>,
 }
 
 /// Explains why pods are stuck, by Events on their owners.
@@ -95,26 +98,17 @@ impl StuckPodsCheck {
     }
 
     /// The Event for a pod; `None` if it is not stuck, or Transom cannot explain why.
-    async fn explain(&self, uid: &str, pod: &StuckPod, stored: &StoredObject) -> Option<OwnerEvent> {
+    async fn explain(&self, uid: &str, pod: &StuckPod, stored: &StoredObject) -> Option<Event> {
         let (reason, message) = self.reason(stored.json())?;
-        let mut owner = EventOwner {
-            api_version: "v1".to_owned(),
-            kind: "Pod".to_owned(),
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            uid: uid.to_owned(),
-        };
+        let mut owner = reference("v1", "Pod", &pod.name, uid);
         for _ in 0..STEPS {
-            match self.controller_of(&owner).await {
+            match self.controller_of(&owner, &pod.namespace).await {
                 Some(controller) => owner = controller,
                 None => break,
             }
         }
-        Some(OwnerEvent {
-            reason,
-            message,
-            owner,
-        })
+        owner.namespace = Some(pod.namespace.clone());
+        Some(owner_event(reason, &message, owner, Timestamp::now()))
     }
 
     /// Why a pod is stuck: the reason of an Event, and its message.
@@ -142,21 +136,20 @@ impl StuckPodsCheck {
         })
     }
 
-    async fn controller_of(&self, owned: &EventOwner) -> Option<EventOwner> {
-        let (group, _) = owned.api_version.split_once('/').unwrap_or_default();
-        let listing = Listing::of_pod_carrier(Kind::of(group, &owned.kind)?)?;
-        let listing = listing.in_namespace(&owned.namespace).metadata_only();
-        let json = listing.get(&self.client, &owned.name).await.ok()?;
+    async fn controller_of(&self, owned: &ObjectReference, namespace: &str) -> Option<ObjectReference> {
+        let (group, _) = owned.api_version.as_deref()?.split_once('/').unwrap_or_default();
+        let listing = Listing::of_pod_carrier(Kind::of(group, owned.kind.as_deref()?)?)?;
+        let listing = listing.in_namespace(namespace).metadata_only();
+        let json = listing.get(&self.client, owned.name.as_deref()?).await.ok()?;
         let found: PartialObjectMeta = serde_json::from_str(&json).ok()?;
         let mut references = found.metadata.owner_references.into_iter().flatten();
-        let controller = references.find(|reference| reference.controller == Some(true))?;
-        Some(EventOwner {
-            api_version: controller.api_version,
-            kind: controller.kind,
-            namespace: owned.namespace.clone(),
-            name: controller.name,
-            uid: controller.uid,
-        })
+        let owner = references.find(|reference| reference.controller == Some(true))?;
+        Some(reference(
+            &owner.api_version,
+            &owner.kind,
+            &owner.name,
+            &owner.uid,
+        ))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -399,6 +400,8 @@ fn a_report_in_another_namespace_replaces_no_other() {
 
 #[test]
 fn an_event_reports_what_would_be_denied_once_for_the_same_problem() {
+    let event_on = |result: &OwnerResult| event_on(result, Timestamp::UNIX_EPOCH);
+    let name = |event: Event| event.metadata.name.unwrap();
     assert_eq!(
         event_on(&owner_result(
             UID,
@@ -412,18 +415,20 @@ fn an_event_reports_what_would_be_denied_once_for_the_same_problem() {
     ))
     .unwrap();
     assert_eq!(
-        reported.message,
-        "for Windows this would be denied with validation.action: Deny: run-as-user; spec: Windows has no user IDs; use \
-         windowsOptions.runAsUserName"
+        reported.note.as_deref(),
+        Some(
+            "for Windows this would be denied with validation.action: Deny: run-as-user; spec: Windows has no user IDs; use \
+             windowsOptions.runAsUserName"
+        )
     );
-    let again = event_on(&owner_result(UID, &[FindingOutcome::Warned])).unwrap();
-    assert_eq!(reported.name(), again.name());
-    let denied = event_on(&owner_result(UID, &[FindingOutcome::Denied])).unwrap();
-    assert_ne!(denied.name(), again.name());
-    assert!(denied.name().starts_with("web."));
-    let mut long = denied.clone();
-    long.owner.name = format!("{}.", "a".repeat(252));
-    assert!(long.name().len() < 253);
+    let again = name(event_on(&owner_result(UID, &[FindingOutcome::Warned])).unwrap());
+    assert_eq!(name(reported), again);
+    let mut result = owner_result(UID, &[FindingOutcome::Denied]);
+    let denied = name(event_on(&result).unwrap());
+    assert_ne!(denied, again);
+    assert!(denied.starts_with("web."));
+    result.name = format!("{}.", "a".repeat(252));
+    assert!(name(event_on(&result).unwrap()).len() < 253);
 }
 
 /// Records an evaluation of the Deployment `shop/web` with this uid.

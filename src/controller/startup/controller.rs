@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
-use super::news::{NodeEvent, PendingEvents, StartupMetrics, late, not_pulled, not_released};
+use super::news::{PendingEvents, StartupMetrics, late, not_pulled, not_released};
 use super::puller_pods::PullerPods;
 use super::pulls::PullerPod;
 use super::survey::{PullsByNode, facts_for, survey, wanted};
@@ -23,6 +23,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::SurveyError;
+use crate::controller::events::{NewEvent, of_node};
 use crate::controller::leader_loop::{Controller, PassResult};
 use crate::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use crate::controller::node_policies::nodes::plan::plan_release;
@@ -73,7 +74,7 @@ impl LastSurvey {
 pub struct StartupController {
     parts: StartupParts,
     memory: StartupMemory,
-    written: WriteOverlay<NodeView>,
+    written: WriteOverlay,
     survey: LastSurvey,
     /// The survey that runs, since when, and for which nodes.
     surveying: Option<(Instant, BTreeSet<String>, JoinHandle<SurveyResult>)>,
@@ -285,13 +286,14 @@ impl StartupController {
     /// One Event for each node.
     fn report_failures(&mut self, failures: NewFailures) {
         for (node, failed) in failures {
-            let event = NodeEvent {
-                reason: "ImagePullFailed",
-                action: "PullImages",
+            let event = NewEvent {
                 is_warning: true,
-                note: not_pulled(&failed),
+                action: "PullImages",
+                reason: "ImagePullFailed",
+                note: &not_pulled(&failed),
+                regarding: of_node(&node.name, &node.uid),
             };
-            self.events.push(node, event);
+            self.events.push(event.at(Timestamp::now()));
         }
     }
 
@@ -336,13 +338,8 @@ impl StartupController {
     }
 
     fn report_blocked(&mut self, node: &Arc<NodeView>, error: &ApiError) {
-        let event = NodeEvent {
-            reason: "ReleaseFailed",
-            action: "RemoveStartupTaint",
-            is_warning: true,
-            note: not_released([&*node.name], error),
-        };
-        self.events.push(Arc::clone(node), event);
+        let note = not_released([&*node.name], error);
+        self.report_about(node, true, "ReleaseFailed", &note);
     }
 
     fn report_release(&mut self, node: &Arc<NodeView>, why: ReleaseReason, missing: Option<&[String]>) {
@@ -359,27 +356,26 @@ impl StartupController {
         };
         let failed = self.memory.finish(&node.uid, outcome);
         self.parts.metrics.started(after);
-        let event = match outcome {
-            StartupOutcome::Warm => NodeEvent {
-                reason: "ImagesReady",
-                action: "RemoveStartupTaint",
-                is_warning: false,
-                note: format!("its images are there after {seconds} s: pods can be scheduled"),
-            },
-            StartupOutcome::Late => NodeEvent {
-                reason: "ImagesLate",
-                action: "RemoveStartupTaint",
-                is_warning: true,
-                note: late(why, seconds, missing, &failed),
-            },
+        let (is_warning, reason, note) = match outcome {
+            StartupOutcome::Warm => {
+                let note = format!("its images are there after {seconds} s: pods can be scheduled");
+                (false, "ImagesReady", note)
+            }
+            StartupOutcome::Late => (true, "ImagesLate", late(why, seconds, missing, &failed)),
         };
-        tracing::info!(
-            node = name,
-            reason = event.reason,
-            "startup taint removed: {}",
-            event.note
-        );
-        self.events.push(Arc::clone(node), event);
+        tracing::info!(node = name, reason, "startup taint removed: {note}");
+        self.report_about(node, is_warning, reason, &note);
+    }
+
+    fn report_about(&mut self, node: &NodeView, is_warning: bool, reason: &'static str, note: &str) {
+        let event = NewEvent {
+            is_warning,
+            action: "RemoveStartupTaint",
+            reason,
+            note,
+            regarding: of_node(&node.name, &node.uid),
+        };
+        self.events.push(event.at(Timestamp::now()));
     }
 
     /// Publishes the state of all policies with `startup`, and of all others while a node cannot be released: the pool may set

@@ -1,10 +1,8 @@
 //! What is reported about new nodes: Events and metrics.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,10 +13,8 @@ use tokio::time::Instant;
 use super::gate::ReleaseReason;
 use crate::api::FailedImage;
 use crate::cluster::errors::ApiError;
-use crate::cluster::node::NodeView;
-use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name, of_node};
 use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
-use crate::controller::writer::{Writer, log_unwritten};
+use crate::controller::writer::Writer;
 use crate::model::text::list;
 use crate::process::metrics::{MetricLabels, Metrics};
 
@@ -27,58 +23,23 @@ const NAMED: usize = 5;
 /// How many Events may wait. If the API server accepts none, the oldest are dropped.
 const MOST_EVENTS: usize = 1000;
 
-/// An Event of a node.
-pub struct NodeEvent {
-    /// Its reason.
-    pub reason: &'static str,
-    /// What Transom did.
-    pub action: &'static str,
-    /// Whether something is wrong.
-    pub is_warning: bool,
-    /// What happened.
-    pub note: String,
-}
-
-impl NodeEvent {
-    /// Writes it, once for each node and text.
-    async fn write(&self, node: &NodeView, writer: &Writer) {
-        let regarding = of_node(&node.name, &node.uid);
-        let identity = format!("{}\n{}\n{}", node.uid, self.reason, self.note);
-        let problem = Problem {
-            name: event_name(&node.name, &identity),
-            namespace: CLUSTER_EVENTS,
-            action: self.action,
-            reason: self.reason,
-            message: &self.note,
-            regarding: regarding.clone(),
-        };
-        let mut event: Event = problem.event(Timestamp::now());
-        if !self.is_warning {
-            event.type_ = Some("Normal".to_owned());
-        }
-        if let Err(error) = writer.create_event(&event).await {
-            log_unwritten(&regarding, self.reason, Some(&self.note), &error);
-        }
-    }
-}
-
 /// Events that are not written yet: nodes must not wait for them.
 #[derive(Default)]
-pub struct PendingEvents(VecDeque<(Arc<NodeView>, NodeEvent)>);
+pub struct PendingEvents(VecDeque<Event>);
 
 impl PendingEvents {
     /// Adds an Event.
-    pub fn push(&mut self, node: Arc<NodeView>, event: NodeEvent) {
+    pub fn push(&mut self, event: Event) {
         if self.0.len() >= MOST_EVENTS {
             self.0.pop_front();
         }
-        self.0.push_back((node, event));
+        self.0.push_back(event);
     }
 
     /// Writes them; begins none after `until`, except for the first one. Returns whether any are left.
     pub async fn write(&mut self, writer: &Writer, until: Instant) -> bool {
-        while let Some((node, event)) = self.0.pop_front() {
-            event.write(&node, writer).await;
+        while let Some(event) = self.0.pop_front() {
+            writer.announce_once(&event).await;
             if Instant::now() >= until {
                 break;
             }

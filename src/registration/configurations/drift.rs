@@ -6,67 +6,20 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::super::entries::{ENTRIES, EntryKind, WebhookPhase};
 use super::super::match_conditions::{MatchScope, NAMES};
 use super::super::{FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER};
-use super::{Configuration, Configurations, EVERY_NAMESPACE, MatchCondition, RegisteredEntry};
-use crate::model::label_selector::LabelSelector;
+use super::{Configuration, Configurations, EVERY_NAMESPACE, RegisteredEntry};
 use crate::model::text::list;
 
 /// How many differences of one kind are listed.
 const NAMED: usize = 6;
 
-/// The fields of an entry that say how it is called.
-#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct WebhookCall {
-    rules: Option<Vec<WebhookRule>>,
-    object_selector: Option<LabelSelector>,
-    failure_policy: Option<String>,
-    match_policy: Option<String>,
-    reinvocation_policy: Option<String>,
-    timeout_seconds: Option<u64>,
-    client_config: ClientConfigFields,
-}
-
-#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct WebhookRule {
-    api_groups: Option<Vec<String>>,
-    api_versions: Option<Vec<String>>,
-    operations: Option<Vec<String>>,
-    resources: Option<Vec<String>>,
-}
-
-#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
-#[serde(default)]
-struct ClientConfigFields {
-    url: Option<String>,
-    service: Option<WebhookServicePath>,
-}
-
-#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
-#[serde(default)]
-struct WebhookServicePath {
-    path: Option<String>,
-}
-
-impl WebhookCall {
-    /// Whether a rule matches a resource of an API group.
-    pub(super) fn matches_resource(&self, group: &str, resource: &str) -> bool {
-        let has = |list: &Option<Vec<String>>, item: &str| {
-            let mut items = list.iter().flatten();
-            items.any(|known| known == item || known == "*")
-        };
-        let mut rules = self.rules.iter().flatten();
-        rules.any(|rule| has(&rule.api_groups, group) && has(&rule.resources, resource))
-    }
-}
-
 /// What a rule matches, as `CREATE apps/v1/deployments`, one item per combination.
-fn matched(rule: &WebhookRule) -> Vec<String> {
+fn matched(rule: &RuleWithOperations) -> Vec<String> {
     let all = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let (groups, versions) = (all(&rule.api_groups), all(&rule.api_versions));
     let (operations, resources) = (all(&rule.operations), all(&rule.resources));
@@ -119,7 +72,7 @@ impl Configuration {
         };
         let of_entry = |entry: &RegisteredEntry| {
             let found = entry.drift(phase);
-            (!found.is_empty()).then(|| format!("{}: {}", entry.name, found.join(", ")))
+            (!found.is_empty()).then(|| format!("{}: {}", entry.webhook.name, found.join(", ")))
         };
         self.entries.iter().filter_map(of_entry).collect()
     }
@@ -128,7 +81,7 @@ impl Configuration {
 impl RegisteredEntry {
     fn drift(&self, phase: WebhookPhase) -> Vec<String> {
         let mut kinds = ENTRIES.iter().filter(|kind| kind.phase == phase);
-        let Some(kind) = kinds.find(|kind| kind.name == self.name) else {
+        let Some(kind) = kinds.find(|kind| kind.name == self.webhook.name) else {
             return vec!["Transom has no such entry".to_owned()];
         };
         let mut found = Vec::new();
@@ -142,14 +95,14 @@ impl RegisteredEntry {
 
     /// Compares what happens if Transom does not answer.
     fn compare_failures(&self, kind: &EntryKind, found: &mut Vec<String>) {
-        let timeout = self.call.timeout_seconds.unwrap_or(10);
+        let timeout = self.webhook.timeout_seconds.unwrap_or(10);
         let longest = LONGEST_TIMEOUT.as_secs();
-        if timeout > longest {
+        if u64::from(timeout.unsigned_abs()) > longest {
             found.push(format!(
                 "timeoutSeconds is {timeout} and must be at most {longest}"
             ));
         }
-        let policy = self.call.failure_policy.as_deref();
+        let policy = self.webhook.failure_policy.as_deref();
         let policy = policy.unwrap_or(FailurePolicy::Fail.as_str());
         if policy != FailurePolicy::Ignore.as_str() && kind.scope != MatchScope::Certain {
             found.push(format!("failurePolicy is {policy} and must be Ignore"));
@@ -157,7 +110,7 @@ impl RegisteredEntry {
     }
 
     fn compare_call(&self, kind: &EntryKind, found: &mut Vec<String>) {
-        let call = &self.call;
+        let call = &self.webhook;
         let mut is_to_be = |field: &str, stands: Option<&str>, wanted: &str| {
             if let Some(stands) = stands.filter(|stands| *stands != wanted) {
                 found.push(format!("{field} is {stands} and must be {wanted}"));
@@ -178,16 +131,8 @@ impl RegisteredEntry {
 
     fn compare_rules(&self, kind: &EntryKind, found: &mut Vec<String>) {
         let of_custom_resources = kind.scope == MatchScope::CustomResources;
-        let wanted: BTreeSet<String> = (kind.rules(&[]).into_iter())
-            .map(|rule| WebhookRule {
-                api_groups: rule.api_groups,
-                api_versions: rule.api_versions,
-                operations: rule.operations,
-                resources: rule.resources,
-            })
-            .flat_map(|rule| matched(&rule))
-            .collect();
-        let stands: BTreeSet<String> = self.call.rules.iter().flatten().flat_map(matched).collect();
+        let wanted: BTreeSet<String> = kind.rules(&[]).iter().flat_map(matched).collect();
+        let stands: BTreeSet<String> = self.webhook.rules.iter().flatten().flat_map(matched).collect();
         let mut further: Vec<&String> = stands.difference(&wanted).collect();
         // Configured custom resources are as good as built-in ones.
         further.retain(|matched| !of_custom_resources || !is_custom_resource(matched));
@@ -211,8 +156,8 @@ impl RegisteredEntry {
         let ours = |condition: &&MatchCondition| NAMES.contains(&condition.name.as_str());
         // Each of Transom's conditions tests for evidence of Windows, or for its absence.
         let looks = |condition: &MatchCondition| condition.expression.contains("windows");
-        if !self.conditions.iter().filter(ours).any(looks) {
-            let stands = if self.conditions.is_empty() {
+        if !self.conditions().iter().filter(ours).any(looks) {
+            let stands = if self.conditions().is_empty() {
                 "no matchConditions"
             } else {
                 "none of Transom's matchConditions"
@@ -221,7 +166,7 @@ impl RegisteredEntry {
                 "it has {stands}, so that it is called for pods that are not for Windows"
             ));
         }
-        let others = self.conditions.iter().filter(|condition| !ours(condition));
+        let others = self.conditions().iter().filter(|condition| !ours(condition));
         let others: Vec<&str> = others.map(|condition| condition.name.as_str()).collect();
         if !others.is_empty() {
             found.push(format!(
@@ -250,7 +195,7 @@ impl RegisteredEntry {
             ));
         }
         let selects_all = |selector: &LabelSelector| *selector == LabelSelector::default();
-        if !self.call.object_selector.as_ref().is_none_or(selects_all) {
+        if !self.webhook.object_selector.as_ref().is_none_or(selects_all) {
             found.push(
                 "its objectSelector excludes objects by labels that their authors choose; remove it"
                     .to_owned(),

@@ -40,11 +40,8 @@ impl Configurations {
             });
         }
         let is_selected = |pattern: &&RegistryPattern| {
-            (entries.iter().flatten()).all(|entry| {
-                let mut conditions = entry.conditions.iter();
-                entry.conditions.is_empty()
-                    || conditions.any(|condition| selects_registry(&condition.expression, pattern))
-            })
+            (entries.iter().flatten())
+                .all(|entry| entry.has_condition(|expression| selects_registry(expression, pattern)))
         };
         let unknown: Vec<&RegistryPattern> = registries
             .iter()

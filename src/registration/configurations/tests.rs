@@ -118,7 +118,9 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
     assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
     for missing in [names::CERTAIN_VALIDATE, names::VALIDATE] {
         let mut half = fails_closed.clone();
-        half.validating.entries.retain(|entry| entry.name != missing);
+        half.validating
+            .entries
+            .retain(|entry| entry.webhook.name != missing);
         assert_eq!(gaps(&half, &policy(|_| {}))[0].0, "WebhookConfigurationMissing");
     }
     // The single entry leaves nothing to another one.
@@ -383,6 +385,18 @@ fn what_transom_registers_is_as_transom_registers_it() {
 /// A phase, a change of its entry, and the messages for that.
 type ConfigurationCase<'c> = (&'c str, &'c dyn Fn(&mut Value), &'c [&'c str]);
 
+/// A difference evaluates every stored workload again.
+#[test]
+fn a_new_certificate_changes_no_configuration() {
+    let read = |bundle: &str| {
+        let mut stored = serde_json::to_value(validating(&RegistrationOptions::default())).unwrap();
+        stored["webhooks"][0]["clientConfig"]["caBundle"] = json!(bundle);
+        Configuration::read(String::new(), Some(&stored["webhooks"]))
+    };
+    assert!(!read("YQ==").entries.is_empty());
+    assert_eq!(read("YQ=="), read("Yg=="));
+}
+
 #[test]
 fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     let change = |phase: &str, change: &dyn Fn(&mut Value)| {
@@ -504,7 +518,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
 
     // The status of every policy reports it, with the remedy.
     let mut widened = registered(&RegistrationOptions::default());
-    widened.validating.entries[0].call = WebhookCall::default();
+    widened.validating.entries[0].webhook.rules = None;
     let [differs] = widened.problems().try_into().unwrap();
     assert_eq!(differs.reason, "WebhookConfigurationDrifted");
     assert!(

@@ -199,9 +199,18 @@ impl World {
                 let _ = self.create(probe).await;
             }
             let called: BTreeSet<String> = self.recorder.calls().into_iter().map(|c| c.entry).collect();
-            let registered = names::ALL
-                .into_iter()
-                .filter(|name| ![names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE].contains(name));
+            let registered = [
+                names::MUTATE,
+                names::DEFAULT_OS_MUTATE,
+                names::LINUX_PODS_MUTATE,
+                names::IMAGES_MUTATE,
+                names::VALIDATE,
+                names::DEFAULT_OS_VALIDATE,
+                names::NAMESPACE_SELECTOR_VALIDATE,
+                names::LINUX_PODS_VALIDATE,
+                names::IMAGES_VALIDATE,
+            ];
+            let registered = registered.into_iter();
             let of_closed = [names::VALIDATE, names::CERTAIN_VALIDATE].map(|name| format!("{CLOSED}{name}"));
             let of_hub = [names::IMAGES_MUTATE, names::IMAGES_VALIDATE].map(|name| format!("{OF_HUB}{name}"));
             if registered

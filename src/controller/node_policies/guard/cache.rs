@@ -15,7 +15,6 @@ use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, SafeTaints};
-use crate::model::node::Taint;
 
 /// The results, by policy.
 pub struct GuardCache {
@@ -95,7 +94,7 @@ impl GuardCache {
                 (self.by_policy.entry(policy.name.clone())).or_insert_with(|| GuardAnswer::new(policy));
             match answer.is_due(&self.client).await {
                 Ok(()) => {
-                    let waiting = waiting_nodes(of_policy, nodes);
+                    let waiting = &of_policy.waiting;
                     groups.extend(WaitingNodes::of(policy, waiting, &resolver.policies, nodes));
                 }
                 Err(again) => alarms.extend(again),
@@ -165,16 +164,4 @@ impl GuardAnswer {
         }
         Ok(())
     }
-}
-
-/// The taints that nodes wait for, with those nodes.
-fn waiting_nodes<'a>(
-    of_policy: &'a NodesOfPolicy,
-    nodes: &'a [Arc<NodeView>],
-) -> BTreeMap<&'a Taint, Vec<&'a NodeView>> {
-    let waiting = of_policy.waiting.iter().map(|(taint, names)| {
-        let waiting = nodes.iter().filter(|node| names.contains(&node.name));
-        (taint, waiting.map(|node| &**node).collect())
-    });
-    waiting.collect()
 }

@@ -23,27 +23,21 @@ pub(super) struct WaitingNodes<'a> {
     pub(super) policy: &'a str,
     /// If they join others that carry the taints: the Ready nodes of their pools.
     joins: Option<BTreeSet<&'a str>>,
-    nodes: Vec<(&'a NodeView, Vec<&'a Taint>)>,
+    nodes: Vec<(&'a NodeView, &'a [Taint])>,
 }
 
 impl<'a> WaitingNodes<'a> {
     /// The waiting nodes of a policy: those that join others which carry the taints, and the rest.
     pub(super) fn of(
         policy: &'a NodePolicy,
-        open: BTreeMap<&'a Taint, Vec<&'a NodeView>>,
+        waiting: &'a BTreeMap<String, Vec<Taint>>,
         policies: &NodePolicies,
         nodes: &'a [Arc<NodeView>],
     ) -> Vec<WaitingNodes<'a>> {
-        let mut by_node: BTreeMap<&str, (&NodeView, Vec<&Taint>)> = BTreeMap::new();
-        for (taint, waiting) in open {
-            for node in waiting {
-                let (_, taints) = by_node.entry(&node.name).or_insert_with(|| (node, Vec::new()));
-                taints.push(taint);
-            }
-        }
+        let waiting = (nodes.iter()).filter_map(|node| Some((&**node, &**waiting.get(&node.name)?)));
         let peers = PolicyPeers::of(policy, policies, nodes);
-        let (joining, others): (Vec<_>, Vec<_>) = (by_node.into_values())
-            .partition(|(node, taints)| taints.iter().all(|taint| peers.is_joined_by(node, taint)));
+        let (joining, others): (Vec<_>, Vec<_>) =
+            waiting.partition(|(node, taints)| taints.iter().all(|taint| peers.is_joined_by(node, taint)));
         let joined: Vec<&NodeView> = joining.iter().map(|(node, _)| *node).collect();
         let joins = peers.in_pools_of(&joined);
         let of = |joins, nodes| WaitingNodes {
@@ -57,7 +51,7 @@ impl<'a> WaitingNodes<'a> {
 
     pub(super) fn clear(&self, cleared: &mut SafeTaints) {
         for (node, taints) in &self.nodes {
-            for taint in taints {
+            for taint in *taints {
                 cleared.add(taint, node);
             }
         }
@@ -117,7 +111,7 @@ impl SurveyOutcome {
             let (taints, impact) = self.refused.entry(policy.to_owned()).or_default();
             let nodes = of_policy.iter().filter_map(|at| groups.get(*at));
             let nodes = nodes.flat_map(|group| &group.nodes);
-            taints.extend(nodes.flat_map(|(_, taints)| taints.iter().copied().cloned()));
+            taints.extend(nodes.flat_map(|(_, taints)| taints.iter().cloned()));
             impact.add(guard.impact(&of_policy));
         }
     }
@@ -200,10 +194,7 @@ fn guarded<'a>(
 ) -> GuardedNodes<'a> {
     let of_active = || active.iter().filter_map(|at| Some((*at, groups.get(*at)?)));
     let gains = of_active().flat_map(|(at, group)| {
-        (group.nodes.iter()).map(move |(node, taints)| {
-            let taints = taints.iter().map(|taint| (*taint).clone()).collect();
-            (node.name.as_str(), (at, taints))
-        })
+        (group.nodes.iter()).map(move |(node, taints)| (node.name.as_str(), (at, taints.to_vec())))
     });
     GuardedNodes {
         change,
@@ -277,7 +268,7 @@ mod tests {
         let groups = [WaitingNodes {
             policy: "p",
             joins: None,
-            nodes: vec![(&*node, vec![&taint])],
+            nodes: vec![(&*node, std::slice::from_ref(&taint))],
         }];
         let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
@@ -409,7 +400,7 @@ mod tests {
         let groups = nodes.each_ref().map(|node| WaitingNodes {
             policy: "p",
             joins: None,
-            nodes: vec![(&**node, vec![&taint])],
+            nodes: vec![(&**node, std::slice::from_ref(&taint))],
         });
         let outcome = survey(&groups, &resolver, &nodes, &client, &registered(&nodes)).await;
         let outcome = outcome.unwrap();

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::api::node::v1::{RuntimeClass, Scheduling};
 
-use super::{ClassesOfPolicy, MANAGED_BY, MANAGED_BY_LABEL, OwnedClass};
+use super::{ClassChange, ClassesOfPolicy, MANAGED_BY, MANAGED_BY_LABEL, OwnedClass};
 use crate::api::Isolation;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::cluster::node_policies::NodePolicy;
+use crate::controller::writer::Write;
 use crate::model::build::{self, Build, Compatibility, RELEASES, Release, compatibility, compatible_hosts};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 
@@ -46,6 +47,16 @@ impl DesiredClass {
         let scheduling = class.scheduling.clone().unwrap_or_default();
         scheduling.node_selector.unwrap_or_default() == self.node_selector
             && scheduling.tolerations.unwrap_or_default() == self.tolerations()
+    }
+
+    /// A write that creates or updates it.
+    pub(super) fn change(&self, write: Write<RuntimeClass>) -> ClassChange {
+        ClassChange {
+            name: self.name.clone(),
+            policy: self.owned.policy.clone(),
+            why_deleted: None,
+            write,
+        }
     }
 
     pub(super) fn to_class(&self) -> RuntimeClass {

@@ -65,10 +65,10 @@ impl ClassController {
     /// Carries out a plan, after the nodes were written. Returns when the next pass is due if nothing changes until then.
     pub async fn pass(&mut self, plan: ClassPlan, references: &mut ReferencesOfPass<'_>) -> Option<Instant> {
         self.by_policy = plan.by_policy;
-        let names: BTreeSet<&str> = plan.changes.iter().map(ClassChange::name).collect();
+        let names: BTreeSet<&str> = plan.changes.iter().map(|change| &*change.name).collect();
         self.troubles.retain(|name, _| names.contains(name.as_str()));
-        let doomed = || (plan.changes.iter()).filter(|change| matches!(change, ClassChange::Delete { .. }));
-        if !doomed().all(|change| self.troubles.contains_key(change.name())) {
+        let doomed = || (plan.changes.iter()).filter(|change| change.why_deleted.is_some());
+        if !doomed().all(|change| self.troubles.contains_key(&change.name)) {
             // A class that has not been surveyed yet is surveyed soon.
             self.schedule.reset();
         }
@@ -86,11 +86,11 @@ impl ClassController {
                 Err(error) => doomed().for_each(|change| self.cannot_delete(change, error)),
             }
         }
+        let none = PodReferences::default();
         for change in &plan.changes {
             // A class that is not known to be unused stays.
-            if known.is_some() || !matches!(change, ClassChange::Delete { .. }) {
-                let known = known.unwrap_or(const { &PodReferences::none() });
-                alarms.extend(self.carry_out(change, known).await);
+            if known.is_some() || change.why_deleted.is_none() {
+                alarms.extend(self.carry_out(change, known.unwrap_or(&none)).await);
             }
         }
         alarms.into_iter().min()
@@ -98,57 +98,56 @@ impl ClassController {
 
     /// Records that it is unknown what names a class.
     fn cannot_delete(&mut self, change: &ClassChange, error: &ReferencesError) {
-        let (name, policy) = (change.name(), change.policy().to_owned());
+        let name = &change.name;
         let why = format!(
             "RuntimeClass {name} is not deleted, because it is unknown which objects use it: {error}"
         );
         tracing::warn!(runtime_class = name, why, "RuntimeClass kept");
-        self.note(name.to_owned(), policy, why, None);
+        self.note(change, why, None);
     }
 
-    fn note(&mut self, class: String, policy: String, message: String, forbidden: Option<String>) {
+    fn note(&mut self, change: &ClassChange, message: String, forbidden: Option<String>) {
         let trouble = ClassTrouble {
-            policy,
+            policy: change.policy.clone(),
             message,
             forbidden,
         };
-        self.troubles.insert(class, trouble);
+        self.troubles.insert(change.name.clone(), trouble);
     }
 
     /// Applies one change, unless its class is backing off; returns when to try again.
     async fn carry_out(&mut self, change: &ClassChange, references: &PodReferences) -> Option<Instant> {
-        let name = change.name().to_owned();
-        if let Some(at) = self.back_off.until(&name, Instant::now()) {
+        let name = &change.name;
+        if let Some(at) = self.back_off.until(name, Instant::now()) {
             return Some(at);
         }
-        let policy = change.policy().to_owned();
         let done = carry_out(&self.writer, change, references).await;
         if !matches!(done, ClassWriteResult::InUse(_)) {
-            self.back_off.wrote(&name, Instant::now());
+            self.back_off.wrote(name, Instant::now());
         }
-        let again = self.back_off.until(&name, Instant::now());
+        let again = self.back_off.until(name, Instant::now());
         match done {
             ClassWriteResult::Yes => {
-                self.troubles.remove(&name);
+                self.troubles.remove(name);
                 None
             }
             ClassWriteResult::Later => again,
             ClassWriteResult::InUse(why) => {
-                let known = self.troubles.get(&name);
+                let known = self.troubles.get(name);
                 if known.is_none_or(|trouble| trouble.message != why) {
                     tracing::info!(runtime_class = name, why, "RuntimeClass kept");
                 }
-                self.note(name, policy, why, None);
+                self.note(change, why, None);
                 None
             }
             ClassWriteResult::Failed(error) => {
-                let message = error.to_string();
+                let message = format!("cannot {} {name}: {error}", change.verb());
                 tracing::warn!(runtime_class = name, why = message, "RuntimeClass not written");
-                let forbidden = match error.why {
+                let forbidden = match error {
                     ApiError::Forbidden(why) => Some(why),
                     _ => None,
                 };
-                self.note(name, policy, message, forbidden);
+                self.note(change, message, forbidden);
                 again
             }
         }

@@ -1,5 +1,7 @@
 //! Which RuntimeClasses are desired, created, changed and deleted.
 
+use serde_json::Value;
+
 use super::*;
 use crate::api::WindowsNodePolicy;
 
@@ -42,16 +44,15 @@ type Existing = BTreeMap<String, Arc<RuntimeClass>>;
 fn after(existing: &Existing, plan: &ClassPlan) -> Existing {
     let mut all = existing.clone();
     for change in &plan.changes {
-        match change {
-            ClassChange::Create { class, .. } => {
-                _ = all.insert(name_of(class).to_owned(), Arc::new((**class).clone()));
-            }
-            ClassChange::Delete { class, .. } => _ = all.remove(name_of(class)),
-            ClassChange::Update { name, patch, .. } => {
+        match &change.write {
+            Write::Create(class) => _ = all.insert(change.name.clone(), Arc::new(class.clone())),
+            Write::Delete { name, .. } => _ = all.remove(name),
+            Write::Patch { name, patch } => {
                 let mut value = serde_json::to_value(&*all[name]).unwrap();
                 json_patch::merge(&mut value, patch);
                 all.insert(name.clone(), Arc::new(serde_json::from_value(value).unwrap()));
             }
+            other @ Write::PatchStatus { .. } => panic!("{other:?}"),
         }
     }
     all
@@ -173,35 +174,6 @@ fn a_class_that_transom_did_not_make_is_used_and_never_changed() {
 }
 
 #[test]
-fn classes_of_others_that_contradict_themselves_are_reported() {
-    for (selector, reported) in [
-        (
-            json!({OS_LABEL: "windows", BETA_OS_LABEL: "linux"}),
-            "beta.kubernetes.io/os is linux",
-        ),
-        (
-            json!({OS_LABEL: "linux", BUILD_LABEL: "10.0.20348"}),
-            "selects linux and the Windows build",
-        ),
-        (
-            json!({OS_LABEL: "windows", BUILD_LABEL: "ltsc2022"}),
-            "which no node has",
-        ),
-    ] {
-        let planned = plan(&foreign("theirs", &selector), &managed(), &[], true);
-        let notes = &planned.by_policy["windows"].notes;
-        assert!(notes.len() == 1 && notes[0].contains(reported), "{notes:?}");
-    }
-    let fine = plan(
-        &foreign("runc", &json!({OS_LABEL: "linux"})),
-        &managed(),
-        &[],
-        true,
-    );
-    assert_eq!(fine.by_policy["windows"].notes, Vec::<String>::new());
-}
-
-#[test]
 fn ours_go_when_the_policy_goes_and_only_when_that_is_certain() {
     let nodes = [node("a", "10.0.20348.1", &[])];
     let made = after(
@@ -229,7 +201,13 @@ fn another_handler_means_another_class() {
     let other = policies(&json!({"management": "Reconcile", "handlers": {"process": "my-runhcs"}}));
     let planned = plan(&made, &other, &nodes, true);
     assert!(
-        matches!(planned.changes.as_slice(), [ClassChange::Delete { .. }]),
+        matches!(
+            planned.changes.as_slice(),
+            [ClassChange {
+                why_deleted: Some(_),
+                ..
+            }]
+        ),
         "{planned:?}"
     );
     let made = after(&made, &planned);
@@ -317,7 +295,7 @@ fn classes_stay_as_they_are_while_it_is_unknown_which_nodes_their_policy_selects
     for pattern in ["all-{release}", "windows-{release}"] {
         let typo = NodePolicies::of(&[gpu("Example.com/pool", "other"), all(pattern)].into());
         let planned = plan(&made, &typo, &nodes, true);
-        let touched: Vec<&str> = planned.changes.iter().map(ClassChange::name).collect();
+        let touched: Vec<&str> = planned.changes.iter().map(|change| &*change.name).collect();
         assert!(!touched.contains(&"windows-ltsc2022"), "{pattern}: {planned:?}");
         assert_eq!(planned.by_policy["gpu"].names, names(&["windows-ltsc2022"]));
         assert!(planned.by_policy["gpu"].notes[0].starts_with("they stay as they are"));

@@ -18,17 +18,7 @@ pub enum ClassWriteResult {
     /// These objects still name the class.
     InUse(String),
     /// It failed, and why.
-    Failed(ClassWriteError),
-}
-
-/// Why a class could not be written.
-#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-#[error("cannot {verb} {name}: {why}")]
-pub struct ClassWriteError {
-    verb: &'static str,
-    name: String,
-    /// What went wrong.
-    pub why: ApiError,
+    Failed(ApiError),
 }
 
 /// Applies one change. `references`: what templates and pods name, for a deletion.
@@ -37,37 +27,28 @@ pub async fn carry_out(
     change: &ClassChange,
     references: &PodReferences,
 ) -> ClassWriteResult {
-    let name = change.name();
     if let Some(why) = in_use(change, references) {
         return ClassWriteResult::InUse(why);
     }
     let classes: Api<RuntimeClass> = Api::all(writer.client.clone());
-    let sent = writer.write(&classes, &change.to_write()).await;
-    match sent {
+    match writer.write(&classes, &change.write).await {
         Ok(_) => {
             tracing::info!(
-                runtime_class = name,
-                change = verb(change),
+                runtime_class = change.name,
+                change = change.verb(),
                 "RuntimeClass changed"
             );
             ClassWriteResult::Yes
         }
-        Err(ApiError::NotFound) if matches!(change, ClassChange::Delete { .. }) => ClassWriteResult::Yes,
+        Err(ApiError::NotFound) if change.why_deleted.is_some() => ClassWriteResult::Yes,
         Err(ApiError::NotFound | ApiError::Conflict) => ClassWriteResult::Later,
-        Err(why) => ClassWriteResult::Failed(ClassWriteError {
-            verb: verb(change),
-            name: name.to_owned(),
-            why,
-        }),
+        Err(why) => ClassWriteResult::Failed(why),
     }
 }
 
 /// Why a class is not deleted, if objects still name it.
 pub fn in_use(change: &ClassChange, references: &PodReferences) -> Option<String> {
-    let ClassChange::Delete { why, .. } = change else {
-        return None;
-    };
-    let name = change.name();
+    let (name, why) = (&change.name, change.why_deleted?);
     let users = references.classes.get(name)?;
     Some(format!(
         "RuntimeClass {name} is still used by {users}, so it is not deleted, although {why}; remove runtimeClassName there"
@@ -75,26 +56,12 @@ pub fn in_use(change: &ClassChange, references: &PodReferences) -> Option<String
 }
 
 impl ClassChange {
-    fn to_write(&self) -> Write<RuntimeClass> {
-        match self {
-            ClassChange::Create { class, .. } => Write::Create((**class).clone()),
-            ClassChange::Update { name, patch, .. } => Write::Patch {
-                name: name.clone(),
-                patch: patch.clone(),
-            },
-            ClassChange::Delete { class, .. } => Write::Delete {
-                name: self.name().to_owned(),
-                uid: class.metadata.uid.clone(),
-                version: class.metadata.resource_version.clone(),
-            },
+    /// What it does, as in `create`.
+    pub fn verb(&self) -> &'static str {
+        match self.write {
+            Write::Create(_) => "create",
+            Write::Delete { .. } => "delete",
+            Write::Patch { .. } | Write::PatchStatus { .. } => "update",
         }
-    }
-}
-
-fn verb(change: &ClassChange) -> &'static str {
-    match change {
-        ClassChange::Create { .. } => "create",
-        ClassChange::Update { .. } => "update",
-        ClassChange::Delete { .. } => "delete",
     }
 }

@@ -386,10 +386,9 @@ fn a_possible_fault_is_in_the_message_and_neither_a_condition_that_holds_nor_an_
 /// Nodes that wait for a taint, and the guard's result.
 fn held_back(guarded: GuardResult) -> (NodePolicy, NodesOfPolicy, PolicyFacts) {
     let mut standing = NodesOfPolicy::default();
-    let nodes = (0..30).map(|i| format!("w{i:02}")).collect();
-    standing
-        .waiting
-        .insert(Taint::no_schedule("os", "windows"), nodes);
+    let taints = vec![Taint::no_schedule("os", "windows")];
+    let waiting = (0..30).map(|i| (format!("w{i:02}"), taints.clone()));
+    standing.waiting.extend(waiting);
     let known = PolicyFacts {
         guarded,
         ..PolicyFacts::default()
@@ -632,7 +631,7 @@ fn a_policy_that_cannot_be_read_is_neither_accepted_nor_programmed() {
 #[test]
 fn a_missing_right_is_reported_with_the_value_that_grants_it() {
     let waiting = NodesOfPolicy {
-        waiting: [(Taint::no_schedule("os", "windows"), ["w1".to_owned()].into())].into(),
+        waiting: [("w1".to_owned(), vec![Taint::no_schedule("os", "windows")])].into(),
         ..NodesOfPolicy::default()
     };
     let denied = |why: &str| ApiError::Forbidden(why.to_owned());

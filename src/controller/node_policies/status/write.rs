@@ -1,7 +1,6 @@
 //! Writes the status of a node policy if it changed, and the Events for the change.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -14,7 +13,6 @@ use crate::api::WindowsNodePolicy;
 use crate::cluster::errors::ApiError;
 use crate::cluster::node_policies::NodePolicy;
 use crate::controller::node_policies::node_state::NodesOfPolicy;
-use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::{Write, Writer};
 
 /// Writes the statuses of node policies, each at most once per interval.
@@ -23,7 +21,6 @@ pub struct Statuses {
     every: Duration,
     /// The earliest time of the next write, by policy.
     next: HashMap<String, Instant>,
-    written: WriteOverlay<WindowsNodePolicy>,
 }
 
 impl Statuses {
@@ -33,7 +30,6 @@ impl Statuses {
             writer,
             every,
             next: HashMap::new(),
-            written: WriteOverlay::default(),
         }
     }
 
@@ -49,8 +45,7 @@ impl Statuses {
     ) -> Result<Option<Instant>, ApiError> {
         let now = Instant::now();
         let name = &policy.name;
-        let stored = self.written.newest(name, &policy.stored, now);
-        let before = stored.status.as_ref();
+        let before = policy.stored.status.as_ref();
         let status = status_of(policy, nodes, known, before, Timestamp::now());
         if before == Some(&status) {
             return Ok(None);
@@ -59,7 +54,8 @@ impl Statuses {
             return Ok(Some(*next));
         }
         self.next.insert(name.clone(), now + self.every);
-        let version = stored.metadata.resource_version.as_deref().unwrap_or_default();
+        // If the cache does not show the last write yet, this one conflicts, and the watch ends the difference.
+        let version = policy.stored.metadata.resource_version.as_deref();
         let write = Write::PatchStatus {
             name: name.clone(),
             patch: json!({"metadata": {"resourceVersion": version}, "status": status}),
@@ -72,7 +68,6 @@ impl Statuses {
             for event in news_of(policy, nodes, known, before) {
                 self.writer.announce(&event, &about).await;
             }
-            self.written.put(name, Arc::new(written), Instant::now());
         }
         Ok(None)
     }

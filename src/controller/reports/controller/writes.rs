@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use futures::future::FutureExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
 use tokio::time::Instant;
 
-use super::super::events::{FINDINGS, OwnerEvent, event_on, publish};
+use super::super::events::{FINDINGS, event_on, publish};
 use super::super::owner_index::{OwnerKey, ReportAction};
 use super::super::report;
 use super::super::requests::{Answer, WriteResult, apply, delete};
@@ -87,7 +89,7 @@ impl ReportsController {
             (ReportAction::Delete, Some(api), _) => delete(client, api, owner, version).boxed(),
             (ReportAction::Announce(content), None, Some(evaluated)) => {
                 index.announced(&owner.uid, content);
-                return self.publish(event_on(&evaluated));
+                return self.publish(event_on(&evaluated, Timestamp::now()));
             }
             _ => return index.finished(&owner.uid),
         };
@@ -117,11 +119,11 @@ impl ReportsController {
     }
 
     /// Publishes an Event on an owner, unless the rate limit of its reason is exceeded or another replica leads.
-    pub fn publish(&mut self, event: Option<OwnerEvent>) {
+    pub fn publish(&mut self, event: Option<Event>) {
         let Some(event) = event.filter(|_| self.context.leadership.holds()) else {
             return;
         };
-        let bucket = if event.reason == FINDINGS {
+        let bucket = if event.reason.as_deref() == Some(FINDINGS) {
             &mut self.writes.findings
         } else {
             &mut self.writes.stuck
