@@ -14,8 +14,6 @@ pub use self::inputs::{
     FixedChange, FixedFinding, FixedInputs, FixedObject, FixedText, RemainingFinding, fix,
 };
 pub use self::refusal::{Refusal, RefusedField};
-pub use self::replacement::Replacement;
-pub use self::rewrite::{EditableText, Rewritten};
 
 #[cfg(test)]
 mod tests;

@@ -289,11 +289,10 @@ impl EnvironmentReader<'_> {
     }
 
     async fn names(&mut self, path: &str) -> Vec<String> {
-        let named = self.all(path).await;
-        named
-            .iter()
-            .map(|object| text(object, "/metadata/name"))
-            .collect()
+        let mut names = Vec::new();
+        self.each(path, |object| names.push(text(&object, "/metadata/name")))
+            .await;
+        names
     }
 
     /// The resources that create nodes.
@@ -379,13 +378,20 @@ impl EnvironmentReader<'_> {
         }
     }
 
-    /// Everything of one kind; an object that does not parse is reported and omitted.
+    /// Everything of one kind.
     async fn all(&mut self, path: &str) -> Vec<Value> {
-        let (mut all, mut bad) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        self.each(path, |object| all.push(object)).await;
+        all
+    }
+
+    /// Hands every object of one kind to `take`; an object that does not parse is reported and omitted.
+    async fn each(&mut self, path: &str, mut take: impl FnMut(Value) + Send) {
+        let mut bad = Vec::new();
         let listing = Listing::new(path);
         let resource = listing.resource().to_owned();
         let note = |name: &str, error: &serde_json::Error| bad.push((name.to_owned(), error.to_string()));
-        match for_each_as(self.client, listing, |object, _| all.push(object), note).await {
+        match for_each_as(self.client, listing, |object, _| take(object), note).await {
             Err(error) if error.why != ApiError::NotFound => self.note(&resource, &error.why),
             // Without the kind there are no objects of it: not every group has it, or its definition was deleted.
             _ => {}
@@ -398,7 +404,6 @@ impl EnvironmentReader<'_> {
             let why = ApiError::Other("they do not parse".to_owned());
             self.note(&format!("{more} more {resource}"), &why);
         }
-        all
     }
 
     fn note(&mut self, resource: &str, why: &ApiError) {

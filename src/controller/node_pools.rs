@@ -316,7 +316,8 @@ impl NodePoolController {
         }
     }
 
-    /// Reports the pools that are not recorded, once per hour: that is how long the API server keeps an Event.
+    /// Reports the pools that are not recorded, once per hour while they are the same: that is how long the
+    /// API server keeps an Event.
     async fn report(&self, omitted: &BTreeMap<PoolName, (String, String)>, result: &mut PassResult) {
         let Some((node, uid)) = omitted.values().next() else {
             return;

@@ -28,7 +28,7 @@ const MARK: &[u8] = b"\xEF\xBB\xBF";
 const NOT_AS_PLANNED: &str =
     "the edited text would not have exactly the planned value (an alias, a merge key or an unusual notation)";
 
-/// A text that is read once, and edited any number of times.
+/// A text that is read once, and written until every planned change is made or refused.
 pub struct EditableText<'t> {
     bytes: &'t [u8],
     /// The text after a byte order mark; `None` if it is not UTF-8.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{EditableText, Rewritten};
+use super::rewrite::{EditableText, Rewritten};
 use crate::manifest::{Position, parse};
 
 fn rewrite(text: &str, changes: &BTreeMap<Position, Value>) -> Rewritten {

@@ -23,7 +23,7 @@ use crate::model::image::ImageRef;
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
 use crate::model::revisions::OsVersion;
 
-/// The maximum time of a look-up: all of its requests together, without those of credential helpers.
+/// The maximum time of all requests of a look-up to one registry or mirror, without those of credential helpers.
 const WHOLE: Duration = Duration::from_secs(30);
 /// The maximum number of Windows variants whose configurations are read.
 const CONFIGURATIONS: usize = 8;

@@ -82,7 +82,7 @@ impl DiskCache {
     /// If the folder exists and belongs to another user, or others may write to it.
     pub fn at(folder: &Path) -> Result<Self, String> {
         // The version of the format is in the name: a newer program does not read an older cache, nor the reverse.
-        let root = folder.join("images-v1");
+        let root = folder.join("images-v2");
         Ok(DiskCache {
             answers: CacheFolder::open(root.join("answers"), "json")?,
             contents: CacheFolder::open(root.join("contents"), "json")?,

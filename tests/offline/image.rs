@@ -66,7 +66,7 @@ impl Home {
     fn cached(&self) -> Vec<std::path::PathBuf> {
         let mut files = Vec::new();
         for folder in ["answers", "contents"] {
-            let folder = self.path("cache/transom/images-v1").join(folder);
+            let folder = self.path("cache/transom/images-v2").join(folder);
             let entries = fs::read_dir(folder).into_iter().flatten();
             files.extend(entries.map(|entry| entry.unwrap().path()));
         }
@@ -391,7 +391,7 @@ fn a_damaged_or_foreign_cache_is_not_believed() {
         assert_eq!(version(&home), LTSC2022);
     }
     // A cache that others may write to.
-    let folder = home.path("cache/transom/images-v1");
+    let folder = home.path("cache/transom/images-v2");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     let run = home.run(&["image", &app]);
     assert_eq!(run.status, 0);

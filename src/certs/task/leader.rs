@@ -108,7 +108,7 @@ impl TaskState {
             match self.write(&what, store.publish(&seen, bundle)).await {
                 Ok(written) => {
                     let others = seen.writers.join(", ");
-                    tracing::info!(configuration = title, others, "published the CA bundle");
+                    tracing::info!(configuration = title, others, "published the caBundle");
                     self.contest.published(which, bundle);
                     self.put_configuration(which, Some(written));
                 }

@@ -35,7 +35,13 @@ impl Cleanup<'_> {
                 uid: pool.metadata.uid.clone(),
                 resource_version: pool.metadata.resource_version.clone(),
             });
-            match self.try_delete(&all, &pool.name_any(), &params).await {
+            // A preview names those that the list has.
+            let result = if self.is_preview {
+                Ok(())
+            } else {
+                self.try_delete(&all, &pool.name_any(), &params).await
+            };
+            match result {
                 Ok(()) => deleted.push(pool.name_any()),
                 Err(ApiError::NotFound) => {}
                 Err(why) => self.failed(NODE_POOL, &pool.name_any(), &why),

@@ -59,7 +59,7 @@ pub struct ClassChange {
     /// Why the class is deleted if no object names it, as the end of a sentence: "it is not deleted, although …". `None`: it
     /// is not deleted.
     pub why_deleted: Option<&'static str>,
-    /// The write, which contains the resourceVersion that the plan is based on.
+    /// The write; unless it creates the class, it contains the resourceVersion that the plan is based on.
     pub write: Write<RuntimeClass>,
 }
 

@@ -271,7 +271,7 @@ fn what_this_program_did_not_write_is_ignored() {
     good.put(&found());
     assert_eq!(good.get(TAG, now()), None);
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("images-v1"), "").unwrap();
+    fs::write(folder.path().join("images-v2"), "").unwrap();
     assert!(DiskCache::at(folder.path()).is_err());
 }
 
@@ -311,7 +311,7 @@ fn only_this_user_reads_and_writes_the_cache() {
     fs::rename(entry, &copy).unwrap();
     symlink(&copy, entry).unwrap();
     assert_eq!(cache.get(TAG, now()), None);
-    let root = cache.folder.path().join("images-v1");
+    let root = cache.folder.path().join("images-v2");
     fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
     let why = DiskCache::at(cache.folder.path()).err().unwrap();
     assert!(
@@ -345,8 +345,8 @@ fn the_oldest_entries_go() {
             }
         }
     }
-    let unfinished = cache.folder.path().join("images-v1/answers/.writing-1-1");
-    let foreign = cache.folder.path().join("images-v1/answers/notes.txt");
+    let unfinished = cache.folder.path().join("images-v2/answers/.writing-1-1");
+    let foreign = cache.folder.path().join("images-v2/answers/notes.txt");
     for path in [&unfinished, &foreign] {
         fs::write(path, "x").unwrap();
         let old = SystemTime::now() - Duration::from_secs(86_400);

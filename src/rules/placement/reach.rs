@@ -1,5 +1,5 @@
-//! Which of the known Windows nodes a pod can reach, which of those run its images, and what placement may therefore
-//! require and tolerate. The pod must never lose a node that runs it.
+//! What placement may require and tolerate, according to the nodes that a pod can reach and their taints. The pod must
+//! never lose a node that runs it.
 
 use std::collections::BTreeSet;
 
