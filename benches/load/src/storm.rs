@@ -145,8 +145,12 @@ pub fn start(transom: &Path, cluster: &ControlPlane, more: &[&str]) -> anyhow::R
     cluster
         .kubectl(&["create", "namespace", "transom-system"])
         .succeeded();
-    let policies = ["WindowsPodPolicy", "WindowsNodePolicy"].map(|kind| {
-        json!({"apiVersion": "transom.dev/v1alpha1", "kind": kind, "metadata": {"name": "default"}, "spec": {}}).to_string()
+    let specs = [
+        ("WindowsPodPolicy", json!({"mode": "Enforce"})),
+        ("WindowsNodePolicy", json!({})),
+    ];
+    let policies = specs.map(|(kind, spec)| {
+        json!({"apiVersion": "transom.dev/v1alpha1", "kind": kind, "metadata": {"name": "default"}, "spec": spec}).to_string()
     });
     for policy in policies {
         let applied = || cluster.kubectl_with(&["apply", "-f", "-"], &policy).ok;
