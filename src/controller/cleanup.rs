@@ -317,7 +317,7 @@ impl<'a> Cleanup<'a> {
     }
 
     async fn delete(&mut self, target: &Target, name: &str) {
-        let result = self.try_delete(target, name, &DeleteParams::default()).await;
+        let result = self.try_delete(target, name).await;
         self.record(target, name, result);
     }
 
@@ -337,18 +337,25 @@ impl<'a> Cleanup<'a> {
             };
             // Background propagation, so that the pods of a Job are deleted too.
             let params = DeleteParams::background().preconditions(seen);
-            let result = self.try_delete(target, name, &params).await;
+            let result = self.delete_found(target, name, &params).await;
             self.record(target, name, result);
         }
     }
 
     /// Deletes an object; in a preview, only asks whether it exists.
-    async fn try_delete(&self, target: &Target, name: &str, params: &DeleteParams) -> Result<(), ApiError> {
+    async fn try_delete(&self, target: &Target, name: &str) -> Result<(), ApiError> {
         if self.is_preview {
-            answered(target.api.get_metadata(name)).await.map(drop)
-        } else {
-            answered(target.api.delete(name, params)).await.map(drop)
+            return answered(target.api.get_metadata(name)).await.map(drop);
         }
+        self.delete_found(target, name, &DeleteParams::default()).await
+    }
+
+    /// Deletes an object that was read or listed; a preview need not ask for it again.
+    async fn delete_found(&self, target: &Target, name: &str, params: &DeleteParams) -> Result<(), ApiError> {
+        if self.is_preview {
+            return Ok(());
+        }
+        answered(target.api.delete(name, params)).await.map(drop)
     }
 
     fn record(&mut self, target: &Target, name: &str, result: Result<(), ApiError>) {

@@ -35,13 +35,7 @@ impl Cleanup<'_> {
                 uid: pool.metadata.uid.clone(),
                 resource_version: pool.metadata.resource_version.clone(),
             });
-            // A preview names those that the list has.
-            let result = if self.is_preview {
-                Ok(())
-            } else {
-                self.try_delete(&all, &pool.name_any(), &params).await
-            };
-            match result {
+            match self.delete_found(&all, &pool.name_any(), &params).await {
                 Ok(()) => deleted.push(pool.name_any()),
                 Err(ApiError::NotFound) => {}
                 Err(why) => self.failed(NODE_POOL, &pool.name_any(), &why),

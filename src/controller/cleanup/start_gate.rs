@@ -37,7 +37,7 @@ impl Cleanup<'_> {
         let name = format!("{}-startup-taint", self.options.name);
         for kind in STARTUP_POLICY {
             let target = self.cluster((ADMISSION, kind));
-            let result = self.try_delete(&target, &name, &DeleteParams::default()).await;
+            let result = self.try_delete(&target, &name).await;
             // Kubernetes before 1.36 does not serve the kind, and a chart without the right does not create it.
             if !matches!(result, Err(ApiError::Forbidden(_))) {
                 self.record(&target, &name, result);
@@ -51,7 +51,8 @@ impl Cleanup<'_> {
             Ok(names) => {
                 let pods = self.own(("", "Pod"));
                 for name in names {
-                    self.delete(&pods, &name).await;
+                    let result = self.delete_found(&pods, &name, &DeleteParams::default()).await;
+                    self.record(&pods, &name, result);
                 }
             }
             Err(why) => self.failed("Pod", "list", &why),
