@@ -90,7 +90,7 @@ mod tests {
         let spec = json!({"nodeName": "win-1", "restartPolicy": "Never", "tolerations": [{"operator": "Exists"}],
             "nodeSelector": {"kubernetes.io/os": "windows"},
             "containers": [{"name": "web", "image": "registry.example.com/web:1",
-                "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}]});
+                "securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "web"}}}]});
         let deployment = json!({"spec": {"template": {"spec": spec}}});
         let debugger = json!({"spec": spec,
             "metadata": {"name": "node-debugger-win-1-x7k2p",

@@ -62,9 +62,8 @@ fn added_by_scc(as_written: &Cx<'_>, findings: &[Finding]) -> Vec<Path> {
     if profile == PodSecurity::RestrictedForAll {
         return Vec::new();
     }
-    let is_rejected = |finding: &&Finding| {
-        finding.is_ignored_field() && finding.class == Class::Api && finding.edit.is_some()
-    };
+    let is_rejected =
+        |finding: &&Finding| finding.is_removable() && finding.class == Class::Api && finding.edit.is_some();
     let rejected = findings.iter().filter(is_rejected);
     let mut fields: Vec<Path> = rejected.map(|finding| finding.path.clone()).collect();
     // Pod Security requires it of Windows pods too if it enforces the restricted profile, and it may do so without a label.

@@ -297,8 +297,7 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
 /// author depends on something that the pod then does not have, or if the policy sets an action for the rule itself.
 fn is_tolerated(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> bool {
     let is_for_windows = || subject.pod().and_then(|pod| pod.os_name()) == Some(Os::Windows.label());
-    finding.is_ignored_field()
-        && !finding.rule.asks_for_node
+    finding.is_tolerable()
         && !policy.actions.contains_key(finding.rule.id)
         && (finding.class == Class::Ignored || !is_for_windows())
 }

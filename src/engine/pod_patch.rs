@@ -368,7 +368,7 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
         [Segment::Field("hostIPC")] => pod.host_ipc = Flag(false),
         [Segment::Field("dnsPolicy")] => pod.dns_policy = None,
         [Segment::Field("hostUsers")] => pod.host_users = None,
-        [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = IsPresent(false),
+        [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = None,
         [Segment::Field("securityContext"), Segment::Field(field)] => {
             return clear_of_pod(&mut pod.security_context, field);
         }
@@ -389,16 +389,16 @@ fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
 
 fn clear_of_pod(context: &mut PodSecurityContext<'_>, field: &str) -> bool {
     match field {
-        "appArmorProfile" => context.app_armor_profile = IsPresent(false),
-        "seLinuxOptions" => context.se_linux_options = IsPresent(false),
-        "seccompProfile" => context.seccomp_profile = IsPresent(false),
+        "appArmorProfile" => context.app_armor_profile = None,
+        "seLinuxOptions" => context.se_linux_options = None,
+        "seccompProfile" => context.seccomp_profile = None,
         "fsGroup" => context.fs_group = IsPresent(false),
-        "fsGroupChangePolicy" => context.fs_group_change_policy = IsPresent(false),
+        "fsGroupChangePolicy" => context.fs_group_change_policy = None,
         "runAsUser" => context.run_as_user = IsPresent(false),
         "runAsGroup" => context.run_as_group = IsPresent(false),
-        "supplementalGroups" => context.supplemental_groups = IsPresent(false),
+        "supplementalGroups" => context.supplemental_groups = None,
         "supplementalGroupsPolicy" => context.supplemental_groups_policy = None,
-        "seLinuxChangePolicy" => context.se_linux_change_policy = IsPresent(false),
+        "seLinuxChangePolicy" => context.se_linux_change_policy = None,
         "runAsNonRoot" => context.run_as_non_root = None,
         _ => return false,
     }
@@ -407,14 +407,14 @@ fn clear_of_pod(context: &mut PodSecurityContext<'_>, field: &str) -> bool {
 
 fn clear_of_container(context: &mut SecurityContext<'_>, field: &str) -> bool {
     match field {
-        "appArmorProfile" => context.app_armor_profile = IsPresent(false),
-        "seLinuxOptions" => context.se_linux_options = IsPresent(false),
-        "seccompProfile" => context.seccomp_profile = IsPresent(false),
-        "capabilities" => context.capabilities = IsPresent(false),
-        "readOnlyRootFilesystem" => context.read_only_root_filesystem = IsPresent(false),
-        "privileged" => context.privileged = IsPresent(false),
-        "allowPrivilegeEscalation" => context.allow_privilege_escalation = IsPresent(false),
-        "procMount" => context.proc_mount = IsPresent(false),
+        "appArmorProfile" => context.app_armor_profile = None,
+        "seLinuxOptions" => context.se_linux_options = None,
+        "seccompProfile" => context.seccomp_profile = None,
+        "capabilities" => context.capabilities = None,
+        "readOnlyRootFilesystem" => context.read_only_root_filesystem = None,
+        "privileged" => context.privileged = None,
+        "allowPrivilegeEscalation" => context.allow_privilege_escalation = None,
+        "procMount" => context.proc_mount = None,
         "runAsUser" => context.run_as_user = IsPresent(false),
         "runAsGroup" => context.run_as_group = IsPresent(false),
         "runAsNonRoot" => context.run_as_non_root = None,

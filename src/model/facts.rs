@@ -207,7 +207,7 @@ pub struct WindowsWorkload {
     pub source: ObjectSource,
     /// The labels of its pods.
     pub labels: BTreeMap<String, String>,
-    /// Whether its pods use the network of their node, to which no NetworkPolicy applies.
+    /// Whether its pods are HostProcess and use the network of their node, to which no NetworkPolicy applies.
     pub is_on_host_network: bool,
     /// The PersistentVolumeClaims that its pods use by name.
     pub claims: BTreeSet<String>,
@@ -237,7 +237,7 @@ impl WindowsWorkload {
                 .iter()
                 .map(|(k, v)| (k.to_string(), v.to_string()))
                 .collect(),
-            is_on_host_network: template.spec.host_network.0,
+            is_on_host_network: template.spec.host_network.0 && template.spec.has_host_process(),
             claims: named
                 .map(|source| source.claim_name.to_string())
                 .chain(ephemeral.map(|volume| format!("{pod}-{}", &*volume.name)))

@@ -57,7 +57,7 @@ fields! {
         /// `hostUsers`
         HOST_USERS: pod.host_users.is_some();
         /// `shareProcessNamespace`
-        SHARE_PROCESS_NAMESPACE: pod.share_process_namespace.0;
+        SHARE_PROCESS_NAMESPACE: pod.share_process_namespace.is_some();
         /// `dnsPolicy: ClusterFirstWithHostNet`
         DNS_WITH_HOST_NETWORK: pod.dns_policy.as_deref() == Some("ClusterFirstWithHostNet");
         /// `dnsConfig`
@@ -83,26 +83,26 @@ fields! {
     }
     fn of_pod_context(context: &PodSecurityContext<'_>) {
         /// `supplementalGroups`
-        SUPPLEMENTAL_GROUPS: context.supplemental_groups.0;
+        SUPPLEMENTAL_GROUPS: context.supplemental_groups.is_some();
         /// `supplementalGroupsPolicy`
         SUPPLEMENTAL_GROUPS_POLICY: context.supplemental_groups_policy.is_some();
         /// `seLinuxChangePolicy`
-        SE_LINUX_CHANGE_POLICY: context.se_linux_change_policy.0;
+        SE_LINUX_CHANGE_POLICY: context.se_linux_change_policy.is_some();
         /// `fsGroup`
         FS_GROUP: context.fs_group.0;
         /// `fsGroupChangePolicy`
-        FS_GROUP_CHANGE_POLICY: context.fs_group_change_policy.0;
+        FS_GROUP_CHANGE_POLICY: context.fs_group_change_policy.is_some();
         /// `sysctls`
         SYSCTLS: !context.sysctls.is_empty();
     }
     // Those of a container and, from `appArmorProfile` to `runAsNonRoot`, of the pod.
     fn of_security_context(context: &SecurityContext<'_>) {
         /// `appArmorProfile`
-        APP_ARMOR_PROFILE: context.app_armor_profile.0;
+        APP_ARMOR_PROFILE: context.app_armor_profile.is_some();
         /// `seLinuxOptions`
-        SE_LINUX_OPTIONS: context.se_linux_options.0;
+        SE_LINUX_OPTIONS: context.se_linux_options.is_some();
         /// `seccompProfile`
-        SECCOMP_PROFILE: context.seccomp_profile.0;
+        SECCOMP_PROFILE: context.seccomp_profile.is_some();
         /// `runAsUser`
         RUN_AS_USER: context.run_as_user.0;
         /// `runAsGroup`
@@ -110,15 +110,15 @@ fields! {
         /// `runAsNonRoot: true`
         RUN_AS_NON_ROOT: context.run_as_non_root == Some(true);
         /// `capabilities`
-        CAPABILITIES: context.capabilities.0;
+        CAPABILITIES: context.capabilities.is_some();
         /// `readOnlyRootFilesystem`
-        READ_ONLY_ROOT_FILESYSTEM: context.read_only_root_filesystem.0;
+        READ_ONLY_ROOT_FILESYSTEM: context.read_only_root_filesystem.is_some();
         /// `privileged`
-        PRIVILEGED: context.privileged.0;
+        PRIVILEGED: context.privileged.is_some();
         /// `allowPrivilegeEscalation`
-        ALLOW_PRIVILEGE_ESCALATION: context.allow_privilege_escalation.0;
+        ALLOW_PRIVILEGE_ESCALATION: context.allow_privilege_escalation.is_some();
         /// `procMount`
-        PROC_MOUNT: context.proc_mount.0;
+        PROC_MOUNT: context.proc_mount.is_some();
     }
     fn of_windows_options(options: &WindowsOptions<'_>) {
         /// `windowsOptions`
@@ -137,6 +137,8 @@ fields! {
         IMAGE: container.image.is_some();
         /// `command`
         COMMAND: !container.command.is_empty();
+        /// `args`
+        ARGS: !container.args.is_empty();
         /// A command (`exec`) of a probe or of a hook.
         EXEC: has_exec(container);
         /// `workingDir`
@@ -223,15 +225,16 @@ impl FieldSet {
         fields.of_selection(pod);
         let context = &pod.security_context;
         fields.of_pod_context(context);
-        fields.of_security_context(&SecurityContext {
-            app_armor_profile: context.app_armor_profile,
-            se_linux_options: context.se_linux_options,
-            seccomp_profile: context.seccomp_profile,
-            run_as_user: context.run_as_user,
-            run_as_group: context.run_as_group,
-            run_as_non_root: context.run_as_non_root,
-            ..SecurityContext::default()
-        });
+        for (field, is_set) in [
+            (FieldSet::APP_ARMOR_PROFILE, context.app_armor_profile.is_some()),
+            (FieldSet::SE_LINUX_OPTIONS, context.se_linux_options.is_some()),
+            (FieldSet::SECCOMP_PROFILE, context.seccomp_profile.is_some()),
+            (FieldSet::RUN_AS_USER, context.run_as_user.0),
+            (FieldSet::RUN_AS_GROUP, context.run_as_group.0),
+            (FieldSet::RUN_AS_NON_ROOT, context.run_as_non_root == Some(true)),
+        ] {
+            fields.note(field, is_set);
+        }
         let options = pod.windows_options().into_iter();
         options.for_each(|options| fields.of_windows_options(options));
         pod.volumes.iter().for_each(|volume| fields.of_sources(volume));

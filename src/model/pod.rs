@@ -32,7 +32,7 @@ k8s_structs! {
         #[serde(rename = "hostIPC")]
         pub host_ipc: Flag,
         pub host_users: Option<bool>,
-        pub share_process_namespace: IsPresent,
+        pub share_process_namespace: Option<bool>,
         pub dns_policy: Option<Str<'a>>,
         pub dns_config: Option<DnsConfig<'a>>,
         pub resources: Option<Resources<'a>>,
@@ -115,6 +115,7 @@ k8s_structs! {
         pub image: Option<Str<'a>>,
         pub image_pull_policy: Option<Str<'a>>,
         pub command: List<Str<'a>>,
+        pub args: List<Str<'a>>,
         pub working_dir: Option<Str<'a>>,
         pub env: List<EnvVar<'a>>,
         pub ports: List<ContainerPort<'a>>,
@@ -132,9 +133,10 @@ k8s_structs! {
         pub restart_policy: Option<Str<'a>>,
     }
 
-    /// `v1.EnvVar`, by name.
+    /// `v1.EnvVar`: its name and a literal value.
     pub struct EnvVar<'a> {
         pub name: Str<'a>,
+        pub value: Option<Str<'a>>,
     }
 
     /// `v1.ContainerPort`.
@@ -185,35 +187,40 @@ k8s_structs! {
 
     /// `v1.PodSecurityContext`.
     pub struct PodSecurityContext<'a> {
-        pub app_armor_profile: IsPresent,
-        pub se_linux_options: IsPresent,
-        pub seccomp_profile: IsPresent,
+        pub app_armor_profile: Option<Profile<'a>>,
+        pub se_linux_options: Option<Map<'a>>,
+        pub seccomp_profile: Option<Profile<'a>>,
         pub fs_group: IsPresent,
-        pub fs_group_change_policy: IsPresent,
+        pub fs_group_change_policy: Option<Str<'a>>,
         pub sysctls: List<serde::de::IgnoredAny>,
         pub run_as_user: IsPresent,
         pub run_as_group: IsPresent,
-        pub supplemental_groups: IsPresent,
+        pub supplemental_groups: Option<List<serde::de::IgnoredAny>>,
         pub supplemental_groups_policy: Option<Str<'a>>,
-        pub se_linux_change_policy: IsPresent,
+        pub se_linux_change_policy: Option<Str<'a>>,
         pub run_as_non_root: Option<bool>,
         pub windows_options: Option<WindowsOptions<'a>>,
     }
 
     /// `v1.SecurityContext` of a container.
     pub struct SecurityContext<'a> {
-        pub app_armor_profile: IsPresent,
-        pub se_linux_options: IsPresent,
-        pub seccomp_profile: IsPresent,
-        pub capabilities: IsPresent,
-        pub read_only_root_filesystem: IsPresent,
-        pub privileged: IsPresent,
-        pub allow_privilege_escalation: IsPresent,
-        pub proc_mount: IsPresent,
+        pub app_armor_profile: Option<Profile<'a>>,
+        pub se_linux_options: Option<Map<'a>>,
+        pub seccomp_profile: Option<Profile<'a>>,
+        pub capabilities: Option<Capabilities>,
+        pub read_only_root_filesystem: Option<bool>,
+        pub privileged: Option<bool>,
+        pub allow_privilege_escalation: Option<bool>,
+        pub proc_mount: Option<Str<'a>>,
         pub run_as_user: IsPresent,
         pub run_as_group: IsPresent,
         pub run_as_non_root: Option<bool>,
         pub windows_options: Option<WindowsOptions<'a>>,
+    }
+
+    /// `v1.SeccompProfile` and `v1.AppArmorProfile`.
+    pub struct Profile<'a> {
+        pub r#type: Option<Str<'a>>,
     }
 
     /// `v1.WindowsSecurityContextOptions`.
@@ -484,6 +491,15 @@ impl<'a> Container<'a> {
 
 /// 0644, the file mode that the API server sets by default.
 pub const DEFAULT_MODE: i64 = 0o644;
+
+/// `v1.Capabilities`.
+#[derive(Deserialize, Clone, PartialEq, Debug, Default)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Capabilities {
+    pub add: List<serde::de::IgnoredAny>,
+    pub drop: List<serde::de::IgnoredAny>,
+}
 
 /// A volume source that writes files with modes: secret, configMap, downwardAPI.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]

@@ -13,7 +13,7 @@ use crate::model::report_schema::of_report;
 use crate::model::severity::Severity;
 use crate::model::text::wrap;
 use crate::model::workload::Kind;
-use crate::rules::{Builds, Check, FAMILIES, Family, Rule, catalogue};
+use crate::rules::{AsksForNothing, Builds, Check, FAMILIES, Family, Rule, catalogue};
 
 /// The catalogue as a list: one line per rule, by family.
 pub fn rules_text() -> String {
@@ -85,10 +85,45 @@ struct RuleEntry {
     remedy: &'static str,
     /// Further sources.
     references: &'static [&'static str],
+    /// The values of its field that request nothing which Windows lacks.
+    asks_for_nothing: Vec<ValueEntry>,
+    /// What the pod does not have if Windows ignores another value; empty if the rule reports no ignored field as an
+    /// error.
+    loses: &'static str,
+    /// Whether findings of an ignored field follow `validation.ignoredFields`.
+    tolerable: bool,
     /// Whether `validation.ignoredFields: Remove` removes the field.
     removable: bool,
     /// The version of Transom in which it appeared, as in `0.1`.
     since: String,
+}
+
+/// A value that requests nothing which Windows lacks. If the API server rejects the field, its finding is an error.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ValueThatAsksForNothing")]
+struct ValueEntry {
+    /// The value as in a manifest.
+    value: &'static str,
+    /// The pods that lose nothing.
+    pods: &'static str,
+    /// The severity of its finding.
+    severity: Severity,
+    /// Why nothing is lost.
+    because: &'static str,
+    /// Where that is defined.
+    source: &'static str,
+}
+
+impl ValueEntry {
+    fn of(row: &AsksForNothing) -> Self {
+        ValueEntry {
+            value: row.value,
+            pods: row.pods.as_str(),
+            severity: row.severity(),
+            because: row.because,
+            source: row.source,
+        }
+    }
 }
 
 /// The schema of the catalogue.
@@ -127,6 +162,9 @@ impl RuleEntry {
             description: rule.docs,
             remedy: rule.remedy,
             references: rule.see,
+            asks_for_nothing: rule.asks_for_nothing.iter().map(ValueEntry::of).collect(),
+            loses: rule.loses,
+            tolerable: rule.tolerable,
             removable: rule.removable,
             since: rule.since.to_string(),
         }
@@ -183,6 +221,15 @@ pub fn explain(rule: &Rule) -> String {
     );
     for (what, value) in properties(rule) {
         let _ = writeln!(out, "{what:12} {value}");
+    }
+    if !rule.asks_for_nothing.is_empty() {
+        let _ = write!(out, "\n{VALUES}:\n");
+    }
+    for row in rule.asks_for_nothing {
+        let (severity, pods) = (row.severity(), row.pods.as_str());
+        let _ = writeln!(out, "  {} ({severity}, {pods})", row.value);
+        let why = wrap(&format!("{}; {}", row.because, row.source), 96);
+        let _ = write!(out, "{}", indent(&why));
     }
     let mut examples = |title: &str, list: &[&str]| {
         for example in list {
@@ -248,18 +295,39 @@ fn section(rule: &Rule, out: &mut String) {
     for (what, value) in properties(rule) {
         let _ = writeln!(out, "- {what}: {value}");
     }
+    if !rule.asks_for_nothing.is_empty() {
+        let _ = write!(
+            out,
+            "\n{VALUES}:\n\n| value | pods | severity | why | source |\n|---|---|---|---|---|\n"
+        );
+    }
+    for row in rule.asks_for_nothing {
+        let (severity, pods) = (row.severity(), row.pods.as_str());
+        let AsksForNothing { value, because, .. } = row;
+        let _ = writeln!(
+            out,
+            "| `{value}` | {pods} | {severity} | {because} | {} |",
+            linked(row.source)
+        );
+    }
     for example in rule.bad.iter().take(1) {
         let _ = write!(out, "\n```yaml\n{}\n```\n", example.trim());
     }
-    let sources = rule.see.iter().map(|source| {
-        if source.starts_with("http") {
-            format!("<{source}>")
-        } else {
-            format!("`{source}`")
-        }
-    });
-    let sources: Vec<String> = sources.collect();
+    let sources: Vec<String> = rule.see.iter().map(|source| linked(source)).collect();
     let _ = writeln!(out, "\nSee {}.", sources.join(", "));
+}
+
+/// Introduces the table of a rule.
+const VALUES: &str =
+    "These values request nothing, and are an error only if the API server rejects the field";
+
+/// A source in Markdown.
+fn linked(source: &str) -> String {
+    if source.starts_with("http") {
+        format!("<{source}>")
+    } else {
+        format!("`{source}`")
+    }
 }
 
 /// The severities that findings of a rule can have.
@@ -309,6 +377,15 @@ fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
     if rule.verdicts != [Verdict::Windows] {
         let names: Vec<&str> = rule.verdicts.iter().map(|verdict| verdict.as_str()).collect();
         list.push(("verdicts", names.join(", ")));
+    }
+    if !rule.loses.is_empty() {
+        list.push(("loses", rule.loses.to_owned()));
+    }
+    if rule.tolerable {
+        list.push((
+            "ignored",
+            "findings of an ignored field follow validation.ignoredFields".to_owned(),
+        ));
     }
     if rule.removable {
         let mut removal = "removes the field, if the policy has validation.ignoredFields: Remove".to_owned();

@@ -1,7 +1,8 @@
-//! HostProcess containers. The submodules check the user of a container: `user` names, and group-managed service
-//! accounts (`gmsa`).
+//! HostProcess containers: what the API server checks. The submodules check what they meet on a node (`host_process`),
+//! the names of their `hosts`, and the user of a container: `user` names, and group-managed service accounts (`gmsa`).
 
 mod gmsa;
+mod host_process;
 mod hosts;
 mod user;
 
@@ -32,6 +33,11 @@ pub static RULES: &[&Rule] = &[
     &hosts::GMSA_SHARED_BY_REPLICAS,
     &hosts::GMSA_OLD_REVISION,
     &hosts::LONG_NODE_NAME,
+    &host_process::HOST_PROCESS_UNKNOWN_USER,
+    &host_process::HOST_PROCESS_COMMAND,
+    &host_process::HOST_PROCESS_MOUNT_LOCATION,
+    &host_process::SERVICE_BEFORE_HOST_PROCESS,
+    &user::RUN_AS_USER_NAME_NUMBER,
 ];
 
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";

@@ -3,10 +3,14 @@
 
 mod command;
 mod container;
+mod escapes;
 mod injection;
 mod limits;
 mod version_gates;
 
+pub(super) use command::{commands, is_reported_command};
+
+use super::asks_for_nothing::{AsksForNothing, Pods};
 use super::rule::{Check, Required, Rule};
 use crate::model::field_set::FieldSet;
 use crate::model::pod::PodSpec;
@@ -41,6 +45,7 @@ pub static RULES: &[&Rule] = &[
     &limits::TOLERATION_COMPARISON,
     &limits::MEMORY_BELOW_MEBIBYTE,
     &version_gates::API_VERSION_NOT_SERVED,
+    &escapes::COMMAND_ESCAPE,
 ];
 
 const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";
@@ -49,32 +54,48 @@ const NETWORKING: &str = "https://kubernetes.io/docs/concepts/services-networkin
 const DNS: &str = "https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#dns-windows";
 const RESOURCES: &str = "https://kubernetes.io/docs/concepts/configuration/windows-resource-management/";
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
+/// What the values of a field mean.
+const TYPES: &str = "kubernetes: staging/src/k8s.io/api/core/v1/types.go";
 const SOURCE: &str = "kubernetes: pkg/apis/core/validation/validation.go, validateWindows";
 
 /// A field that the API server forbids with `spec.os.name: windows`, and that Windows ignores.
 const FORBIDDEN: Rule = Rule {
     severity: Severity::Error,
     class: Class::Api,
+    tolerable: true,
     removable: true,
     ..Rule::BASE
 };
 
+const HOST_PROCESS_SEVERITIES: &str = "error; advice on HostProcess pods";
+
 static HOST_PID: Rule = Rule {
     id: "TSM401",
     name: "host-pid",
-    asks_for_node: true,
+    severities: HOST_PROCESS_SEVERITIES,
+    asks_for_nothing: &[AsksForNothing {
+        value: "true",
+        pods: Pods::HostProcess,
+        because: "a HostProcess container sees the processes of its node without hostPID",
+        source: HOST_PROCESS,
+    }],
+    loses: "the view of the processes of its node",
+    tolerable: false,
     summary: "Windows has no host process namespace to share",
     docs: "On Linux, the field lets a pod see the processes of its node. Windows has no such namespace and ignores the \
            field. With `spec.os.name: windows`, the API server rejects it. Only a HostProcess container can see the \
            processes of a Windows node. `false` is treated as not set.",
     remedy: "remove it; use a HostProcess container (windowsOptions.hostProcess) to see the node's processes",
     see: &[INTRO_POD, HOST_PROCESS, SOURCE],
-    bad: &["hostPID: true"],
+    bad: &[
+        "hostPID: true",
+        "os: null\nhostPID: true\nhostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+    ],
     good: &["hostPID: false", "hostPID: null"],
     needs: FieldSet::HOST_PID,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_pid.0 {
-            out.report(cx.at(&["hostPID"])).removable();
+            out.report_value(cx.at(&["hostPID"]), "true").removable();
         }
     }),
     ..FORBIDDEN
@@ -83,19 +104,30 @@ static HOST_PID: Rule = Rule {
 static HOST_IPC: Rule = Rule {
     id: "TSM402",
     name: "host-ipc",
-    asks_for_node: true,
+    severities: HOST_PROCESS_SEVERITIES,
+    asks_for_nothing: &[AsksForNothing {
+        value: "true",
+        pods: Pods::HostProcess,
+        because: "a HostProcess container shares the kernel objects of its node without hostIPC",
+        source: "https://github.com/kubernetes/enhancements/tree/master/keps/sig-windows/1981-windows-privileged-container-support",
+    }],
+    loses: "the shared memory of its node",
+    tolerable: false,
     summary: "Windows has no host IPC namespace to share",
     docs: "On Linux, the field lets a pod use the shared memory and semaphores of its node. Windows has no such \
            namespace and ignores the field. With `spec.os.name: windows`, the API server rejects it. `false` is \
            treated as not set.",
     remedy: "remove it",
     see: &[INTRO_POD, SOURCE],
-    bad: &["hostIPC: true"],
+    bad: &[
+        "hostIPC: true",
+        "os: null\nhostIPC: true\nhostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
+    ],
     good: &["hostIPC: false", "hostIPC: null"],
     needs: FieldSet::HOST_IPC,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_ipc.0 {
-            out.report(cx.at(&["hostIPC"])).removable();
+            out.report_value(cx.at(&["hostIPC"]), "true").removable();
         }
     }),
     ..FORBIDDEN
@@ -113,14 +145,22 @@ pub(crate) fn relies_on_user_namespace(pod: &PodSpec<'_>) -> bool {
         || of_pod.run_as_non_root == Some(false)
         || containers.any(|(_, _, container)| {
             let own = &container.security_context;
-            own.run_as_user.0 || own.proc_mount.0 || pod.run_as_non_root(container) != Some(true)
+            own.run_as_user.0 || own.proc_mount.is_some() || pod.run_as_non_root(container) != Some(true)
         })
 }
 
 static HOST_USERS: Rule = Rule {
     id: "TSM403",
     name: "host-users",
+    severities: "error; warning for true",
     kubernetes: 25..=Rule::STILL,
+    asks_for_nothing: &[AsksForNothing {
+        value: "true",
+        pods: Pods::All,
+        because: "the value true is the default, and Windows has no user namespaces",
+        source: TYPES,
+    }],
+    loses: "the isolation of its users from those of the node",
     summary: "Windows has no user namespaces",
     docs: "The field defines whether the pod shares the user namespace of its node. Windows has no user namespaces. \
            With `spec.os.name: windows`, the API server rejects both `true` and `false`. The documentation does not \
@@ -134,9 +174,10 @@ static HOST_USERS: Rule = Rule {
     good: &["hostUsers: null", "# --kubernetes-version 1.24\nhostUsers: false"],
     needs: FieldSet::HOST_USERS,
     check: Check::Pod(|cx, out| {
-        if cx.spec.host_users.is_some() {
-            let finding = out.report(cx.at(&["hostUsers"])).removable();
-            if cx.spec.host_users == Some(false) && relies_on_user_namespace(cx.spec) {
+        if let Some(shares) = cx.spec.host_users {
+            let value = if shares { "true" } else { "false" };
+            let finding = out.report_value(cx.at(&["hostUsers"]), value).removable();
+            if !shares && relies_on_user_namespace(cx.spec) {
                 finding.required(Required::ByOthers);
             }
         }
@@ -147,6 +188,22 @@ static HOST_USERS: Rule = Rule {
 static SHARE_PROCESS_NAMESPACE: Rule = Rule {
     id: "TSM404",
     name: "share-process-namespace",
+    severities: "error; warning for false; advice for true on HostProcess pods",
+    asks_for_nothing: &[
+        AsksForNothing {
+            value: "false",
+            pods: Pods::All,
+            because: "Windows containers never share their processes, as false requests",
+            source: TYPES,
+        },
+        AsksForNothing {
+            value: "true",
+            pods: Pods::HostProcess,
+            because: "HostProcess containers see all processes of their node, also each other's",
+            source: HOST_PROCESS,
+        },
+    ],
+    loses: "the view of the other containers' processes",
     summary: "Windows containers cannot share a process namespace",
     docs: "Every Windows container has its own processes, regardless of the field. With `spec.os.name: windows`, the \
            API server rejects it; `false` is treated as set.",
@@ -156,8 +213,10 @@ static SHARE_PROCESS_NAMESPACE: Rule = Rule {
     good: &["shareProcessNamespace: null"],
     needs: FieldSet::SHARE_PROCESS_NAMESPACE,
     check: Check::Pod(|cx, out| {
-        if cx.spec.share_process_namespace.0 {
-            out.report(cx.at(&["shareProcessNamespace"])).removable();
+        if let Some(shares) = cx.spec.share_process_namespace {
+            let value = if shares { "true" } else { "false" };
+            out.report_value(cx.at(&["shareProcessNamespace"]), value)
+                .removable();
         }
     }),
     ..FORBIDDEN
@@ -168,6 +227,14 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
     name: "pod-level-resources",
     kubernetes: 32..=Rule::STILL,
     removable: false,
+    severities: "error; warning for an empty object",
+    asks_for_nothing: &[AsksForNothing {
+        value: "{}",
+        pods: Pods::All,
+        because: "an empty object requests no resources, and the kubelet admits the pod",
+        source: "kubernetes: staging/src/k8s.io/component-helpers/resource/helpers.go, IsPodLevelResourcesSet",
+    }],
+    loses: "its start: the kubelet rejects the pod",
     summary: "Windows does not support pod-level resources",
     docs: "Pod-level resources (alpha in 1.32, on by default since 1.34) are set on the pod's Linux control group. \
            With `spec.os.name: windows`, the API server rejects them, even an empty object (`may not be set for a \
@@ -190,9 +257,11 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
     ],
     needs: FieldSet::POD_RESOURCES,
     check: Check::Pod(|cx, out| {
-        if cx.spec.resources.is_some() {
-            let finding = out.report(cx.at(&["resources"]));
-            if cx.spec.os_name().is_none() {
+        if let Some(resources) = &cx.spec.resources {
+            let is_empty = resources.limits.is_empty() && resources.requests.is_empty();
+            let value = if is_empty { "{}" } else { "" };
+            let finding = out.report_value(cx.at(&["resources"]), value);
+            if cx.spec.os_name().is_none() && !is_empty {
                 finding
                     .class(Class::Admit)
                     .message("the kubelet on Windows rejects a pod with pod-level resources");
@@ -206,6 +275,7 @@ static HOST_NETWORK: Rule = Rule {
     id: "TSM406",
     name: "host-network",
     class: Class::Ignored,
+    loses: "the network of its node",
     summary: "on Windows, only HostProcess containers can use the host network",
     docs: "A Windows pod has its own network, regardless of the field: containerd ignores the field unless the pod is \
            HostProcess. But the kubelet does use it, and does not set the pod's hostname and the cluster DNS. The API \
@@ -239,7 +309,9 @@ static HOST_NETWORK: Rule = Rule {
 static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
     id: "TSM407",
     name: "dns-cluster-first-with-host-net",
+    severity: Severity::Advice,
     class: Class::Ignored,
+    tolerable: true,
     removable: true,
     summary: "dnsPolicy ClusterFirstWithHostNet has no effect on Windows",
     docs: "The policy is for pods on the host network, which only HostProcess pods can use on Windows. For any other \

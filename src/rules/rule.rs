@@ -8,13 +8,14 @@ use std::ops::RangeInclusive;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::asks_for_nothing::{AsksForNothing, Pods};
 use super::context::{Cx, PodCx};
 use crate::model::edit::Edit;
 use crate::model::facts::Runtime;
 use crate::model::field_set::FieldSet;
 use crate::model::node::Taint;
 use crate::model::object::ReviewStage;
-use crate::model::os::Verdict;
+use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
 use crate::model::policy::{Action, RulesVersion};
 use crate::model::severity::{Class, Severity};
@@ -52,13 +53,19 @@ pub struct Rule {
     pub stored_only: bool,
     /// The version in which it appeared. A change that finds more needs a new rule.
     pub since: RulesVersion,
+    /// The values of its field that request nothing which Windows lacks: their findings are no errors, unless the API
+    /// server rejects the field.
+    pub asks_for_nothing: &'static [AsksForNothing],
+    /// What the pod does not have if Windows ignores another value of the field: lower case, no full stop. Empty if
+    /// the rule reports no ignored field as an error.
+    pub loses: &'static str,
+    /// Whether findings of an ignored field follow the policy's `ignoredFields`. Not if the field requests access to
+    /// the node, which Windows does not grant.
+    pub tolerable: bool,
     /// Whether Windows ignores the field, so that Transom may remove it from pods.
     pub removable: bool,
     /// Whether Pod Security's restricted profile requires the field of pods without `spec.os.name: windows`.
     pub required_by_restricted: bool,
-    /// Whether the field requests access to the node, which Windows does not grant: an error even if ignored fields are
-    /// not errors.
-    pub asks_for_node: bool,
     /// Whether an edit of placement can cause a finding: a pod that selects Windows nodes meets their taints.
     pub caused_by_placement: bool,
     /// Whether errors of this rule are printed before all others, because they make the others irrelevant.
@@ -121,9 +128,11 @@ impl Rule {
         verdicts: WINDOWS,
         stored_only: false,
         since: RulesVersion::FIRST,
+        asks_for_nothing: &[],
+        loses: "",
+        tolerable: false,
         removable: false,
         required_by_restricted: false,
-        asks_for_node: false,
         caused_by_placement: false,
         is_first: false,
         summary: "",
@@ -180,6 +189,7 @@ impl Rule {
         }
         let mut out = Reporter {
             rule: self,
+            cx,
             first: findings.len(),
             findings,
             weigh,
@@ -278,12 +288,27 @@ impl PartialEq for Rule {
 /// What a finding would do to the object; `None` if it is exempt.
 pub type ActionOf<'w> = dyn Fn(&Finding) -> Option<Action> + 'w;
 
+impl Rule {
+    /// The entry of a value in the rule's table, if this pod loses nothing by it. None if the API server rejects the
+    /// field, because the pod then loses its admission.
+    fn harmless(&self, value: &str, cx: &Cx<'_>) -> Option<&'static AsksForNothing> {
+        let is_for_windows = || {
+            let os = cx.template.and_then(|template| template.spec.os_name());
+            os == Some(Os::Windows.label())
+        };
+        let mut rows = self.asks_for_nothing.iter();
+        let row = rows.find(|row| row.value == value && row.pods.include(cx))?;
+        (self.class != Class::Api || !is_for_windows()).then_some(row)
+    }
+}
+
 /// Without a policy the severity decides.
 const BY_SEVERITY: fn(&Finding) -> Option<Action> = |finding| Some(Action::of_severity(finding.severity));
 
 /// Collects the findings of a check.
 pub struct Reporter<'o> {
     rule: &'static Rule,
+    cx: &'o Cx<'o>,
     findings: &'o mut Vec<Finding>,
     /// The index of the first finding of this rule.
     first: usize,
@@ -312,6 +337,19 @@ impl Reporter<'_> {
         self.findings.push(finding);
         // Cannot panic: the finding was just pushed.
         &mut self.findings[at]
+    }
+
+    /// Reports a field with this value: an error, unless the rule's table says that the pod loses nothing by it.
+    pub fn report_value(&mut self, path: Path, value: &str) -> &mut Finding {
+        let harmless = self.rule.harmless(value, self.cx);
+        let finding = self.report(path);
+        if let Some(row) = harmless {
+            finding.message(row.because).severity(row.severity());
+            if row.pods == Pods::HostProcess {
+                finding.remedy("remove it");
+            }
+        }
+        finding
     }
 
     /// Processes the last finding beyond the limit.
@@ -498,15 +536,15 @@ impl Finding {
         hasher.finish()
     }
 
-    /// Whether it is about an ignored field: the pod runs the same with and without the field. Not if the kubelet
+    /// Whether the policy's `ignoredFields` may apply: the pod runs with and without the field. Not if the kubelet
     /// rejects the pod because of the field, or the API server does regardless of `spec.os`.
-    pub fn is_ignored_field(&self) -> bool {
-        self.rule.removable && matches!(self.class, Class::Api | Class::Ignored)
+    pub fn is_tolerable(&self) -> bool {
+        self.rule.tolerable && matches!(self.class, Class::Api | Class::Ignored)
     }
 
     /// Whether the field may be removed: an ignored field, or one that hangs only some kubelets.
     pub fn is_removable(&self) -> bool {
-        self.is_ignored_field() || (self.rule.removable && self.class == Class::Run)
+        self.rule.removable && matches!(self.class, Class::Api | Class::Ignored | Class::Run)
     }
 
     /// Whether no edit of admission resolves it.

@@ -1,13 +1,14 @@
 //! Linux security context fields: those that the API server forbids on Windows pods and those that Windows ignores.
 
+use super::asks_for_nothing::{AsksForNothing, Pods};
 use super::context::PodCx;
 use super::rule::{Check, Reporter, Required, Rule};
 use crate::model::facts::{PodSecurity, SCC_ANNOTATION};
 use crate::model::field_set::FieldSet;
-use crate::model::json_types::IsPresent;
+use crate::model::json_types::{IsPresent, Map, Str};
 use crate::model::os::Os;
 use crate::model::path::Path;
-use crate::model::pod::{PodSecurityContext, SecurityContext};
+use crate::model::pod::{Capabilities, PodSecurityContext, Profile, SecurityContext};
 use crate::model::severity::{Class, Severity};
 
 /// The last part of the remedies for fields that the restricted Pod Security profile requires; a denial prints it once.
@@ -43,24 +44,44 @@ const POD_INTRO: &str =
     "https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod-spec-securitycontext";
 const SECURITY: &str = "https://kubernetes.io/docs/concepts/security/windows-security/";
 const SOURCE: &str = "kubernetes: pkg/apis/core/validation/validation.go, validateWindows";
+/// What the values of a field mean.
+const TYPES: &str = "kubernetes: staging/src/k8s.io/api/core/v1/types.go";
+/// What the kubelet passes on to a container: resources, user, credential spec and HostProcess, nothing else.
+const KUBELET: &str =
+    "kubernetes: pkg/kubelet/kuberuntime/kuberuntime_container_windows.go, generateWindowsContainerConfig";
+const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";
+
+/// A value that requests nothing of any Windows pod.
+const fn nothing(value: &'static str, because: &'static str, source: &'static str) -> AsksForNothing {
+    AsksForNothing {
+        value,
+        pods: Pods::All,
+        because,
+        source,
+    }
+}
+
+/// The severities of rules with such values.
+const SEVERITIES: &str = "error; warning for a value that requests nothing";
 
 /// Common to every field of this family: the API server forbids it, and Windows ignores it.
 const FORBIDDEN: Rule = Rule {
     severity: Severity::Error,
     class: Class::Api,
+    tolerable: true,
     removable: true,
     ..Rule::BASE
 };
 
-/// Reports a field of the pod's security context.
+/// Reports a field of the pod's security context. `get`: its value, as in the rule's table.
 fn of_pod(
     cx: &PodCx<'_>,
     out: &mut Reporter<'_>,
     field: &'static str,
-    get: fn(&PodSecurityContext<'_>) -> IsPresent,
+    get: for<'c> fn(&'c PodSecurityContext<'_>) -> Option<&'c str>,
 ) {
-    if get(&cx.spec.security_context).0 {
-        report(cx, out, cx.at(&["securityContext", field]));
+    if let Some(value) = get(&cx.spec.security_context) {
+        report(cx, out, cx.at(&["securityContext", field]), value);
     }
 }
 
@@ -69,17 +90,54 @@ fn of_containers(
     cx: &PodCx<'_>,
     out: &mut Reporter<'_>,
     field: &'static str,
-    get: fn(&SecurityContext<'_>) -> IsPresent,
+    get: for<'c> fn(&'c SecurityContext<'_>) -> Option<&'c str>,
 ) {
     for container in cx.containers() {
-        if get(&container.security_context).0 {
-            report(cx, out, container.at(&["securityContext", field]));
+        if let Some(value) = get(&container.security_context) {
+            report(cx, out, container.at(&["securityContext", field]), value);
         }
     }
 }
 
-fn report(cx: &PodCx<'_>, out: &mut Reporter<'_>, path: Path) {
-    let finding = out.report(path).removable();
+/// A value that is not in a table: every one requests something.
+fn any(field: IsPresent) -> Option<&'static str> {
+    field.0.then_some("")
+}
+
+fn boolean(field: Option<bool>) -> Option<&'static str> {
+    field.map(|is_true| if is_true { "true" } else { "false" })
+}
+
+fn profile<'c>(field: &'c Option<Profile<'_>>) -> Option<&'c str> {
+    field
+        .as_ref()
+        .map(|profile| text(&profile.r#type).unwrap_or_default())
+}
+
+fn text<'c>(field: &'c Option<Str<'_>>) -> Option<&'c str> {
+    field.as_deref()
+}
+
+fn labels(field: &Option<Map<'_>>) -> Option<&'static str> {
+    let is_empty = |labels: &Map<'_>| labels.iter().all(|(_, label)| label.is_empty());
+    field
+        .as_ref()
+        .map(|labels| if is_empty(labels) { "{}" } else { "" })
+}
+
+fn capabilities(field: Option<&Capabilities>) -> Option<&'static str> {
+    field.map(|it| match (it.add.is_empty(), it.drop.is_empty()) {
+        (true, true) => "{}",
+        (true, false) => DROP,
+        (false, _) => "",
+    })
+}
+
+/// Capabilities that are only dropped.
+const DROP: &str = "{drop: [ALL]}";
+
+fn report(cx: &PodCx<'_>, out: &mut Reporter<'_>, path: Path, value: &str) {
+    let finding = out.report_value(path, value).removable();
     if finding.rule.required_by_restricted {
         let is_windows = cx.spec.os_name() == Some(Os::Windows.label());
         finding.required(Required::UnlessWindows { is_windows });
@@ -95,6 +153,20 @@ static APP_ARMOR_PROFILE: Rule = Rule {
     id: "TSM201",
     name: "app-armor-profile",
     kubernetes: 30..=Rule::STILL,
+    severities: SEVERITIES,
+    asks_for_nothing: &[
+        nothing(
+            "RuntimeDefault",
+            "Windows has no AppArmor, so its runtime has no default profile",
+            TYPES,
+        ),
+        nothing(
+            "Unconfined",
+            "Windows has no AppArmor, so every pod is unconfined",
+            TYPES,
+        ),
+    ],
+    loses: "the confinement by its own profile",
     summary: "Windows has no AppArmor",
     docs: "AppArmor is a Linux security module. The kubelet on Windows ignores the profile. With `spec.os.name: \
            windows`, the API server rejects it.",
@@ -103,12 +175,13 @@ static APP_ARMOR_PROFILE: Rule = Rule {
     bad: &[
         "securityContext: {appArmorProfile: {type: RuntimeDefault}}",
         "containers: [{name: app, image: app, securityContext: {appArmorProfile: {type: Unconfined}}}]",
+        "os: null\nsecurityContext: {appArmorProfile: {type: Localhost, localhostProfile: app}}",
     ],
     good: &["securityContext: {appArmorProfile: null}"],
     needs: FieldSet::APP_ARMOR_PROFILE,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "appArmorProfile", |c| c.app_armor_profile);
-        of_containers(cx, out, "appArmorProfile", |c| c.app_armor_profile);
+        of_pod(cx, out, "appArmorProfile", |c| profile(&c.app_armor_profile));
+        of_containers(cx, out, "appArmorProfile", |c| profile(&c.app_armor_profile));
     }),
     ..FORBIDDEN
 };
@@ -116,6 +189,13 @@ static APP_ARMOR_PROFILE: Rule = Rule {
 static SELINUX_OPTIONS: Rule = Rule {
     id: "TSM202",
     name: "selinux-options",
+    severities: SEVERITIES,
+    asks_for_nothing: &[nothing(
+        "{}",
+        "Windows has no SELinux, and an empty object sets no label",
+        TYPES,
+    )],
+    loses: "the SELinux label",
     summary: "Windows has no SELinux",
     docs: "SELinux labels have no meaning on Windows. With `spec.os.name: windows`, the API server rejects even an \
            empty object.",
@@ -128,8 +208,8 @@ static SELINUX_OPTIONS: Rule = Rule {
     good: &["securityContext: {}"],
     needs: FieldSet::SE_LINUX_OPTIONS,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seLinuxOptions", |c| c.se_linux_options);
-        of_containers(cx, out, "seLinuxOptions", |c| c.se_linux_options);
+        of_pod(cx, out, "seLinuxOptions", |c| labels(&c.se_linux_options));
+        of_containers(cx, out, "seLinuxOptions", |c| labels(&c.se_linux_options));
     }),
     ..FORBIDDEN
 };
@@ -138,6 +218,20 @@ static SECCOMP_PROFILE: Rule = Rule {
     id: "TSM203",
     name: "seccomp-profile",
     required_by_restricted: true,
+    severities: SEVERITIES,
+    asks_for_nothing: &[
+        nothing(
+            "RuntimeDefault",
+            "Windows has no seccomp, so its runtime has no default profile",
+            TYPES,
+        ),
+        nothing(
+            "Unconfined",
+            "Windows has no seccomp, so every pod is unconfined",
+            TYPES,
+        ),
+    ],
+    loses: "the filter of its own profile",
     summary: "Windows has no seccomp",
     docs: "Seccomp filters Linux system calls. The restricted Pod Security profile requires it, but exempts pods with \
            `spec.os.name: windows`. On those pods the API server rejects it.",
@@ -150,8 +244,8 @@ static SECCOMP_PROFILE: Rule = Rule {
     good: &["securityContext: {runAsNonRoot: true}"],
     needs: FieldSet::SECCOMP_PROFILE,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seccompProfile", |c| c.seccomp_profile);
-        of_containers(cx, out, "seccompProfile", |c| c.seccomp_profile);
+        of_pod(cx, out, "seccompProfile", |c| profile(&c.seccomp_profile));
+        of_containers(cx, out, "seccompProfile", |c| profile(&c.seccomp_profile));
     }),
     ..FORBIDDEN
 };
@@ -175,6 +269,7 @@ fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
 static RUN_AS_USER: Rule = Rule {
     id: "TSM204",
     name: "run-as-user",
+    loses: "the user: the container runs as the user of its image",
     summary: "Windows has no user IDs",
     docs: "Windows identifies users by name, not by numeric IDs. A current kubelet logs the field and continues. The \
            container then runs as the user of its image, which is ContainerAdministrator on servercore images. \
@@ -200,8 +295,8 @@ static RUN_AS_USER: Rule = Rule {
     needs: FieldSet::RUN_AS_USER,
     check: Check::Pod(|cx, out| {
         let first = out.reported();
-        of_pod(cx, out, "runAsUser", |c| c.run_as_user);
-        of_containers(cx, out, "runAsUser", |c| c.run_as_user);
+        of_pod(cx, out, "runAsUser", |c| any(c.run_as_user));
+        of_containers(cx, out, "runAsUser", |c| any(c.run_as_user));
         if stops_at_the_token(cx) {
             for finding in out.since(first) {
                 finding
@@ -216,6 +311,7 @@ static RUN_AS_USER: Rule = Rule {
 static RUN_AS_GROUP: Rule = Rule {
     id: "TSM205",
     name: "run-as-group",
+    loses: "the primary group",
     summary: "Windows has no group IDs",
     docs: "A Windows process has no primary group ID that Kubernetes could set. Windows ignores the field.",
     remedy: "remove it",
@@ -227,8 +323,8 @@ static RUN_AS_GROUP: Rule = Rule {
     good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
     needs: FieldSet::RUN_AS_GROUP,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "runAsGroup", |c| c.run_as_group);
-        of_containers(cx, out, "runAsGroup", |c| c.run_as_group);
+        of_pod(cx, out, "runAsGroup", |c| any(c.run_as_group));
+        of_containers(cx, out, "runAsGroup", |c| any(c.run_as_group));
     }),
     ..FORBIDDEN
 };
@@ -236,6 +332,9 @@ static RUN_AS_GROUP: Rule = Rule {
 static SUPPLEMENTAL_GROUPS: Rule = Rule {
     id: "TSM206",
     name: "supplemental-groups",
+    severities: SEVERITIES,
+    asks_for_nothing: &[nothing("[]", "an empty list adds no group", TYPES)],
+    loses: "the groups",
     summary: "Windows has no supplemental groups",
     docs: "The kubelet does not pass group IDs to a Windows sandbox. With `spec.os.name: windows`, the API server \
            rejects even an empty list in a manifest; a webhook cannot see an empty list.",
@@ -247,7 +346,13 @@ static SUPPLEMENTAL_GROUPS: Rule = Rule {
     ],
     good: &["securityContext: {supplementalGroups: null}"],
     needs: FieldSet::SUPPLEMENTAL_GROUPS,
-    check: Check::Pod(|cx, out| of_pod(cx, out, "supplementalGroups", |c| c.supplemental_groups)),
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "supplementalGroups", |c| {
+            c.supplemental_groups
+                .as_ref()
+                .map(|groups| if groups.is_empty() { "[]" } else { "" })
+        })
+    }),
     ..FORBIDDEN
 };
 
@@ -255,6 +360,13 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
     id: "TSM207",
     name: "supplemental-groups-policy",
     kubernetes: 31..=Rule::STILL,
+    severities: SEVERITIES,
+    asks_for_nothing: &[nothing(
+        "Merge",
+        "the value Merge is the default, and Windows has no groups to merge",
+        TYPES,
+    )],
+    loses: "its start: the kubelet rejects the pod",
     summary: "Windows has no supplemental groups",
     docs: "The field defines how the group memberships of the image are merged; Windows has none. With `Strict`, the \
            kubelet rejects the pod, because the runtime does not report the feature \
@@ -269,9 +381,8 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
     needs: FieldSet::SUPPLEMENTAL_GROUPS_POLICY,
     check: Check::Pod(|cx, out| {
         if let Some(policy) = cx.spec.security_context.supplemental_groups_policy.as_deref() {
-            let finding = out
-                .report(cx.at(&["securityContext", "supplementalGroupsPolicy"]))
-                .removable();
+            let path = cx.at(&["securityContext", "supplementalGroupsPolicy"]);
+            let finding = out.report_value(path, policy).removable();
             if policy == "Strict" && cx.spec.os_name().is_none() {
                 finding
                     .class(Class::Admit)
@@ -286,6 +397,19 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     id: "TSM208",
     name: "selinux-change-policy",
     kubernetes: 32..=Rule::STILL,
+    severities: SEVERITIES,
+    asks_for_nothing: &[
+        nothing(
+            "MountOption",
+            "seLinuxChangePolicy has no effect on nodes without SELinux",
+            TYPES,
+        ),
+        nothing(
+            "Recursive",
+            "seLinuxChangePolicy has no effect on nodes without SELinux",
+            TYPES,
+        ),
+    ],
     summary: "Windows has no SELinux",
     docs: "The field defines how volumes are relabelled for SELinux. Windows has no SELinux.",
     remedy: "remove it",
@@ -293,13 +417,18 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     bad: &["securityContext: {seLinuxChangePolicy: MountOption}"],
     good: &["securityContext: {}"],
     needs: FieldSet::SE_LINUX_CHANGE_POLICY,
-    check: Check::Pod(|cx, out| of_pod(cx, out, "seLinuxChangePolicy", |c| c.se_linux_change_policy)),
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "seLinuxChangePolicy", |c| {
+            text(&c.se_linux_change_policy)
+        })
+    }),
     ..FORBIDDEN
 };
 
 static FS_GROUP: Rule = Rule {
     id: "TSM209",
     name: "fs-group",
+    loses: "the access of the group to its volumes",
     summary: "Windows volumes have no owning group",
     docs: "On Windows, Kubernetes does not change the group of a volume. NTFS access control lists control access. \
            Zero is treated as set.",
@@ -311,13 +440,26 @@ static FS_GROUP: Rule = Rule {
     ],
     good: &["securityContext: {fsGroup: null}"],
     needs: FieldSet::FS_GROUP,
-    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |c| c.fs_group)),
+    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |c| any(c.fs_group))),
     ..FORBIDDEN
 };
 
 static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     id: "TSM210",
     name: "fs-group-change-policy",
+    severities: SEVERITIES,
+    asks_for_nothing: &[
+        nothing(
+            "OnRootMismatch",
+            "Kubernetes never changes the group of a Windows volume, so there is no change to skip",
+            TYPES,
+        ),
+        nothing(
+            "Always",
+            "fsGroupChangePolicy alone changes nothing, and fsGroup has no effect on Windows",
+            TYPES,
+        ),
+    ],
     summary: "Windows volumes have no owning group",
     docs: "The field defines when the group of a volume is changed. On Windows it is never changed.",
     remedy: "remove it",
@@ -325,7 +467,11 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     bad: &["securityContext: {fsGroupChangePolicy: OnRootMismatch}"],
     good: &["securityContext: {}"],
     needs: FieldSet::FS_GROUP_CHANGE_POLICY,
-    check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroupChangePolicy", |c| c.fs_group_change_policy)),
+    check: Check::Pod(|cx, out| {
+        of_pod(cx, out, "fsGroupChangePolicy", |c| {
+            text(&c.fs_group_change_policy)
+        })
+    }),
     ..FORBIDDEN
 };
 
@@ -333,6 +479,7 @@ static SYSCTLS: Rule = Rule {
     id: "TSM211",
     name: "sysctls",
     removable: false,
+    loses: "its start: the kubelet rejects the pod",
     summary: "Windows has no sysctls",
     docs: "With `spec.os.name: windows`, the API server rejects the pod. Without it the pod is scheduled, and the \
            kubelet rejects it (SysctlForbidden): the list of safe sysctls is empty on systems other than Linux.",
@@ -362,6 +509,12 @@ static CAPABILITIES: Rule = Rule {
     id: "TSM212",
     name: "capabilities",
     required_by_restricted: true,
+    severities: SEVERITIES,
+    asks_for_nothing: &[
+        nothing("{}", "an empty object changes no capability", TYPES),
+        nothing(DROP, "a Windows container has no capabilities to drop", KUBELET),
+    ],
+    loses: "the added capabilities",
     summary: "Windows has no POSIX capabilities",
     docs: "Capabilities split the privileges of root on Linux. Windows ignores them. With `spec.os.name: windows`, the \
            API server rejects even an empty object. The restricted Pod Security profile exempts such pods.",
@@ -373,13 +526,22 @@ static CAPABILITIES: Rule = Rule {
     ],
     good: &["containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]"],
     needs: FieldSet::CAPABILITIES,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "capabilities", |c| c.capabilities)),
+    check: Check::Pod(|cx, out| {
+        of_containers(cx, out, "capabilities", |c| capabilities(c.capabilities.as_ref()))
+    }),
     ..FORBIDDEN
 };
 
 static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     id: "TSM213",
     name: "read-only-root-filesystem",
+    severities: SEVERITIES,
+    asks_for_nothing: &[nothing(
+        "false",
+        "the root filesystem of a Windows container is writable, as false requests",
+        KUBELET,
+    )],
+    loses: "the protection of its root filesystem",
     summary: "Windows needs a writable root filesystem",
     docs: "The registry and system processes must be able to write inside a Windows container. Windows ignores the \
            field; `false` is treated as set.",
@@ -398,7 +560,9 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     ],
     needs: FieldSet::READ_ONLY_ROOT_FILESYSTEM,
     check: Check::Pod(|cx, out| {
-        of_containers(cx, out, "readOnlyRootFilesystem", |c| c.read_only_root_filesystem);
+        of_containers(cx, out, "readOnlyRootFilesystem", |c| {
+            boolean(c.read_only_root_filesystem)
+        });
     }),
     ..FORBIDDEN
 };
@@ -406,6 +570,21 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
 static PRIVILEGED: Rule = Rule {
     id: "TSM214",
     name: "privileged",
+    severities: "error; warning for false; advice for true on HostProcess pods",
+    asks_for_nothing: &[
+        nothing(
+            "false",
+            "no Windows container is privileged, as false requests",
+            KUBELET,
+        ),
+        AsksForNothing {
+            value: "true",
+            pods: Pods::HostProcess,
+            because: "a HostProcess container has access to its node without privileged",
+            source: HOST_PROCESS,
+        },
+    ],
+    loses: "the access to its node",
     summary: "Windows has no privileged containers",
     docs: "Windows ignores the field. A container that needs access to the host must be a HostProcess container. \
            `false` is treated as set: if a chart or injector writes it, the API server rejects a pod with \
@@ -422,7 +601,7 @@ static PRIVILEGED: Rule = Rule {
     ],
     good: &["containers: [{name: app, image: app, securityContext: {privileged: null}}]"],
     needs: FieldSet::PRIVILEGED,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |c| c.privileged)),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |c| boolean(c.privileged))),
     ..FORBIDDEN
 };
 
@@ -430,6 +609,19 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     id: "TSM215",
     name: "allow-privilege-escalation",
     required_by_restricted: true,
+    severities: SEVERITIES,
+    asks_for_nothing: &[
+        nothing(
+            "false",
+            "Windows has no setuid programs, so nothing escalates, as false requests",
+            TYPES,
+        ),
+        nothing(
+            "true",
+            "the value true is the default, and Windows has no setuid programs",
+            TYPES,
+        ),
+    ],
     summary: "Windows has no setuid programs, so there is no such privilege escalation",
     docs: "The field sets no_new_privs on Linux and has no effect on Windows. `allowPrivilegeEscalation: false` from \
            the defaults of a Helm chart is the most common reason why the API server rejects a Windows pod. The \
@@ -441,7 +633,7 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     needs: FieldSet::ALLOW_PRIVILEGE_ESCALATION,
     check: Check::Pod(|cx, out| {
         of_containers(cx, out, "allowPrivilegeEscalation", |c| {
-            c.allow_privilege_escalation
+            boolean(c.allow_privilege_escalation)
         });
     }),
     ..FORBIDDEN
@@ -450,6 +642,13 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
 static PROC_MOUNT: Rule = Rule {
     id: "TSM216",
     name: "proc-mount",
+    severities: SEVERITIES,
+    asks_for_nothing: &[nothing(
+        "Default",
+        "Windows has no /proc that the default could mask",
+        TYPES,
+    )],
+    loses: "the unmasked /proc",
     summary: "Windows has no /proc",
     docs: "The field defines how /proc is mounted. `Default` is treated as set.",
     remedy: "remove it",
@@ -457,7 +656,7 @@ static PROC_MOUNT: Rule = Rule {
     bad: &["containers: [{name: app, image: app, securityContext: {procMount: Default}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
     needs: FieldSet::PROC_MOUNT,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |c| c.proc_mount)),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |c| text(&c.proc_mount))),
     ..FORBIDDEN
 };
 

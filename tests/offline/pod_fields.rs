@@ -56,8 +56,8 @@ const NOT_READ: &[(&str, &[&str], &str)] = &[
     ),
     (
         "Container",
-        &["args", "stdin", "stdinOnce", "tty", "targetContainerName"],
-        "the meaning of arguments is the program's, and the console works on Windows",
+        &["stdin", "stdinOnce", "tty", "targetContainerName"],
+        "the console works on Windows",
     ),
     (
         "Container",
@@ -70,11 +70,7 @@ const NOT_READ: &[(&str, &[&str], &str)] = &[
         &["containerPort", "hostIP", "hostPort"],
         "the API server accepts them, and they work",
     ),
-    (
-        "EnvVar",
-        &["value", "valueFrom"],
-        "values are the program's, and each source works",
-    ),
+    ("EnvVar", &["valueFrom"], "each source works"),
     (
         "Probe",
         &[
@@ -97,6 +93,16 @@ const NOT_READ: &[(&str, &[&str], &str)] = &[
     ),
     ("PodDNSConfig", &["nameservers"], "they are set in the sandbox"),
     ("PodDNSConfigOption", &["value"], "the option itself is reported"),
+    (
+        "AppArmorProfile",
+        &["localhostProfile"],
+        "the type says that it is used",
+    ),
+    (
+        "SeccompProfile",
+        &["localhostProfile"],
+        "the type says that it is used",
+    ),
     ("VolumeMount", &["readOnly"], "it works"),
     ("VolumeDevice", &["devicePath"], "the device itself is reported"),
     (

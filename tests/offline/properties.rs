@@ -29,6 +29,7 @@ use transom::model::object::{Object, ReviewStage};
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
 use transom::model::policy::{IgnoredFields, LinuxPods, Policy};
+use transom::model::severity::{Class, Severity};
 use transom::model::workload::Kind;
 use transom::rules::Finding;
 pub(super) use world::{any_cluster, any_policy};
@@ -190,6 +191,35 @@ fn removable(pod: &Value) -> Vec<String> {
         fields.push("/spec/dnsPolicy".to_owned());
     }
     fields
+}
+
+/// Whether a pod that the API server accepts loses nothing by a value that Windows ignores.
+fn costs_nothing(pod: &Value, field: &str, value: &Value) -> bool {
+    let is_host_process = || {
+        let set =
+            |of: &Value| of.pointer("/securityContext/windowsOptions/hostProcess") == Some(&json!(true));
+        let lists = CONTAINER_LISTS
+            .iter()
+            .filter_map(|list| pod["spec"][list].as_array());
+        set(&pod["spec"]) || lists.flatten().any(set)
+    };
+    match field {
+        "allowPrivilegeEscalation" | "fsGroupChangePolicy" | "seLinuxChangePolicy" => true,
+        "readOnlyRootFilesystem" => value == false,
+        "hostUsers" => value == true,
+        "privileged" | "shareProcessNamespace" => value == false || is_host_process(),
+        "hostPID" | "hostIPC" => is_host_process(),
+        "seccompProfile" | "appArmorProfile" => {
+            matches!(value["type"].as_str(), Some("RuntimeDefault" | "Unconfined"))
+        }
+        "capabilities" => value["add"].as_array().is_none_or(Vec::is_empty),
+        "procMount" => value == "Default",
+        "supplementalGroupsPolicy" => value == "Merge",
+        "supplementalGroups" => *value == json!([]),
+        "seLinuxOptions" | "resources" => *value == json!({}),
+        "dnsPolicy" => true,
+        _ => false,
+    }
 }
 
 /// Where `after` lacks or changes something of `before`; lists may have grown at their end.
@@ -403,6 +433,25 @@ proptest! {
             prop_assert!(migrated || removed, "{place} is lost by {operations:?}");
         }
         prop_assert_ne!(operations, Some(Patch::default()), "an empty patch is none");
+    }
+
+    /// With `spec.os.name: windows`, the API server rejects even values that request nothing.
+    #[test]
+    fn no_ignored_field_is_an_error_unless_the_author_loses_something(
+        pod in pods::pod(), facts in any_cluster(), policy in any_policy(),
+    ) {
+        let is_for_windows = pod["spec"]["os"]["name"] == "windows";
+        for finding in inspected(&pod, &facts, &policy).findings {
+            if finding.severity < Severity::Error || !matches!(finding.class, Class::Api | Class::Ignored) {
+                continue;
+            }
+            let pointer = finding.path.pointer().to_string();
+            let value = pod.pointer(&pointer).unwrap_or(&Value::Null);
+            let field = pointer.rsplit('/').next().unwrap_or_default();
+            let is_rejected = is_for_windows && finding.class == Class::Api;
+            prop_assert!(is_rejected || !finding.rule.loses.is_empty(), "{:?} names no loss", finding.rule);
+            prop_assert!(is_rejected || !costs_nothing(&pod, field, value), "{pointer}: {value}");
+        }
     }
 
     #[test]

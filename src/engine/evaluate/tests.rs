@@ -57,34 +57,193 @@ fn with(ignored_fields: IgnoredFields) -> Policy {
 
 const KINDS: [Kind; 3] = [Kind::Pod, Kind::Deployment, Kind::DaemonSet];
 
-/// Fields that Windows ignores and no API server rejects, with their rules.
+/// A spec whose container has this field in its security context.
+fn of_container(field: &str, value: &Value) -> Value {
+    json!({"containers": [{"name": "web", "image": "registry.example.com/web:1", "securityContext": {field: value}}]})
+}
+
+/// Fields that Windows ignores, that the author loses something by, and that no API server rejects, with their rules.
 fn ignored_fields() -> Vec<(Value, &'static str)> {
-    let of_container = |field: &str, value: Value| {
-        json!({"containers": [{"name": "web", "image": "registry.example.com/web:1",
-            "securityContext": {field: value}}]})
-    };
+    let profile = json!({"type": "Localhost", "localhostProfile": "web"});
     vec![
-        (of_container("privileged", json!(false)), "privileged"),
-        (of_container("runAsUser", json!(1000)), "run-as-user"),
+        (of_container("privileged", &json!(true)), "privileged"),
+        (of_container("runAsUser", &json!(0)), "run-as-user"),
         (
-            of_container("capabilities", json!({"drop": ["ALL"]})),
+            of_container("capabilities", &json!({"add": ["NET_ADMIN"], "drop": ["ALL"]})),
             "capabilities",
         ),
         (
-            of_container("readOnlyRootFilesystem", json!(true)),
+            of_container("readOnlyRootFilesystem", &json!(true)),
             "read-only-root-filesystem",
         ),
         (
-            json!({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}),
+            json!({"securityContext": {"seccompProfile": profile}}),
             "seccomp-profile",
         ),
-        (json!({"securityContext": {"fsGroup": 0}}), "fs-group"),
-        (json!({"shareProcessNamespace": false}), "share-process-namespace"),
+        (of_container("appArmorProfile", &profile), "app-armor-profile"),
         (
-            json!({"dnsPolicy": "ClusterFirstWithHostNet"}),
-            "dns-cluster-first-with-host-net",
+            json!({"securityContext": {"seLinuxOptions": {"level": "s0:c1"}}}),
+            "selinux-options",
+        ),
+        (json!({"securityContext": {"fsGroup": 0}}), "fs-group"),
+        (
+            json!({"securityContext": {"supplementalGroups": [1]}}),
+            "supplemental-groups",
+        ),
+        (of_container("procMount", &json!("Unmasked")), "proc-mount"),
+        (json!({"shareProcessNamespace": true}), "share-process-namespace"),
+        (
+            json!({"hostUsers": false, "securityContext": {"runAsNonRoot": true}}),
+            "host-users",
         ),
     ]
+}
+
+/// Values of such fields that request nothing, with their rules.
+fn harmless_values() -> Vec<(Value, &'static str)> {
+    let of_pod = |field: &str, value: Value| json!({"securityContext": {field: value}});
+    let default = json!({"type": "RuntimeDefault"});
+    vec![
+        (of_container("privileged", &json!(false)), "privileged"),
+        (
+            of_container("allowPrivilegeEscalation", &json!(false)),
+            "allow-privilege-escalation",
+        ),
+        (
+            of_container("allowPrivilegeEscalation", &json!(true)),
+            "allow-privilege-escalation",
+        ),
+        (
+            of_container("readOnlyRootFilesystem", &json!(false)),
+            "read-only-root-filesystem",
+        ),
+        (of_container("capabilities", &json!({})), "capabilities"),
+        (
+            of_container("capabilities", &json!({"add": [], "drop": ["ALL"]})),
+            "capabilities",
+        ),
+        (of_container("seccompProfile", &default), "seccomp-profile"),
+        (of_container("appArmorProfile", &default), "app-armor-profile"),
+        (
+            of_pod("seccompProfile", json!({"type": "Unconfined"})),
+            "seccomp-profile",
+        ),
+        (
+            of_pod("appArmorProfile", json!({"type": "Unconfined"})),
+            "app-armor-profile",
+        ),
+        (of_pod("seLinuxOptions", json!({"level": ""})), "selinux-options"),
+        (of_pod("supplementalGroups", json!([])), "supplemental-groups"),
+        (
+            of_pod("supplementalGroupsPolicy", json!("Merge")),
+            "supplemental-groups-policy",
+        ),
+        (
+            of_pod("seLinuxChangePolicy", json!("MountOption")),
+            "selinux-change-policy",
+        ),
+        (
+            of_pod("fsGroupChangePolicy", json!("OnRootMismatch")),
+            "fs-group-change-policy",
+        ),
+        (of_container("procMount", &json!("Default")), "proc-mount"),
+        (json!({"shareProcessNamespace": false}), "share-process-namespace"),
+        (json!({"hostUsers": true}), "host-users"),
+        (json!({"resources": {}}), "pod-level-resources"),
+    ]
+}
+
+#[test]
+fn a_value_that_requests_nothing_is_a_warning_unless_the_api_server_rejects_it() {
+    let is_admitted = |decision| matches!(decision, Decision::Allow | Decision::Patch);
+    for kind in KINDS {
+        for (over, rule) in harmless_values() {
+            let case = format!("{kind} {over}");
+            let (decision, open, _) = evaluated(kind, &over, &with(IgnoredFields::Deny));
+            assert!(
+                is_admitted(decision) && open == [rule],
+                "{case}: {decision} {open:?}"
+            );
+            let (decision, open, _) = evaluated(kind, &over, &with(IgnoredFields::Audit));
+            assert!(
+                is_admitted(decision) && open.is_empty(),
+                "{case}: {decision} {open:?}"
+            );
+
+            let mut refused = over.clone();
+            json_patch::merge(&mut refused, &json!({"os": {"name": "windows"}}));
+            let (decision, open, _) = evaluated(kind, &refused, &with(IgnoredFields::Warn));
+            assert_eq!((decision, open), (Decision::Deny, vec![rule]), "{case}");
+
+            let id = rules::find(rule).unwrap().id;
+            let explicit = Policy {
+                actions: [(id, Action::Deny)].into(),
+                ..with(IgnoredFields::Warn)
+            };
+            assert_eq!(evaluated(kind, &over, &explicit).0, Decision::Deny, "{case}");
+        }
+    }
+}
+
+/// `spec.os.name` is still not set as long as such a field stays.
+#[test]
+fn a_value_that_requests_nothing_withholds_the_os_name() {
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    for (over, rule) in harmless_values() {
+        let json = object(Kind::Pod, &spec(&over));
+        let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
+        let evaluation = evaluate(&subject, &facts, &with(IgnoredFields::Deny));
+        let edits = |evaluation: &Evaluation| {
+            evaluation
+                .edits
+                .iter()
+                .any(|edit| edit.path().to_string() == "spec.os")
+        };
+        assert!(evaluation.withheld.len() == 1 && !edits(&evaluation), "{rule}");
+    }
+}
+
+#[test]
+fn what_a_hostprocess_pod_has_anyway_is_advice() {
+    let host_process = json!({"hostNetwork": true, "securityContext": {"windowsOptions":
+        {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
+    for (over, rule) in [
+        (json!({"hostPID": true}), "host-pid"),
+        (json!({"hostIPC": true}), "host-ipc"),
+        (json!({"shareProcessNamespace": true}), "share-process-namespace"),
+        (of_container("privileged", &json!(true)), "privileged"),
+    ] {
+        let severity = |over: &Value| {
+            let found = findings(Facts::KUBERNETES, &spec(over), &with(IgnoredFields::Deny));
+            found.iter().find(|found| found.0 == rule).map(|found| found.1)
+        };
+        assert_eq!(severity(&over), Some(Severity::Error), "{over}");
+        let mut on_node = over.clone();
+        json_patch::merge(&mut on_node, &host_process);
+        assert_eq!(severity(&on_node), Some(Severity::Advice), "{over}");
+        json_patch::merge(&mut on_node, &json!({"os": {"name": "windows"}}));
+        assert_eq!(severity(&on_node), Some(Severity::Error), "{over}");
+    }
+}
+
+/// It cannot be removed without a decision: the author keeps something there that must not be on disk.
+#[test]
+fn a_memory_backed_volume_follows_ignored_fields_and_is_never_removed() {
+    let over = json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]});
+    for kind in KINDS {
+        for (ignored_fields, denied, reported) in [
+            (IgnoredFields::Deny, true, true),
+            (IgnoredFields::Remove, true, true),
+            (IgnoredFields::Warn, false, true),
+            (IgnoredFields::Audit, false, false),
+        ] {
+            let (decision, open, removed) = evaluated(kind, &over, &with(ignored_fields));
+            let case = format!("{kind} {ignored_fields}");
+            assert_eq!(decision == Decision::Deny, denied, "{case}");
+            assert_eq!(open.contains(&"empty-dir-memory"), reported, "{case}");
+            assert!(removed.is_empty(), "{case}");
+        }
+    }
 }
 
 #[test]
@@ -135,10 +294,6 @@ fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
         (
             json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}}),
             "supplemental-groups-policy",
-        ),
-        (
-            json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]}),
-            "empty-dir-memory",
         ),
         (
             json!({"os": {"name": "windows"}, "shareProcessNamespace": false}),

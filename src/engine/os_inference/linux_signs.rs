@@ -25,10 +25,11 @@ static FIELDS: &[LinuxField] = &[
         !pod.security_context.sysctls.is_empty()
     }),
     ("appArmorProfile", |pod| {
-        pod.security_context.app_armor_profile.0 || any(pod, |c| c.security_context.app_armor_profile.0)
+        pod.security_context.app_armor_profile.is_some()
+            || any(pod, |c| c.security_context.app_armor_profile.is_some())
     }),
     ("securityContext.procMount", |pod| {
-        any(pod, |c| c.security_context.proc_mount.0)
+        any(pod, |c| c.security_context.proc_mount.is_some())
     }),
     ("resources hugepages-*", |pod| {
         any(pod, |c| has_resource(c, "hugepages-"))

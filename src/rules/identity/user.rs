@@ -3,7 +3,7 @@
 use super::{OPTIONS_SOURCE, context_at, option_at, windows_options};
 use crate::model::dns::is_label;
 use crate::model::field_set::FieldSet;
-use crate::model::severity::Class;
+use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::rules::context::{ContainerAt, PodCx};
 use crate::rules::rule::{Check, Reporter, Rule};
@@ -156,6 +156,47 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
         }
         if inherited {
             out.report(option_at(cx, None, "runAsUserName"));
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static RUN_AS_USER_NAME_NUMBER: Rule = Rule {
+    id: "TSM321",
+    name: "run-as-user-name-number",
+    severity: Severity::Warning,
+    kubernetes: 16..=Rule::STILL,
+    summary: "runAsUserName is a number, but Windows users have names",
+    docs: "The API server accepts digits as the name of a user. On Linux a number is a user ID, but Windows searches \
+           for a user with that name, and images have none. The container fails with `The user name or password is \
+           incorrect.` Images of Windows have the users `ContainerUser`, with few rights, and \
+           `ContainerAdministrator`.",
+    remedy: "write ContainerUser, or ContainerAdministrator instead of 0",
+    see: &[RUN_AS_USER_NAME],
+    bad: &[
+        "securityContext: {windowsOptions: {runAsUserName: '1000'}}",
+        "containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: '0'}}}]",
+    ],
+    good: &[
+        "securityContext: {windowsOptions: {runAsUserName: ContainerUser}}",
+        "securityContext: {windowsOptions: {runAsUserName: S-1-5-18}}",
+        "securityContext: {windowsOptions: {runAsUserName: user1000}}",
+    ],
+    needs: FieldSet::RUN_AS_USER_NAME,
+    check: Check::Pod(|cx, out| {
+        for (container, options) in windows_options(cx) {
+            let name = options.run_as_user_name.as_deref().unwrap_or_default();
+            if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
+                let message = format!(
+                    "the user name \"{}\" is a number, but Windows users have names",
+                    shown(name)
+                );
+                let finding = out.report(option_at(cx, container, "runAsUserName"));
+                finding.message(message);
+                if cx.spec.has_host_process() {
+                    finding.remedy("write NT AUTHORITY\\Local service or another account of the node");
+                }
+            }
         }
     }),
     ..Rule::BASE

@@ -23,6 +23,8 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
            is not found ends in StartError, a probe fails, and a hook is skipped. The rule checks the commands of all \
            containers, of their startup, liveness and readiness probes, and of postStart and preStop. It checks the \
            name only: if the image contains such a program (Git for Windows contains bash and sh), the command works. \
+           Windows starts programs and batch files (.exe, .com, .cmd, .bat), but no other scripts (.ps1, .vbs, .py, \
+           .jar, …), because it does not search for their interpreters. \
            The rule ignores programs that Windows has too (`curl`, `tar`, `ping`, `find`, `sort`, `hostname`), and the \
            Unix tools in Kubernetes' test images whose Windows variants contain busybox (`agnhost`, `busybox`, \
            `httpd`, `nginx`, …). It reports PowerShell only in images of Microsoft that are known not to have it: Nano \
@@ -46,6 +48,10 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         "containers: [{name: app, image: app, startupProbe: {exec: {command: [ls, /app]}}}]",
         "containers: [{name: app, image: app, lifecycle: {preStop: {exec: {command: [sleep, '15']}}}}]",
         "containers: [{name: app, image: app, lifecycle: {postStart: {exec: {command: [chmod, '0755', /app]}}}}]",
+        // Windows does not start an interpreter.
+        r"containers: [{name: app, image: app, command: ['C:\app\start.ps1']}]",
+        "containers: [{name: app, image: app, livenessProbe: {exec: {command: ['c:/Health.VBS']}}}]",
+        "containers: [{name: app, image: app, lifecycle: {preStop: {exec: {command: [stop.py, --now]}}}}]",
         // Built-in commands of a shell.
         "containers: [{name: app, image: app, livenessProbe: {exec: {command: [echo, ok]}}}]",
         "initContainers: [{name: init, image: app, command: [copy, a.txt, b.txt]}]",
@@ -68,6 +74,9 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         "containers: [{name: app, image: 'registry.k8s.io/e2e-test-images/busybox:1.29-4', command: [copy, a, b]}]",
     ],
     good: &[
+        "containers: [{name: app, image: app, command: [/usr/local/bin/cns.exe]}]",
+        r"containers: [{name: app, image: app, command: ['C:\app\start.cmd'], livenessProbe: {exec: {command: [/bin/health.bat]}}}]",
+        r"containers: [{name: app, image: app, command: [powershell.exe, 'C:\app\start.ps1']}]",
         "containers: [{name: app, image: app, command: [powershell.exe, -Command, date]}]",
         r"containers: [{name: app, image: app, command: ['C:\Program Files\Git\bin\bash.exe']}]",
         "containers: [{name: app, image: app, command: ['C:/bin/sh.exe']}]",
@@ -116,8 +125,30 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
     ..Rule::BASE
 };
 
+/// The commands of a container, of its hooks and of its probes, with their paths.
+pub(in crate::rules) fn commands<'c>(
+    container: &ContainerAt<'c>,
+) -> impl Iterator<Item = (Path, &'c [Str<'c>])> {
+    let own = (container.at(&["command"]), &*container.container.command);
+    let of_handlers = handlers(container).into_iter().filter_map(|(fields, handler)| {
+        let path = container.at(fields).fields(&["exec", "command"]);
+        Some((path, &*handler?.exec.as_ref()?.command))
+    });
+    std::iter::once(own)
+        .chain(of_handlers)
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+/// Whether the rule on commands reports a program, whatever the image contains.
+pub(in crate::rules) fn is_reported_command(program: &str) -> bool {
+    CommandProblem::of(program).is_some()
+}
+
 /// The probes and hooks of a container, with their paths.
-fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Option<&'c Handler<'c>>); 5] {
+pub(super) fn handlers<'c>(
+    container: &ContainerAt<'c>,
+) -> [(&'static [&'static str], Option<&'c Handler<'c>>); 5] {
     let container = container.container;
     [
         (
@@ -182,6 +213,13 @@ fn check_command(command: &[Str<'_>], tools: ImageTools, path: impl Fn() -> Path
     match problem {
         CommandProblem::Unix => _ = finding.message(format!("{text} is a Unix program")),
         CommandProblem::Script => _ = finding.message(format!("{text} is a script for a Unix shell")),
+        CommandProblem::Interpreted(start) => {
+            finding
+                .message(format!(
+                    "\"{text}\" is not a program, and Windows does not start its interpreter"
+                ))
+                .remedy(format!("write {}", start.replace("FILE", &text)));
+        }
         CommandProblem::Builtin => {
             finding
                 .message(format!("{text} is a built-in command of cmd.exe, not a program"))
@@ -220,6 +258,8 @@ fn is_powershell(program: &str) -> bool {
 enum CommandProblem {
     Unix,
     Script,
+    /// The beginning of a command that starts such a file.
+    Interpreted(&'static str),
     Builtin,
     Cmdlet,
     NoPowerShell,
@@ -235,6 +275,34 @@ const FOLDERS: [&str; 6] = [
     "/usr/local/bin/",
     "/usr/local/sbin/",
 ];
+
+/// Extensions of files that Windows starts.
+const STARTED: [&str; 4] = ["exe", "com", "cmd", "bat"];
+
+/// Extensions of files that only an interpreter can run, and how to start it.
+const INTERPRETED: [(&str, &str); 12] = [
+    ("ps1", "[powershell.exe, -File, FILE]"),
+    ("psm1", "[powershell.exe, -Command, Import-Module FILE]"),
+    ("vbs", "[cscript.exe, FILE]"),
+    ("wsf", "[cscript.exe, FILE]"),
+    ("py", "[python.exe, FILE]"),
+    ("rb", "[ruby.exe, FILE]"),
+    ("pl", "[perl.exe, FILE]"),
+    ("php", "[php.exe, FILE]"),
+    ("js", "[node.exe, FILE]"),
+    ("jar", "[java.exe, -jar, FILE]"),
+    ("dll", "[dotnet.exe, FILE]"),
+    ("msi", "[msiexec.exe, /i, FILE]"),
+];
+
+/// The extension of the last part of a path, in lower case; empty if it has none.
+fn extension(program: &str) -> String {
+    let name = program.rsplit(['/', '\\']).next().unwrap_or_default();
+    name.rsplit_once('.')
+        .filter(|(stem, _)| !stem.is_empty())
+        .map(|(_, extension)| extension.to_ascii_lowercase())
+        .unwrap_or_default()
+}
 
 /// Unix programs that manifests use and that do not exist on Windows under the same name.
 static UNIX: &[&str] = &[
@@ -417,7 +485,13 @@ impl CommandProblem {
     }
 
     fn of_word(program: &str) -> Option<CommandProblem> {
-        if FOLDERS.iter().any(|folder| program.starts_with(folder)) || UNIX.contains(&program) {
+        let extension = extension(program);
+        // The folder may exist in a Windows image, too.
+        let is_windows_program = || STARTED.iter().any(|known| extension == *known);
+        let in_unix_folder = FOLDERS.iter().any(|folder| program.starts_with(folder));
+        if let Some((_, start)) = INTERPRETED.iter().find(|(known, _)| extension == *known) {
+            Some(CommandProblem::Interpreted(start))
+        } else if in_unix_folder && !is_windows_program() || UNIX.contains(&program) {
             Some(CommandProblem::Unix)
         } else if is_in(BUILTINS, program) {
             Some(CommandProblem::Builtin)

@@ -16,6 +16,8 @@ pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
     id: "TSM501",
     name: "empty-dir-memory",
     class: Class::Ignored,
+    tolerable: true,
+    loses: "the memory: the data is on the disk of the node, in clear text",
     summary: "Windows stores a memory-backed emptyDir on disk",
     docs: "Windows has no tmpfs. The kubelet silently creates a normal directory on the node's disk. Data that was \
            meant to stay in memory, often a secret or a cache, is written to disk in clear text. It also uses disk \

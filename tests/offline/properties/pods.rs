@@ -207,7 +207,10 @@ fn windows_options(signs: Signs) -> Json {
 }
 
 fn security_context(signs: Signs, of_pod: bool) -> Json {
-    let any = || one(vec![json!({}), json!({"type": "RuntimeDefault"})]);
+    let any = || {
+        let types = ["RuntimeDefault", "Unconfined", "Localhost"].map(|kind| json!({"type": kind}));
+        one(types.into_iter().chain([json!({})]).collect())
+    };
     let flag = || one(vec![true.into(), false.into()]);
     let id = || one(vec![0.into(), 1000.into()]);
     let mut context = vec![
@@ -225,7 +228,11 @@ fn security_context(signs: Signs, of_pod: bool) -> Json {
     if of_pod {
         context.extend([
             ("fsGroup", 0.08, id()),
-            ("fsGroupChangePolicy", 0.06, one(vec!["OnRootMismatch".into()])),
+            (
+                "fsGroupChangePolicy",
+                0.06,
+                one(vec!["OnRootMismatch".into(), "Always".into()]),
+            ),
             (
                 "sysctls",
                 0.08,
@@ -240,19 +247,27 @@ fn security_context(signs: Signs, of_pod: bool) -> Json {
                 0.06,
                 one(vec!["Merge".into(), "Strict".into()]),
             ),
-            ("seLinuxChangePolicy", 0.06, one(vec!["Recursive".into()])),
+            (
+                "seLinuxChangePolicy",
+                0.06,
+                one(vec!["Recursive".into(), "MountOption".into()]),
+            ),
         ]);
     } else {
         context.extend([
             (
                 "capabilities",
                 0.1,
-                one(vec![json!({}), json!({"drop": ["ALL"]})]),
+                one(vec![
+                    json!({}),
+                    json!({"drop": ["ALL"]}),
+                    json!({"add": ["NET_RAW"]}),
+                ]),
             ),
             ("readOnlyRootFilesystem", 0.1, flag()),
             ("privileged", 0.08, flag()),
             ("allowPrivilegeEscalation", 0.1, flag()),
-            ("procMount", 0.05, one(vec!["Default".into()])),
+            ("procMount", 0.05, one(vec!["Default".into(), "Unmasked".into()])),
         ]);
     }
     fields(context)
