@@ -5,7 +5,7 @@ use super::context::PodCx;
 use super::rule::{Check, Reporter, Required, Rule};
 use crate::model::facts::{PodSecurity, SCC_ANNOTATION};
 use crate::model::field_set::FieldSet;
-use crate::model::json_types::{IsPresent, Map, Str};
+use crate::model::json_types::{IsPresent, Map};
 use crate::model::os::Os;
 use crate::model::path::Path;
 use crate::model::pod::{Capabilities, PodSecurityContext, Profile, SecurityContext};
@@ -108,21 +108,13 @@ fn boolean(field: Option<bool>) -> Option<&'static str> {
     field.map(|is_true| if is_true { "true" } else { "false" })
 }
 
-fn profile<'c>(field: &'c Option<Profile<'_>>) -> Option<&'c str> {
-    field
-        .as_ref()
-        .map(|profile| text(&profile.r#type).unwrap_or_default())
+fn profile<'c>(field: Option<&'c Profile<'_>>) -> Option<&'c str> {
+    field.map(|profile| profile.r#type.as_deref().unwrap_or_default())
 }
 
-fn text<'c>(field: &'c Option<Str<'_>>) -> Option<&'c str> {
-    field.as_deref()
-}
-
-fn labels(field: &Option<Map<'_>>) -> Option<&'static str> {
+fn labels(field: Option<&Map<'_>>) -> Option<&'static str> {
     let is_empty = |labels: &Map<'_>| labels.iter().all(|(_, label)| label.is_empty());
-    field
-        .as_ref()
-        .map(|labels| if is_empty(labels) { "{}" } else { "" })
+    field.map(|labels| if is_empty(labels) { "{}" } else { "" })
 }
 
 fn capabilities(field: Option<&Capabilities>) -> Option<&'static str> {
@@ -180,8 +172,12 @@ static APP_ARMOR_PROFILE: Rule = Rule {
     good: &["securityContext: {appArmorProfile: null}"],
     needs: FieldSet::APP_ARMOR_PROFILE,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "appArmorProfile", |c| profile(&c.app_armor_profile));
-        of_containers(cx, out, "appArmorProfile", |c| profile(&c.app_armor_profile));
+        of_pod(cx, out, "appArmorProfile", |c| {
+            profile(c.app_armor_profile.as_ref())
+        });
+        of_containers(cx, out, "appArmorProfile", |c| {
+            profile(c.app_armor_profile.as_ref())
+        });
     }),
     ..FORBIDDEN
 };
@@ -208,8 +204,8 @@ static SELINUX_OPTIONS: Rule = Rule {
     good: &["securityContext: {}"],
     needs: FieldSet::SE_LINUX_OPTIONS,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seLinuxOptions", |c| labels(&c.se_linux_options));
-        of_containers(cx, out, "seLinuxOptions", |c| labels(&c.se_linux_options));
+        of_pod(cx, out, "seLinuxOptions", |c| labels(c.se_linux_options.as_ref()));
+        of_containers(cx, out, "seLinuxOptions", |c| labels(c.se_linux_options.as_ref()));
     }),
     ..FORBIDDEN
 };
@@ -244,8 +240,8 @@ static SECCOMP_PROFILE: Rule = Rule {
     good: &["securityContext: {runAsNonRoot: true}"],
     needs: FieldSet::SECCOMP_PROFILE,
     check: Check::Pod(|cx, out| {
-        of_pod(cx, out, "seccompProfile", |c| profile(&c.seccomp_profile));
-        of_containers(cx, out, "seccompProfile", |c| profile(&c.seccomp_profile));
+        of_pod(cx, out, "seccompProfile", |c| profile(c.seccomp_profile.as_ref()));
+        of_containers(cx, out, "seccompProfile", |c| profile(c.seccomp_profile.as_ref()));
     }),
     ..FORBIDDEN
 };
@@ -351,7 +347,7 @@ static SUPPLEMENTAL_GROUPS: Rule = Rule {
             c.supplemental_groups
                 .as_ref()
                 .map(|groups| if groups.is_empty() { "[]" } else { "" })
-        })
+        });
     }),
     ..FORBIDDEN
 };
@@ -419,8 +415,8 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     needs: FieldSet::SE_LINUX_CHANGE_POLICY,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "seLinuxChangePolicy", |c| {
-            text(&c.se_linux_change_policy)
-        })
+            c.se_linux_change_policy.as_deref()
+        });
     }),
     ..FORBIDDEN
 };
@@ -469,8 +465,8 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     needs: FieldSet::FS_GROUP_CHANGE_POLICY,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "fsGroupChangePolicy", |c| {
-            text(&c.fs_group_change_policy)
-        })
+            c.fs_group_change_policy.as_deref()
+        });
     }),
     ..FORBIDDEN
 };
@@ -527,7 +523,7 @@ static CAPABILITIES: Rule = Rule {
     good: &["containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]"],
     needs: FieldSet::CAPABILITIES,
     check: Check::Pod(|cx, out| {
-        of_containers(cx, out, "capabilities", |c| capabilities(c.capabilities.as_ref()))
+        of_containers(cx, out, "capabilities", |c| capabilities(c.capabilities.as_ref()));
     }),
     ..FORBIDDEN
 };
@@ -656,7 +652,7 @@ static PROC_MOUNT: Rule = Rule {
     bad: &["containers: [{name: app, image: app, securityContext: {procMount: Default}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
     needs: FieldSet::PROC_MOUNT,
-    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |c| text(&c.proc_mount))),
+    check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |c| c.proc_mount.as_deref())),
     ..FORBIDDEN
 };
 
