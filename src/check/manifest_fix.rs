@@ -140,15 +140,17 @@ impl Manifests {
             },
         };
         let profile = rules.facts.pod_security(&checked.namespace);
+        // Then no pod of the namespace needs these fields, also if another field prevents `spec.os.name`.
+        let requires_nothing = profile == PodSecurity::Lower;
         if rules.scope.placement && profile != PodSecurity::RestrictedForAll {
             let mut planner = planner(true);
             planner.plan()?;
             let after = planner.fix.after.to_string();
-            if !planner.relies_on_windows || planner.read(&after)?.is_for_windows() {
+            if requires_nothing || !planner.relies_on_windows || planner.read(&after)?.is_for_windows() {
                 return Ok(planner.fix);
             }
         }
-        let mut planner = planner(false);
+        let mut planner = planner(requires_nothing);
         planner.plan()?;
         Ok(planner.fix)
     }

@@ -810,6 +810,19 @@ fn what_pod_security_may_require_goes_only_together_with_os_name() {
                restricted, pod-security.kubernetes.io/enforce-version: v1.24}\n";
     let fixed = fix(&["--placement", "-n", "shop"], &format!("{}{old}", pod("")));
     assert_eq!((count(&fixed), says_windows(&fixed)), (3, false), "{}", fixed.out);
+    // A lower profile requires none of them, so a field that needs a decision does not keep them.
+    let lower = "---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: shop\n  labels: \
+                 {pod-security.kubernetes.io/enforce: baseline}\n";
+    for (arguments, more) in [
+        (
+            &["--placement", "-n", "shop"][..],
+            "  resources: {limits: {memory: 1Gi}}\n",
+        ),
+        (&["-n", "shop"], ""),
+    ] {
+        let fixed = fix(arguments, &format!("{}{lower}", pod(more)));
+        assert_eq!((count(&fixed), says_windows(&fixed)), (0, false), "{}", fixed.out);
+    }
 }
 
 #[test]
