@@ -204,7 +204,7 @@ fn costs_nothing(pod: &Value, field: &str, value: &Value) -> bool {
         set(&pod["spec"]) || lists.flatten().any(set)
     };
     match field {
-        "allowPrivilegeEscalation" | "fsGroupChangePolicy" | "seLinuxChangePolicy" => true,
+        "allowPrivilegeEscalation" | "fsGroupChangePolicy" | "seLinuxChangePolicy" | "dnsPolicy" => true,
         "readOnlyRootFilesystem" => value == false,
         "hostUsers" => value == true,
         "privileged" | "shareProcessNamespace" => value == false || is_host_process(),
@@ -217,7 +217,6 @@ fn costs_nothing(pod: &Value, field: &str, value: &Value) -> bool {
         "supplementalGroupsPolicy" => value == "Merge",
         "supplementalGroups" => *value == json!([]),
         "seLinuxOptions" | "resources" => *value == json!({}),
-        "dnsPolicy" => true,
         _ => false,
     }
 }
