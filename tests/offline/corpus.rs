@@ -31,7 +31,9 @@ use transom::model::severity::Severity;
 use transom::model::workload::Kind;
 use transom::rules::{Finding, catalogue};
 
-const FOLDERS: [&str; 5] = ["good", "bad", "linux", "placement", "cluster"];
+mod production;
+
+const FOLDERS: [&str; 6] = ["good", "bad", "linux", "placement", "cluster", "production"];
 
 /// What one file was checked with.
 pub(super) struct World {

@@ -249,6 +249,7 @@ fn files() -> Vec<PathBuf> {
         "tests/corpus/linux",
         "tests/corpus/placement",
         "tests/corpus/cluster",
+        "tests/corpus/production",
         "manifests/examples",
     ];
     let mut files: Vec<PathBuf> = folders

@@ -93,6 +93,8 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         r"containers: [{name: app, image: app, command: ['C:\my ping\a.exe']}]",
         r"containers: [{name: app, image: app, command: ['C:\net tools\a.exe']}]",
         r"containers: [{name: app, image: app, command: ['C:\node js\app.exe', --port, '80']}]",
+        // A HostProcess container finds the node's PowerShell.
+        r"{securityContext: {windowsOptions: {hostProcess: true, runAsUserName: 'NT AUTHORITY\SYSTEM'}}, hostNetwork: true, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022', command: [powershell.exe, -Command, Start-Sleep 5]}]}",
         // These images have PowerShell.
         "containers: [{name: app, image: 'mcr.microsoft.com/powershell:nanoserver-ltsc2022', command: [pwsh, -c, date]}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/sdk:8.0-nanoserver-ltsc2022', command: [pwsh, -c, date]}]",
@@ -175,7 +177,10 @@ struct ImageTools {
 
 impl ImageTools {
     fn of(cx: &PodCx<'_>, container: &ContainerAt<'_>) -> Self {
-        let image = cx.image(container).map(|image| &image.reference);
+        // A HostProcess container starts the programs of the node, which has PowerShell, whatever its image is.
+        let image = (!cx.spec.is_host_process(container.container))
+            .then(|| cx.image(container).map(|image| &image.reference))
+            .flatten();
         image.map_or_else(ImageTools::default, |image| ImageTools {
             busybox: image.has_busybox(),
             is_nano_server: image.is_nano_server(),

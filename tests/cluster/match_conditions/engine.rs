@@ -26,7 +26,7 @@ use crate::support::recorder::Call;
 fn bundles() -> Vec<(String, Vec<Value>)> {
     let mut texts = Vec::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-    for folder in ["good", "bad", "linux", "placement", "cluster"] {
+    for folder in ["good", "bad", "linux", "placement", "cluster", "production"] {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             texts.push((path.display().to_string(), std::fs::read(&path).unwrap()));
