@@ -484,6 +484,26 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_gets_the_name_of_one_that_is_gone_does_not_wait_for_the_back_off_of_that_one() {
+    let world = world!();
+    world.create(&policy("windows", json!({}))).await;
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
+        back_off: Duration::from_secs(3600),
+        ..quick()
+    });
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    for _ in 0..2 {
+        world.create(&node("akswin000001", LTSC2022, &[])).await;
+        let is_labelled = |node: &Value| label(node, BUILD_LABEL) == Some("10.0.20348");
+        world.node_until("akswin000001", is_labelled).await;
+        nodes
+            .delete("akswin000001", &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn odd_nodes_are_reported_and_not_written() {
     let world = world!();
     let mut odd: Vec<(Value, &str)> = vec![

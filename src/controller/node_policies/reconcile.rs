@@ -47,8 +47,8 @@ pub struct NodeController {
     back_off: WriteBackoff,
     written: WriteOverlay,
     events: NodeEvents,
-    /// Why nodes could not be written, by node.
-    failures: BTreeMap<String, ApiError>,
+    /// The nodes that could not be written, by uid: the name, and why. Another node may get the name of one that is gone.
+    failures: BTreeMap<String, (String, ApiError)>,
     generations: BTreeMap<String, i64>,
     /// When the API server was last asked whether all other policies are deleted, and the answer.
     listed_others: Option<(Instant, bool)>,
@@ -122,7 +122,8 @@ impl NodeController {
         let cache = &*snapshot.cache;
         let policies = NodePolicies::of(&cache.node_policies);
         self.apply_new_generations(&policies);
-        self.failures.retain(|name, _| cache.nodes.contains_key(name));
+        let exists = |uid: &String, name: &String| cache.nodes.get(name).is_some_and(|node| node.uid == *uid);
+        self.failures.retain(|uid, (name, _)| exists(uid, name));
         self.written.retain(|name| cache.nodes.contains_key(name));
         let nodes = self.nodes_now(cache);
         self.guard_cache.age(&nodes);
@@ -244,7 +245,7 @@ impl NodeController {
         let now = Instant::now();
         let mut ready = Vec::new();
         for node in due {
-            match self.back_off.until(&node.name, now) {
+            match self.back_off.until(&node.uid, now) {
                 None => ready.push(node),
                 Some(at) => result.wake_at(at),
             }
@@ -258,17 +259,16 @@ impl NodeController {
         let writes = ready.into_iter().map(|node| {
             let resolver = Arc::clone(resolver);
             async move {
-                let name = node.name.clone();
                 let decide = move |node: &NodeView| resolver.decide(node);
-                (name, apply(writer, node, &decide).await)
+                (Arc::clone(&node), apply(writer, node, &decide).await)
             }
         });
         let outcomes: Vec<_> = futures::stream::iter(writes)
             .buffer_unordered(self.settings.in_flight.max(1))
             .collect()
             .await;
-        for (name, outcome) in outcomes {
-            self.note_written(&name, outcome, &resolver.policies, result);
+        for (node, outcome) in outcomes {
+            self.note_written(&node, outcome, &resolver.policies, result);
         }
         let due = self.events.due();
         if !more || due.is_some_and(|due| due <= Instant::now()) {
@@ -278,17 +278,18 @@ impl NodeController {
 
     fn note_written(
         &mut self,
-        name: &str,
+        before: &NodeView,
         outcome: ApplyResult,
         policies: &NodePolicies,
         result: &mut PassResult,
     ) {
         let now = Instant::now();
-        self.failures.remove(name);
+        let (name, uid) = (&*before.name, &*before.uid);
+        self.failures.remove(uid);
         match outcome {
             ApplyResult::Stands(node) => self.written.put(name, node, now),
             ApplyResult::Wrote(node, changes) => {
-                self.back_off.wrote(name, now);
+                self.back_off.wrote(uid, now);
                 let policy = match policies.choose(&node) {
                     SelectedPolicy::Policy(policy) => policy.name.as_str(),
                     SelectedPolicy::NoPolicy | SelectedPolicy::Held(_) => "",
@@ -299,9 +300,9 @@ impl NodeController {
             ApplyResult::Gone => self.written.remove(name),
             ApplyResult::Failed(error) => {
                 result.fail(format!("write node {name}"), &error);
-                self.back_off.wrote(name, now);
-                result.wake_at(self.back_off.until(name, now));
-                self.failures.insert(name.to_owned(), error);
+                self.back_off.wrote(uid, now);
+                result.wake_at(self.back_off.until(uid, now));
+                self.failures.insert(uid.to_owned(), (name.to_owned(), error));
             }
         }
     }
@@ -323,7 +324,7 @@ impl NodeController {
                 |node: &&String| (nodes.get(*node)).is_some_and(|node| policy.selects(&node.labels));
             let known = PolicyFacts {
                 undeclared: undeclared.iter().filter(selects).cloned().collect(),
-                ..self.known(policy, of_policy)
+                ..self.known(policy, of_policy, nodes)
             };
             match self.statuses.write(policy, of_policy, &known).await {
                 Ok(next) => result.wake_at(next),
@@ -337,17 +338,23 @@ impl NodeController {
     }
 
     /// Inputs of a policy's status other than the state of its nodes.
-    fn known(&self, policy: &NodePolicy, nodes: &NodesOfPolicy) -> PolicyFacts {
+    fn known(
+        &self,
+        policy: &NodePolicy,
+        nodes: &NodesOfPolicy,
+        cached: &BTreeMap<String, Arc<NodeView>>,
+    ) -> PolicyFacts {
+        let is_restless = |name: &&String| {
+            let uid = cached.get(*name).map(|node| &*node.uid);
+            uid.is_some_and(|uid| self.back_off.is_restless(uid) && !self.failures.contains_key(uid))
+        };
         PolicyFacts {
             guarded: self.guard_cache.result(&policy.name),
-            failures: (self.failures.iter())
-                .filter(|(node, _)| nodes.drift.contains_key(*node))
-                .map(|(node, error)| (node.clone(), error.clone()))
-                .collect(),
-            restless: (nodes.drift.keys())
-                .filter(|node| self.back_off.is_restless(node) && !self.failures.contains_key(*node))
+            failures: (self.failures.values())
+                .filter(|(node, _)| nodes.drift.contains_key(node))
                 .cloned()
                 .collect(),
+            restless: nodes.drift.keys().filter(is_restless).cloned().collect(),
             undeclared: BTreeSet::new(),
             classes: self.classes.of_policy(&policy.name),
             startup: startup_of(
