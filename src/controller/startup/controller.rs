@@ -15,7 +15,7 @@ use super::memory::{StartupMemory, StartupOutcome};
 use super::news::{PendingEvents, StartupMetrics, late, not_pulled, not_released};
 use super::puller_pods::PullerPods;
 use super::pulls::PullerPod;
-use super::survey::{PullsByNode, facts_for, survey, wanted};
+use super::survey::{NodeIdentity, PullsByNode, SurveyedNodes, facts_for, survey, wanted};
 use super::{PullerAccount, StartupSettings};
 use crate::api::{FailedImage, ImagePuller};
 use crate::cluster::errors::ApiError;
@@ -30,7 +30,7 @@ use crate::controller::node_policies::nodes::plan::plan_release;
 use crate::controller::startup_states::StartupStates;
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::Writer;
-use crate::model::node::{NodeSigns as _, ReportedOs};
+use crate::model::node::{NodeSigns as _, OS_LABEL, ReportedOs};
 use crate::process::server_clock::ServerClock;
 use crate::registry::service::ImageService;
 
@@ -47,7 +47,7 @@ type SurveyResult = Result<PullsByNode, SurveyError>;
 #[derive(Default)]
 struct LastSurvey {
     /// When it ended, and for which nodes it was.
-    ended: Option<(Instant, BTreeSet<String>)>,
+    ended: Option<(Instant, BTreeSet<NodeIdentity>)>,
     took: Duration,
     pulls: PullsByNode,
     failed: Option<SurveyError>,
@@ -56,7 +56,7 @@ struct LastSurvey {
 impl LastSurvey {
     /// Whether these nodes need another one. Surveys of a large cluster, which take long, are rare even if nodes join all the
     /// time.
-    fn is_due(&self, nodes: &BTreeSet<String>, settings: &StartupSettings) -> bool {
+    fn is_due(&self, nodes: &BTreeSet<NodeIdentity>, settings: &StartupSettings) -> bool {
         let Some((ended, before)) = &self.ended else {
             return true;
         };
@@ -77,11 +77,11 @@ pub struct StartupController {
     written: WriteOverlay,
     survey: LastSurvey,
     /// The survey that runs, since when, and for which nodes.
-    surveying: Option<(Instant, BTreeSet<String>, JoinHandle<SurveyResult>)>,
+    surveying: Option<(Instant, BTreeSet<NodeIdentity>, JoinHandle<SurveyResult>)>,
     pods: PullerPods,
     events: PendingEvents,
-    /// The nodes that the last pass could not release, by name, and why.
-    blocked: BTreeMap<String, ApiError>,
+    /// The nodes that the last pass could not release, by uid: the name, and why.
+    blocked: BTreeMap<String, (String, ApiError)>,
 }
 
 /// What a [`StartupController`] needs.
@@ -215,20 +215,25 @@ impl StartupController {
 
     /// Reads the workloads in a task of its own if nodes wait for their images: the timeouts of nodes must not wait for it.
     fn start_survey(&mut self, snapshot: &Snapshot, gated: &[(Arc<NodeView>, GateRule)]) {
-        let nodes = gated.iter().filter(|(_, rule)| rule.waits_for_workloads());
-        let nodes: BTreeSet<String> = nodes.map(|(node, _)| node.name.clone()).collect();
+        let nodes = gated
+            .iter()
+            .filter(|(node, rule)| rule.waits_for_workloads() && !node.is_uninitialized());
+        let nodes: SurveyedNodes = nodes
+            .map(|(node, _)| (NodeIdentity::of(node), node.name.clone()))
+            .collect();
+        let identities: BTreeSet<NodeIdentity> = nodes.keys().cloned().collect();
         if nodes.is_empty() {
             // The failure concerns no node any longer.
             self.survey.failed = None;
             return;
         }
-        if self.surveying.is_some() || !self.survey.is_due(&nodes, &self.parts.settings) {
+        if self.surveying.is_some() || !self.survey.is_due(&identities, &self.parts.settings) {
             return;
         }
         let (client, images) = (self.parts.writer.client.clone(), self.parts.images.clone());
         let (facts, policies) = (facts_for(&snapshot.facts, &nodes), Arc::clone(&snapshot.policies));
-        let running = survey(client, facts, policies, images, nodes.clone());
-        self.surveying = Some((Instant::now(), nodes, tokio::spawn(running)));
+        let running = survey(client, facts, policies, images, nodes);
+        self.surveying = Some((Instant::now(), identities, tokio::spawn(running)));
     }
 
     /// Keeps the result of a survey. After a failure the last one is still used.
@@ -255,8 +260,11 @@ impl StartupController {
         for (node, rule) in nodes {
             let (mut missing, mut all_failed) = (None, None);
             if let GateRule::Policy { name, startup } = &rule {
-                let pulls = self.survey.pulls.get(&node.name).map(Arc::as_ref);
-                let wanted = wanted(startup, pulls, node.storage);
+                let pulls = self.survey.pulls.get(&NodeIdentity::of(&node)).map(Arc::as_ref);
+                // Labels that it gets later may decide what it needs, and which policy selects it.
+                let wanted = (!node.is_uninitialized())
+                    .then(|| wanted(startup, pulls, node.storage))
+                    .flatten();
                 let of_node = pods.iter().filter(|pod| pod.node_uid == node.uid);
                 let (of_node, outdated): (Vec<&PullerPod>, Vec<_>) =
                     of_node.partition(|pod| pod.has_secrets_of(startup));
@@ -323,7 +331,10 @@ impl StartupController {
                 ApplyResult::Stands(node) => self.written.put(&before.name, node, Instant::now()),
                 ApplyResult::Gone => self.written.remove(&before.name),
                 ApplyResult::Failed(error) => {
-                    if before_pass.get(&before.name) != Some(&error) {
+                    let is_known = before_pass
+                        .get(&before.uid)
+                        .is_some_and(|(_, known)| *known == error);
+                    if !is_known {
                         self.report_blocked(&before, &error);
                     }
                     result.fail(
@@ -331,7 +342,8 @@ impl StartupController {
                         &error,
                     );
                     result.wake_at(Instant::now() + self.parts.settings.poll);
-                    self.blocked.insert(before.name.clone(), error);
+                    let blocked = (before.name.clone(), error);
+                    self.blocked.insert(before.uid.clone(), blocked);
                 }
             }
         }
@@ -400,8 +412,8 @@ impl StartupController {
 
     /// What is wrong with all nodes of a policy: the reason and the message. The worst comes first.
     fn problem(&self, policy: &NodePolicy) -> Option<(&'static str, String)> {
-        if let Some(error) = self.blocked.values().next() {
-            let nodes = self.blocked.keys().map(String::as_str);
+        if let Some((_, error)) = self.blocked.values().next() {
+            let nodes = self.blocked.values().map(|(name, _)| &**name);
             return Some(("ReleaseFailed", not_released(nodes, error)));
         }
         let startup = policy.stored.spec.startup.as_ref()?;
@@ -426,6 +438,10 @@ impl StartupController {
 fn rule(node: &NodeView, policies: &NodePolicies) -> GateRule {
     if node.reported_os() == ReportedOs::Other {
         return GateRule::Open;
+    }
+    // Its kubelet will report what the label says already.
+    if node.reported_os() == ReportedOs::Silent && !node.is_windows() && node.label(OS_LABEL).is_some() {
+        return GateRule::Held;
     }
     match policies.choose(node) {
         SelectedPolicy::Held(_) => GateRule::Held,

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use kube::Client;
 
 use crate::api::NodeStartup;
+use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
-use crate::model::node::Host;
+use crate::model::node::{BUILD_LABEL, Host, RESTRICTED_BUILD_LABEL};
 use crate::model::pod_images::PodImages;
 use crate::plan::{NodeInventory, PlanOptions, Planner, PoolPulls};
 use crate::registry::service::ImageService;
@@ -24,8 +25,33 @@ const DISK_PERCENT: u64 = 60;
 /// The bytes on disk of ten compressed bytes: an estimate, because registries do not report them.
 const UNPACKED_OF_TEN: u64 = 25;
 
-/// The images of workloads that nodes need, in the order worth pulling, by the name of the node.
-pub type PullsByNode = BTreeMap<String, Arc<[WantedImage]>>;
+/// The labels that Transom adds to new nodes. A survey expects them.
+const OWN_LABELS: [&str; 3] = [BUILD_LABEL, RESTRICTED_BUILD_LABEL, PROOF_LABEL];
+
+/// What decides which images a node needs: another node may get its name, and clouds add labels to nodes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct NodeIdentity {
+    uid: String,
+    labels: BTreeMap<String, String>,
+}
+
+impl NodeIdentity {
+    /// The node with its present labels.
+    pub fn of(node: &NodeView) -> Self {
+        let labels = node.labels.iter();
+        let labels = labels.filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()));
+        NodeIdentity {
+            uid: node.uid.clone(),
+            labels: labels.map(|(key, value)| (key.clone(), value.clone())).collect(),
+        }
+    }
+}
+
+/// Nodes, with their names.
+pub type SurveyedNodes = BTreeMap<NodeIdentity, String>;
+
+/// The images of workloads that nodes need, in the order worth pulling.
+pub type PullsByNode = BTreeMap<NodeIdentity, Arc<[WantedImage]>>;
 
 /// An image that a node waits for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,8 +64,9 @@ pub struct WantedImage {
 
 /// The facts for a survey: with these nodes, and one of each group of equivalent others. The planner copies them several times, and
 /// thousands of nodes form a few groups.
-pub fn facts_for(facts: &Facts, nodes: &BTreeSet<String>) -> Facts {
-    let is_named = |host: &&Host| nodes.contains(&host.name);
+pub fn facts_for(facts: &Facts, nodes: &SurveyedNodes) -> Facts {
+    let names: BTreeSet<&String> = nodes.values().collect();
+    let is_named = |host: &&Host| names.contains(&host.name);
     let others = facts.sorts().filter(|host| !is_named(host));
     let hosts: Vec<Host> = (facts.hosts().iter().filter(is_named))
         .chain(others)
@@ -59,7 +86,7 @@ pub async fn survey(
     facts: Facts,
     policies: Arc<PolicySet>,
     images: Option<ImageService>,
-    nodes: BTreeSet<String>,
+    nodes: SurveyedNodes,
 ) -> Result<PullsByNode, SurveyError> {
     let survey = WorkloadSurvey::of(&client, &policies.pod_templates()).await?;
     let hosts = facts.hosts().iter().filter(|host| !host.may_be_at_zero);
@@ -82,9 +109,9 @@ pub async fn survey(
             planner.learn(service.stored(&request));
         }
     }
-    let names = nodes.iter().map(String::as_str);
+    let names = nodes.values().map(String::as_str);
     let pulls = planner.pulls_of_nodes(names, |pulls| Arc::<[WantedImage]>::from(needed(pulls)));
-    let pulls = pulls.into_iter().map(|(name, pulls)| (name.to_owned(), pulls));
+    let pulls = (nodes.iter()).filter_map(|(node, name)| Some((node.clone(), pulls.get(&**name)?.clone())));
     Ok(pulls.collect())
 }
 
@@ -148,7 +175,14 @@ mod tests {
             host.promise_label("agentpool", if number < 15 { "a" } else { "b" }.to_owned());
             facts.add_host(host);
         }
-        let nodes = ["n3".to_owned(), "n15".to_owned()].into();
+        let node = |name: &str| {
+            let view = NodeView {
+                uid: name.to_owned(),
+                ..NodeView::default()
+            };
+            (NodeIdentity::of(&view), name.to_owned())
+        };
+        let nodes = [node("n3"), node("n15")].into();
         let kept = facts_for(&facts, &nodes);
         let names: Vec<&str> = kept.hosts().iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["n3", "n15", "n0"]);

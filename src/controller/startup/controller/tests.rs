@@ -12,7 +12,7 @@ use crate::cluster::cache::ClusterCache;
 use crate::cluster::snapshot::SnapshotBuilder;
 use crate::cluster::test_client::{Reply, serving};
 use crate::model::facts::Facts;
-use crate::model::node::Taint;
+use crate::model::node::{OS_LABEL, Taint};
 use crate::process::metrics::Metrics;
 
 const LATE: i64 = 100_000;
@@ -382,17 +382,109 @@ async fn the_pods_of_a_busy_node_are_listed_once_a_poll() {
     assert_eq!(gate.take(&Method::POST, "/pods").len(), 0, "it is busy");
 }
 
+/// A cluster with a Deployment of Windows pods.
+fn with_a_deployment() -> Gate {
+    Gate::new(None, |method, path| {
+        let web = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "web"}, "spec": {"template": {"spec": {
+            "nodeSelector": {"kubernetes.io/os": "windows", "zone": "a"},
+            "containers": [{"name": "app", "image": "web:1"}]}}}});
+        let is_it = *method == Method::GET && path.ends_with("/deployments");
+        is_it.then(|| Reply::Json(200, json!({"metadata": {}, "items": [web]})))
+    })
+}
+
+fn labelled(node: NodeView, zone: Option<&str>) -> NodeView {
+    let zone = zone.map(|zone| ("zone".to_owned(), zone.to_owned()));
+    NodeView {
+        labels: Arc::new(zone.into_iter().collect()),
+        kernel_version: "10.0.20348.1".to_owned(),
+        ..node
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gets_the_name_or_the_labels_of_another_one_is_not_judged_by_what_that_one_needs() {
+    let policies = [("p", json!({"startup": {}}))];
+    let named_again = NodeView {
+        uid: "another".to_owned(),
+        ..labelled(node("a", 0), Some("a"))
+    };
+    for later in [labelled(node("a", 0), Some("a")), named_again] {
+        // What was surveyed without a zone needs nothing.
+        let mut gate = with_a_deployment();
+        let first = labelled(node("a", 0), None);
+        gate.pass(std::slice::from_ref(&first), &policies).await;
+        gate.controller.changed().await;
+        gate.pass(std::slice::from_ref(&later), &policies).await;
+        assert_eq!(gate.take(&Method::PATCH, "").len(), 0, "{later:?}");
+        // It is surveyed itself, and waits for its image.
+        tokio::time::advance(StartupSettings::default().survey_again).await;
+        gate.pass(std::slice::from_ref(&later), &policies).await;
+        gate.controller.changed().await;
+        gate.pass(std::slice::from_ref(&later), &policies).await;
+        assert_eq!(gate.take(&Method::PATCH, "").len(), 0, "{later:?}");
+        let warm = NodeView {
+            images: vec!["web:1".to_owned()],
+            ..later
+        };
+        gate.pass(&[warm], &policies).await;
+        assert_eq!(gate.take(&Method::PATCH, "").len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_its_cloud_has_not_initialized_waits_for_that_or_its_timeout() {
+    for key in Taint::UNINITIALIZED_KEYS {
+        for policy in [json!({"startup": {}}), json!({"startup": {"images": "Listed"}})] {
+            let policies = [("p", policy)];
+            let mut gate = with_a_deployment();
+            let new = |age| NodeView {
+                taints: vec![taint(Taint::STARTUP_KEY), taint(key)],
+                ..labelled(node("a", age), None)
+            };
+            for _ in 0..3 {
+                gate.pass(&[new(0)], &policies).await;
+                assert_eq!(gate.take(&Method::PATCH, "").len(), 0, "{key}");
+            }
+            assert_eq!(gate.reads("/deployments"), 0, "its labels are not known");
+            gate.pass(&[new(LATE)], &policies).await;
+            assert_eq!(gate.take(&Method::PATCH, "").len(), 1, "{key}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_linux_node_whose_kubelet_is_silent_waits_and_is_not_counted() {
+    let mut gate = Gate::new(None, |_, _| None);
+    let silent = NodeView {
+        operating_system: String::new(),
+        labels: Arc::new([(OS_LABEL.to_owned(), "linux".to_owned())].into()),
+        ..node("a", 0)
+    };
+    let policies = [("p", json!({"startup": {}}))];
+    gate.pass(std::slice::from_ref(&silent), &policies).await;
+    assert_eq!(gate.published.borrow()["p"].starting, 0);
+    assert_eq!(gate.take(&Method::PATCH, "").len(), 0);
+    let reported = NodeView {
+        operating_system: "linux".to_owned(),
+        ..silent
+    };
+    gate.pass(&[reported], &policies).await;
+    assert_eq!(gate.take(&Method::PATCH, "").len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn surveys_of_a_large_cluster_are_rare_though_nodes_join() {
     let settings = StartupSettings::default();
+    let identity = |name: &str| NodeIdentity::of(&node(name, 0));
     let is_due = async |took: u64, after: u64| {
         let survey = LastSurvey {
-            ended: Some((Instant::now(), ["a".to_owned()].into())),
+            ended: Some((Instant::now(), [identity("a")].into())),
             took: Duration::from_secs(took),
             ..LastSurvey::default()
         };
         tokio::time::advance(Duration::from_secs(after)).await;
-        survey.is_due(&["b".to_owned()].into(), &settings)
+        survey.is_due(&[identity("b")].into(), &settings)
     };
     assert!(!is_due(1, 9).await);
     assert!(is_due(1, 10).await);
