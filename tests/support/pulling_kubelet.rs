@@ -41,6 +41,8 @@ pub struct PullingNode {
     pulling: Option<(String, Instant, String)>,
     /// Images that failed, by pod.
     failed: BTreeSet<(String, String)>,
+    /// Pods of Transom's that it has acknowledged.
+    acknowledged: BTreeSet<String>,
     /// Pods whose status was written, and when.
     settled: BTreeMap<String, Instant>,
     has_news: bool,
@@ -263,6 +265,14 @@ impl PullingNode {
             let _ = api.delete(&name, &DeleteParams::default().grace_period(0)).await;
             return;
         }
+        let params = PatchParams::default();
+        if is_puller(pod) && !self.acknowledged.contains(&uid) {
+            let now = k8s_openapi::jiff::Timestamp::now();
+            let started = Patch::Merge(json!({"status": {"startTime": format!("{now:.0}")}}));
+            if api.patch_status(&name, &params, &started).await.is_ok() {
+                self.acknowledged.insert(uid.clone());
+            }
+        }
         let all = images(pod);
         let is_tried = |image: &String| {
             self.images.contains_key(image) || self.failed.contains(&(uid.clone(), image.clone()))
@@ -298,7 +308,7 @@ impl PullingNode {
         };
         let status =
             json!({"status": {"phase": phase, "conditions": conditions, "containerStatuses": statuses}});
-        let (patch, params) = (Patch::Merge(&status), PatchParams::default());
+        let patch = Patch::Merge(&status);
         if api.patch_status(&name, &params, &patch).await.is_ok() {
             self.settled.insert(uid, Instant::now());
             if is_puller(pod) && !is_complete {

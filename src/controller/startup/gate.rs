@@ -9,12 +9,16 @@ use jiff::Timestamp;
 use super::pulls::{PullProgress, PullerPod};
 use crate::api::{ImagePuller, NodeStartup};
 use crate::cluster::node::NodeView;
+use crate::model::node::NodeReadiness;
 
 /// How long a pod that the kubelet has given up stays, so that it is not created again and again.
 const RETRY: Duration = Duration::from_secs(30);
 /// How long a node waits for images that cannot be pulled: its kubelet tries them about three times. An image that a workload
 /// of the cluster names in vain must not delay each new node until its timeout.
 const GIVE_UP: Duration = Duration::from_secs(60);
+/// How long a pod that no kubelet has acknowledged keeps its slot if another node could use it. Kubelets acknowledge pods within
+/// seconds.
+const ACKNOWLEDGE: Duration = Duration::from_secs(15);
 
 /// Why a node waits, or does not.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,6 +138,12 @@ impl GatedNode {
 }
 
 impl PullerPod {
+    /// Whether its kubelet does nothing: it has not even acknowledged the pod.
+    fn is_idle(&self, now: Timestamp) -> bool {
+        let until = self.created.and_then(|at| at.saturating_add(ACKNOWLEDGE).ok());
+        !self.is_acknowledged && until.is_some_and(|until| now >= until)
+    }
+
     /// Whether it has the pull Secrets of the policy. Others may have added more of them.
     pub fn has_secrets_of(&self, startup: &NodeStartup) -> bool {
         let mut wanted = startup.pull_secrets.iter();
@@ -172,13 +182,48 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
     }
     if let Some(pullers) = pullers {
         plan.deleted = no_longer_needed(now, &waiting, pullers);
-        plan.created = new_pullers(waiting.into_values().collect(), pullers);
+        let waiting = waiting.into_values().collect();
+        let without_slot = new_pullers(waiting, pullers, &mut plan.created);
+        let mut idle = idle_pullers(now, &plan.deleted, pullers, &without_slot);
+        plan.deleted.append(&mut idle);
     }
     plan
 }
 
+/// The pods that give their slots to Ready nodes without one, by policy: the kubelets of these pods do nothing.
+fn idle_pullers<'g>(
+    now: Timestamp,
+    deleted: &[&PullerPod],
+    pullers: &'g [PullerPod],
+    without_slot: &BTreeMap<&str, usize>,
+) -> Vec<&'g PullerPod> {
+    let mut wanted = without_slot.clone();
+    // These give their slots already.
+    for pod in pullers
+        .iter()
+        .filter(|pod| pod.deleting)
+        .chain(deleted.iter().copied())
+    {
+        if let Some(wanted) = wanted.get_mut(&*pod.policy) {
+            *wanted = wanted.saturating_sub(1);
+        }
+    }
+    let is_stored = |pod: &&PullerPod| !pod.deleting && !deleted.contains(pod);
+    let mut idle: Vec<&PullerPod> = pullers
+        .iter()
+        .filter(is_stored)
+        .filter(|pod| pod.is_idle(now))
+        .collect();
+    idle.retain(|pod| {
+        let wanted = wanted.get_mut(&*pod.policy).filter(|wanted| **wanted > 0);
+        wanted.map(|wanted| *wanted -= 1).is_some()
+    });
+    idle
+}
+
 /// The pods whose node does not wait any longer, and those that have ended, or have other images than those that are missing, or
-/// other pull Secrets than the policy.
+/// other pull Secrets than the policy. Nothing is deleted for a node of which it is not known what is missing, for example by a
+/// new leader: its kubelet may pull.
 fn no_longer_needed<'g>(
     now: Timestamp,
     waiting: &BTreeMap<&str, &GatedNode>,
@@ -186,30 +231,42 @@ fn no_longer_needed<'g>(
 ) -> Vec<&'g PullerPod> {
     let is_needed = |pod: &&PullerPod| {
         let gated = waiting.get(&*pod.node_uid);
-        let needs = gated.and_then(|gated| Some((gated.rule.pulling_policy()?.1, gated.missing.as_deref()?)));
-        needs.is_some_and(|(startup, missing)| !pod.is_spent(startup, missing, now))
+        let needs = gated.and_then(|gated| Some((gated.rule.pulling_policy()?.1, gated.missing.as_deref())));
+        needs.is_some_and(|(startup, missing)| {
+            missing.is_none_or(|missing| !pod.is_spent(startup, missing, now))
+        })
     };
     let stale = pullers.iter().filter(|pod| !pod.deleting && !is_needed(pod));
     stale.collect()
 }
 
-/// The pods to create: for the nodes that were created first, as many as each policy has free slots. A pod holds its slot until
-/// it is gone.
-fn new_pullers<'g>(mut waiting: Vec<&'g GatedNode>, pullers: &[PullerPod]) -> Vec<NewPuller<'g>> {
-    waiting.sort_by_key(|gated| (gated.node.created, &gated.node.name));
+/// Adds the pods to create: for the nodes that were created first, as many as each policy has free slots. Nodes that are not Ready
+/// come last, because their kubelets may do nothing. A pod holds its slot until it is gone. Returns how many Ready nodes of each
+/// policy got no slot.
+fn new_pullers<'g>(
+    mut waiting: Vec<&'g GatedNode>,
+    pullers: &[PullerPod],
+    created: &mut Vec<NewPuller<'g>>,
+) -> BTreeMap<&'g str, usize> {
+    let is_ready = |gated: &GatedNode| matches!(gated.node.readiness, NodeReadiness::Since(_));
+    waiting.sort_by_key(|gated| (!is_ready(gated), gated.node.created, &gated.node.name));
     let mut used: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pullers {
         *used.entry(&pod.policy).or_default() += 1;
     }
     let has_pod: BTreeSet<&str> = pullers.iter().map(|pod| &*pod.node_uid).collect();
-    let mut created = Vec::new();
+    let mut without_slot: BTreeMap<&str, usize> = BTreeMap::new();
     for gated in waiting {
         let Some((policy, startup)) = gated.rule.pulling_policy() else {
             continue;
         };
         let images = gated.missing.as_deref().unwrap_or_default();
         let used = used.entry(policy).or_default();
-        if images.is_empty() || has_pod.contains(&*gated.node.uid) || *used >= startup.slots() {
+        if images.is_empty() || has_pod.contains(&*gated.node.uid) {
+            continue;
+        }
+        if *used >= startup.slots() {
+            *without_slot.entry(policy).or_default() += usize::from(is_ready(gated));
             continue;
         }
         *used += 1;
@@ -221,5 +278,5 @@ fn new_pullers<'g>(mut waiting: Vec<&'g GatedNode>, pullers: &[PullerPod]) -> Ve
             deadline: gated.deadline(),
         });
     }
-    created
+    without_slot
 }

@@ -46,6 +46,8 @@ pub struct PullerPod {
     pub created: Option<Timestamp>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether a kubelet has seen it.
+    pub is_acknowledged: bool,
     /// Whether its kubelet has given it up.
     pub has_ended: bool,
     /// The Secrets that it pulls with.
@@ -59,6 +61,8 @@ impl PullerPod {
     pub fn of(pod: Pod) -> Self {
         let images = images_of(&pod);
         let (secrets, has_ended) = (pull_secrets(&pod), has_ended(&pod));
+        let status = pod.status.as_ref();
+        let is_acknowledged = status.is_some_and(|status| status.start_time.is_some());
         let meta = pod.metadata;
         let policy = meta.annotations.and_then(|mut all| all.remove(POLICY_ANNOTATION));
         let mut owners = meta.owner_references.into_iter().flatten();
@@ -72,6 +76,7 @@ impl PullerPod {
             policy: policy.unwrap_or_default(),
             created: meta.creation_timestamp.map(|time| time.0),
             deleting: meta.deletion_timestamp.is_some(),
+            is_acknowledged,
             has_ended,
             secrets,
             images,

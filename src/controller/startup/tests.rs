@@ -24,7 +24,7 @@ use crate::controller::leader_loop::Controller as _;
 use crate::controller::startup_states::StartupStates;
 use crate::controller::writer::Writer;
 use crate::model::facts::Facts;
-use crate::model::node::Taint;
+use crate::model::node::{NodeReadiness, Taint};
 use crate::plan::{ImagePull, PoolPulls, PullTotal};
 use crate::process::metrics::Metrics;
 use crate::process::server_clock::ServerClock;
@@ -135,6 +135,7 @@ fn puller(node: &str, images: &[(&str, PullProgress)]) -> PullerPod {
         policy: "p".to_owned(),
         created: Some(at(0)),
         deleting: false,
+        is_acknowledged: true,
         has_ended: false,
         secrets: Vec::new(),
         images: images
@@ -173,6 +174,66 @@ fn a_pod_is_replaced_when_other_images_are_missing_and_deleted_when_its_node_doe
     };
     assert_eq!(deleted(&["x"], ended(), 29), 0);
     assert_eq!(deleted(&["x"], ended(), 30), 1);
+}
+
+#[test]
+fn a_leader_that_does_not_know_what_is_missing_deletes_no_pod_of_a_node_that_waits() {
+    let pods = [puller("a", &[("x", PullProgress::Pulling)])];
+    let deleted = |startup: NodeStartup, missing: Option<&[&str]>, now: i64| {
+        let nodes = [gated(node("a", 0), Some(startup), missing)];
+        plan(at(now), &nodes, Some(&pods)).deleted.len()
+    };
+    assert_eq!(deleted(by_pods(100, 1), None, 0), 0);
+    assert_eq!(deleted(by_pods(100, 1), Some(&["x"]), 0), 0);
+    assert_eq!(deleted(by_pods(100, 1), None, 100), 1, "it waits no longer");
+    let none = NodeStartup {
+        puller: ImagePuller::None,
+        ..by_pods(100, 1)
+    };
+    assert_eq!(deleted(none, None, 0), 1, "another program pulls");
+}
+
+#[test]
+fn a_slot_whose_kubelet_does_nothing_is_given_to_a_ready_node() {
+    let ready = |name: &str, created: i64| NodeView {
+        readiness: NodeReadiness::Since(None),
+        ..node(name, created)
+    };
+    let wait = |node: NodeView| gated(node, Some(by_pods(100, 1)), Some(&["x"]));
+    let idle = || PullerPod {
+        is_acknowledged: false,
+        ..puller("silent", &[("x", PullProgress::Pulling)])
+    };
+    let planned = |nodes: &[GatedNode], pods: &[PullerPod], now: i64| {
+        let plan = plan(at(now), nodes, Some(pods));
+        let created: Vec<String> = plan.created.iter().map(|new| new.node.name.clone()).collect();
+        (created, plan.deleted.len())
+    };
+    let both = [wait(node("silent", 0)), wait(ready("r", 5))];
+    assert_eq!(
+        planned(&both, &[], 5),
+        (vec!["r".to_owned()], 0),
+        "Ready nodes come first"
+    );
+    assert_eq!(planned(&both, &[idle()], 14), (vec![], 0));
+    assert_eq!(planned(&both, &[idle()], 15), (vec![], 1));
+    let pulls = [puller("silent", &[("x", PullProgress::Pulling)])];
+    assert_eq!(
+        planned(&both, &pulls, 15),
+        (vec![], 0),
+        "its kubelet has acknowledged it"
+    );
+    let silent = [wait(node("silent", 0)), wait(node("silent-2", 5))];
+    assert_eq!(
+        planned(&silent, &[idle()], 15),
+        (vec![], 0),
+        "no node could use it"
+    );
+    let leaving = [PullerPod {
+        deleting: true,
+        ..idle()
+    }];
+    assert_eq!(planned(&both, &leaving, 15), (vec![], 0), "its slot is free soon");
 }
 
 fn pod(statuses: &Value) -> Pod {
