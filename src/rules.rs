@@ -15,6 +15,7 @@ pub mod scheduling;
 mod security;
 mod services;
 mod storage;
+mod volume_drivers;
 mod volumes;
 
 pub use asks_for_nothing::{AsksForNothing, Pods};

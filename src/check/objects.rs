@@ -160,6 +160,11 @@ impl ManifestObjects<'_> {
     pub fn learn(&self, facts: &mut Facts, policies: &PolicySet) {
         let (mut asks_for_workloads, mut knows_namespaces) = (false, false);
         for input in &self.all {
+            let object_type = input.document.object_type.as_ref().ok();
+            let group = object_type.and_then(ObjectType::group);
+            if let Some(group) = group.filter(|group| facts.knowledge.is_of_injector(group)) {
+                facts.injector_groups.insert(group.to_owned());
+            }
             match input.document.role() {
                 Some(DocumentRole::Namespace) => {
                     if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(input.document.content.json())

@@ -167,6 +167,63 @@ fn write_list(known: &Knowledge, out: &mut dyn Write) -> io::Result<()> {
             row.id, row.ends, row.source
         )?;
     }
+    write_vendors(known, out)
+}
+
+/// What vendors support and publish for Windows.
+fn write_vendors(known: &Knowledge, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nstorage drivers:")?;
+    for row in &known.drivers {
+        let of = if row.volumes.is_some() {
+            ", some volumes"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "  {} ({}{of}): {}; {} [{}]",
+            row.id,
+            row.drivers.join(", "),
+            row.windows,
+            row.remedy,
+            row.source
+        )?;
+    }
+    writeln!(out, "\ninjectors:")?;
+    for row in &known.injectors {
+        let mut keys: Vec<&str> = row.signs.iter().flatten().map(|sign| sign.key.as_str()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let windows = match &row.windows {
+            None => "adds Linux containers to every pod".to_owned(),
+            Some(windows) => match &windows.since {
+                Some(since) => format!("knows Windows since {since}"),
+                None => "knows Windows".to_owned(),
+            },
+        };
+        writeln!(
+            out,
+            "  {} ({}): {windows} [{}]",
+            row.id,
+            keys.join(", "),
+            row.source
+        )?;
+    }
+    writeln!(out, "\nimages of mcr.microsoft.com:")?;
+    for row in &known.images {
+        let last = row
+            .last_build
+            .map_or_else(String::new, |day| format!(", not built since {day}"));
+        writeln!(
+            out,
+            "  {} ({}): {} on {}{last} [{}]",
+            row.id,
+            row.repositories.join(", "),
+            [&row.tags[..], &row.shared].concat().join(", "),
+            row.bases.join(", "),
+            row.source
+        )?;
+    }
     Ok(())
 }
 
@@ -199,6 +256,7 @@ mod tests {
         );
         let mut one = known.to_file();
         (one.support, one.changes, one.containerd) = (Vec::new(), Vec::new(), Vec::new());
+        (one.drivers, one.injectors, one.images) = (Vec::new(), Vec::new(), Vec::new());
         one.faults.truncate(1);
         one.faults[0].id = "new".to_owned();
         assert_eq!(checked(one), "valid: 1 of 1 row used");
@@ -212,6 +270,9 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let file = known.to_file();
         let ids = (file.faults.iter().map(|row| &row.id)).chain(file.support.iter().map(|row| &row.id));
+        let vendors =
+            (file.drivers.iter().map(|row| &row.id)).chain(file.injectors.iter().map(|row| &row.id));
+        let ids = ids.chain(vendors).chain(file.images.iter().map(|row| &row.id));
         for id in ids.chain(file.changes.iter().map(|row| &row.id)) {
             assert!(text.contains(&format!("  {id}")), "{id}: {text}");
         }

@@ -1,6 +1,6 @@
 //! The cache: what the watches have seen of the cluster, trimmed to the fields that are used, as one immutable value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -54,6 +54,8 @@ pub struct ClusterCache {
     pub default_node_selector: String,
     /// Whether the API server has GMSACredentialSpecs; `None` if it did not answer.
     pub has_gmsa: Option<bool>,
+    /// The API groups of injectors that the API server has.
+    pub injector_groups: BTreeSet<String>,
     /// Only the nodes that are for Windows by their kubelet or by a label, and the nodes that carry anything of
     /// Transom's.
     pub nodes: BTreeMap<String, Arc<NodeView>>,

@@ -122,6 +122,7 @@ pub async fn open(
             kubernetes: minor.unwrap_or(Facts::KUBERNETES),
             has_scc: api_groups.has_scc,
             has_gmsa: api_groups.has_gmsa,
+            injector_groups: api_groups.injectors,
             ..ClusterCache::default()
         },
     };
@@ -202,6 +203,7 @@ impl ObjectsInFiles {
         let cache = &mut self.cache;
         (cache.kubernetes, cache.has_scc, cache.has_gmsa) = (base.kubernetes, base.has_scc, base.has_gmsa);
         (cache.default_node_selector).clone_from(&base.default_node_selector);
+        (cache.injector_groups).clone_from(&base.injector_groups);
         SnapshotBuilder::new(base, []).take(&Arc::new(self.cache), None, Timestamp::now())
     }
 }

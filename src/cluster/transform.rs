@@ -13,7 +13,7 @@ use kube::core::DynamicObject;
 use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePool};
 use crate::cluster::cache::{CachedNamespace, LabelAuthor, UNREADABLE_ANNOTATION};
 use crate::cluster::node::{NodeView, WatchedNode};
-use crate::model::facts::enables_injection;
+use crate::model::knowledge::is_namespace_sign;
 use crate::model::namespace_selector::StatedSelectors;
 use crate::registration;
 
@@ -41,7 +41,7 @@ pub(super) fn namespace(namespace: PartialObjectMeta<Namespace>) -> Option<Cache
         stated_selectors: StatedSelectors::of(|key| annotations.remove(key)),
         injections: annotations
             .into_iter()
-            .filter(|(key, _)| enables_injection(key))
+            .filter(|(key, _)| is_namespace_sign(key))
             .collect(),
     })
 }

@@ -4,7 +4,7 @@
 mod cache_builder;
 pub mod object;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +24,7 @@ use super::node_selectors;
 use super::watch::watch_events;
 use super::watch_staleness::WatchStaleness;
 use crate::model::facts::{Facts, GMSA_GROUP, SCC_GROUP};
+use crate::model::knowledge::Knowledge;
 use crate::model::node::major_minor;
 use crate::process::complaints::Complaints;
 use crate::process::readiness::Readiness;
@@ -277,12 +278,21 @@ impl WatchState {
         let groups = ApiGroups::read(client).await;
         self.change(|building| {
             let cache = &mut building.cache;
-            let before = (cache.kubernetes, cache.has_scc, cache.has_gmsa);
+            let of = |cache: &ClusterCache| {
+                (
+                    cache.kubernetes,
+                    cache.has_scc,
+                    cache.has_gmsa,
+                    cache.injector_groups.clone(),
+                )
+            };
+            let before = of(cache);
             cache.kubernetes = minor.unwrap_or(Facts::KUBERNETES);
             if let Ok(groups) = &groups {
                 (cache.has_scc, cache.has_gmsa) = (groups.has_scc, groups.has_gmsa);
+                cache.injector_groups.clone_from(&groups.injectors);
             }
-            before != (cache.kubernetes, cache.has_scc, cache.has_gmsa)
+            before != of(cache)
         });
         self.listed(VERSION);
         let unread = |error| format!("{NO_GROUPS}: {error}; Transom keeps the known groups and retries");
@@ -341,13 +351,15 @@ impl WatchState {
 pub(super) const NO_GROUPS: &str = "cannot ask the API server for its API groups";
 
 /// What the API groups of a cluster show. The default applies if the API server never answered.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct ApiGroups {
     /// Whether the cluster has OpenShift's SecurityContextConstraints. `false` if the API server does not answer:
     /// most features do not need them.
     pub has_scc: bool,
     /// Whether the cluster has GMSACredentialSpecs; `None` if the API server does not answer.
     pub has_gmsa: Option<bool>,
+    /// The API groups of injectors. None if the API server does not answer.
+    pub injectors: BTreeSet<String>,
 }
 
 impl ApiGroups {
@@ -358,10 +370,16 @@ impl ApiGroups {
 
     /// What a list of them shows.
     pub(super) fn of(list: &APIGroupList) -> Self {
-        let has = |name: &str| list.groups.iter().any(|group| group.name == name);
+        let names = || list.groups.iter().map(|group| &group.name);
+        let has = |wanted: &str| names().any(|name| name == wanted);
+        let known = Knowledge::built_in();
         ApiGroups {
             has_scc: has(SCC_GROUP),
             has_gmsa: Some(has(GMSA_GROUP)),
+            injectors: names()
+                .filter(|name| known.is_of_injector(name))
+                .cloned()
+                .collect(),
         }
     }
 }

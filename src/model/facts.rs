@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use super::build::{Build, ContainerIsolation};
 use super::feature_gates::FeatureGates;
 use super::image_facts::ImageFacts;
-use super::knowledge::{Knowledge, NodePlatform};
+use super::knowledge::{Knowledge, NodePlatform, VolumeOfDriver, is_namespace_sign};
 use super::known_claims::{KnownClaims, ObjectSource, nearness};
 use super::mirror::Witness;
 use super::namespace_selector::{NodeSelector, StatedSelectors};
 use super::node::{Host, NodeLabel, NodeSigns as _, major_minor, shared_labels};
 use super::object::{Body, Object};
-use super::pod::{Container, Toleration};
+use super::pod::{ClaimSpec, Container, Toleration};
 use super::policy_engine::NetworkSigns;
 use super::resources::{ClaimRef, Meta, RuntimeClass, Service, StorageClass};
 use super::string_enum::string_enum;
@@ -146,13 +146,8 @@ pub struct NamespaceFacts {
     pub shows_selector: bool,
     /// The default node selector that is in effect: the API server adds it to the pods of its templates.
     pub node_selector: NodeSelector,
-    /// Its annotations that request containers from an injector ([`enables_injection`]); most namespaces have none.
+    /// Its annotations that request containers from an injector ([`is_namespace_sign`]); most namespaces have none.
     pub injections: BTreeMap<String, String>,
-}
-
-/// Whether an annotation of a namespace enables an injector for all its pods.
-pub fn enables_injection(annotation: &str) -> bool {
-    annotation == "linkerd.io/inject" || annotation.starts_with("instrumentation.opentelemetry.io/inject-")
 }
 
 impl NamespaceFacts {
@@ -187,7 +182,7 @@ impl NamespaceFacts {
             shows_selector: false,
             node_selector: NodeSelector::new(),
             injections: (meta.annotations.iter())
-                .filter(|(key, _)| enables_injection(key))
+                .filter(|(key, _)| is_namespace_sign(key))
                 .map(|(key, value)| (key.to_string(), value.to_string()))
                 .collect(),
         }
@@ -378,6 +373,8 @@ pub struct ClusterFacts {
     pub default_node_selector: String,
     /// Whether the API server has GMSACredentialSpecs, which the windows-gmsa webhook reads; `None` if unknown.
     pub has_gmsa: Option<bool>,
+    /// The API groups of injectors that are known to be there ([`Knowledge::is_of_injector`]).
+    pub injector_groups: BTreeSet<String>,
     /// RuntimeClasses by name.
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
     /// Namespaces by name; shared between consecutive facts.
@@ -423,6 +420,8 @@ pub struct StorageClassFacts {
     pub provisioner: String,
     /// The file system that it requests.
     pub fs_type: Option<String>,
+    /// Its other parameters.
+    pub parameters: BTreeMap<String, String>,
 }
 
 impl StorageClassFacts {
@@ -434,6 +433,20 @@ impl StorageClassFacts {
         StorageClassFacts {
             provisioner: class.provisioner.to_string(),
             fs_type: fs_type.map(ToString::to_string),
+            parameters: class.parameters.to_owned_map(),
+        }
+    }
+
+    /// What it and a claim show about their volumes.
+    pub fn volume<'v>(&'v self, claim: &'v ClaimSpec<'_>) -> VolumeOfDriver<'v> {
+        let parameters = self.parameters.iter();
+        VolumeOfDriver {
+            driver: &self.provisioner,
+            fs_type: self.fs_type.as_deref(),
+            access_modes: claim.access_modes.iter().map(|mode| &**mode).collect(),
+            parameters: parameters
+                .map(|(key, value)| (key.as_str(), value.as_str()))
+                .collect(),
         }
     }
 }
@@ -524,6 +537,12 @@ impl ClusterFacts {
         }
     }
 
+    /// Whether a known Windows node has registered this CSI driver.
+    pub fn has_csi_driver_on_windows(&self, driver: &str) -> bool {
+        let known = self.csi.on_windows.as_ref();
+        known.is_some_and(|known| known.contains(driver))
+    }
+
     /// Whether Windows nodes are known and none of them has registered this CSI driver.
     pub fn lacks_csi_driver_on_windows(&self, driver: &str) -> bool {
         self.csi
@@ -565,8 +584,11 @@ impl ClusterFacts {
             Body::Claim(claim) => {
                 let is_block = claim.spec.volume_mode.as_deref() == Some("Block");
                 let source = subject.source.clone();
-                self.claims
-                    .add(&subject.namespace, &subject.meta.name, source, is_block);
+                let (name, volume) = (
+                    (&*subject.namespace, &*subject.meta.name),
+                    claim.spec.volume_name.as_deref(),
+                );
+                self.claims.add(name, source, is_block, volume);
             }
             Body::Service(service) => {
                 let characters = variables_of(&subject.meta.name, service);
@@ -616,12 +638,16 @@ impl ClusterFacts {
         })
     }
 
-    /// Whether a known Windows workload uses the claim to which a PersistentVolume is bound.
-    pub fn is_volume_used_on_windows(&self, volume: &Object<'_>, claim: &ClaimRef<'_>) -> bool {
-        self.workloads.iter().any(|workload| {
-            workload.uses_claim(&claim.namespace, &claim.name)
-                && nearness(&workload.source, &volume.source).is_some()
-        })
+    /// Whether a known Windows workload uses the claim to which a PersistentVolume is bound, or one that names the volume.
+    pub fn is_volume_used_on_windows(&self, volume: &Object<'_>, claim: Option<&ClaimRef<'_>>) -> bool {
+        let is_used = |namespace: &str, name: &str| {
+            self.workloads.iter().any(|workload| {
+                workload.uses_claim(namespace, name) && nearness(&workload.source, &volume.source).is_some()
+            })
+        };
+        let mut by_name = self.claims.of_volume(&volume.meta.name, &volume.source);
+        claim.is_some_and(|claim| is_used(&claim.namespace, &claim.name))
+            || by_name.any(|(namespace, name)| is_used(namespace, name))
     }
 
     fn evaluates_as(&self, other: &ClusterFacts) -> bool {

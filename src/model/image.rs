@@ -264,7 +264,8 @@ impl<'a> ImageRef<'a> {
         self.digest.is_none() && self.tag.is_none_or(|tag| tag == "latest")
     }
 
-    fn is_on_mcr(&self) -> bool {
+    /// Whether it is on Microsoft's registry.
+    pub fn is_on_mcr(&self) -> bool {
         is_on(self.registry, MCR)
     }
 

@@ -1,8 +1,11 @@
-//! What is known of faults of Windows nodes, and of the ends of their support: rows of data. The rows of this program are
+//! What is known of faults of Windows nodes, of the ends of their support, and of what vendors publish for them: rows of data. The rows of this program are
 //! compiled in; a file adds rows or supersedes some.
 
+mod injectors;
 mod known_faults;
 mod platform_support;
+mod published_images;
+mod storage_drivers;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -11,6 +14,9 @@ use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::injectors::{
+    Injector, InjectorOnWindows, InjectorSign, SignPlace, SignValues, is_namespace_sign,
+};
 pub use self::known_faults::{
     Affected, AffectedBuild, FaultExamples, FaultField, FaultOfNodes, FaultyComponent, KnownFault,
     MachineTypes, NodeFault, NodeVersions, Version,
@@ -19,6 +25,8 @@ pub use self::platform_support::{
     AffectedNodes, ContainerdEnd, MinorChange, NodePlatform, PlatformSupport, SupportDate, SupportEvent,
     product,
 };
+pub use self::published_images::{PublishedImages, PublishedTag};
+pub use self::storage_drivers::{DriverOnWindows, DriverVolumes, StorageDriver, VolumeOfDriver};
 
 /// The name and the version of the form of a file.
 pub const SCHEMA: &str = "transom.dev/knowledge/v1";
@@ -35,6 +43,14 @@ const NOT_A_LINE: &str = "a text is empty, has a control character, or ends with
 /// Whether it is one line of text without a full stop at its end.
 fn is_line(text: &str) -> bool {
     !text.is_empty() && !text.ends_with('.') && !text.contains(char::is_control)
+}
+
+/// The problem of the source of a row.
+fn of_source(source: &str) -> Vec<String> {
+    if source.starts_with("https://") {
+        return Vec::new();
+    }
+    vec!["its source does not begin with https://".to_owned()]
 }
 
 /// A row of knowledge.
@@ -67,7 +83,15 @@ macro_rules! rows {
     )*};
 }
 
-rows!(KnownFault, PlatformSupport, MinorChange, ContainerdEnd);
+rows!(
+    KnownFault,
+    PlatformSupport,
+    MinorChange,
+    ContainerdEnd,
+    StorageDriver,
+    Injector,
+    PublishedImages
+);
 
 /// Rows as a file contains them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -94,6 +118,15 @@ pub struct KnowledgeFile {
     /// The ends of maintenance of containerd 1.x.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containerd: Vec<ContainerdEnd>,
+    /// What storage drivers support on Windows nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drivers: Vec<StorageDriver>,
+    /// What adds containers to pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injectors: Vec<Injector>,
+    /// The Windows images that Microsoft publishes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<PublishedImages>,
 }
 
 /// Why a file cannot be used.
@@ -150,12 +183,16 @@ impl KnowledgeFile {
         problems.extend(problems_of(&self.support, &mut ids));
         problems.extend(problems_of(&self.changes, &mut ids));
         problems.extend(problems_of(&self.containerd, &mut ids));
+        problems.extend(problems_of(&self.drivers, &mut ids));
+        problems.extend(problems_of(&self.injectors, &mut ids));
+        problems.extend(problems_of(&self.images, &mut ids));
         problems
     }
 
     /// How many rows it has.
     pub fn rows(&self) -> usize {
-        self.faults.len() + self.support.len() + self.changes.len() + self.containerd.len()
+        let of_nodes = self.faults.len() + self.support.len() + self.changes.len() + self.containerd.len();
+        of_nodes + self.drivers.len() + self.injectors.len() + self.images.len()
     }
 }
 
@@ -230,6 +267,12 @@ pub struct Knowledge {
     pub changes: Vec<MinorChange>,
     /// The ends of maintenance of containerd 1.x.
     pub containerd: Vec<ContainerdEnd>,
+    /// What storage drivers support on Windows nodes.
+    pub drivers: Vec<StorageDriver>,
+    /// What adds containers to pods.
+    pub injectors: Vec<Injector>,
+    /// The Windows images that Microsoft publishes.
+    pub images: Vec<PublishedImages>,
 }
 
 impl Knowledge {
@@ -250,7 +293,10 @@ impl Knowledge {
         let used = merge(&mut all.faults, file.faults)
             + merge(&mut all.support, file.support)
             + merge(&mut all.changes, file.changes)
-            + merge(&mut all.containerd, file.containerd);
+            + merge(&mut all.containerd, file.containerd)
+            + merge(&mut all.drivers, file.drivers)
+            + merge(&mut all.injectors, file.injectors)
+            + merge(&mut all.images, file.images);
         let rows = all.rows() - used;
         if let Some(own) = all.sources.first_mut() {
             own.rows = rows;
@@ -265,7 +311,8 @@ impl Knowledge {
     }
 
     fn rows(&self) -> usize {
-        self.faults.len() + self.support.len() + self.changes.len() + self.containerd.len()
+        let of_nodes = self.faults.len() + self.support.len() + self.changes.len() + self.containerd.len();
+        of_nodes + self.drivers.len() + self.injectors.len() + self.images.len()
     }
 
     /// The day of the newest change.
@@ -295,6 +342,9 @@ impl Knowledge {
             support: self.support.clone(),
             changes: self.changes.clone(),
             containerd: self.containerd.clone(),
+            drivers: self.drivers.clone(),
+            injectors: self.injectors.clone(),
+            images: self.images.clone(),
         }
     }
 

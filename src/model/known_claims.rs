@@ -63,6 +63,8 @@ pub enum ClaimMode {
 struct KnownClaim {
     source: ObjectSource,
     is_block: bool,
+    /// The volume that it names.
+    volume: Option<String>,
 }
 
 /// The known claims by namespace and name.
@@ -70,10 +72,29 @@ struct KnownClaim {
 pub struct KnownClaims(BTreeMap<(String, String), Vec<KnownClaim>>);
 
 impl KnownClaims {
-    /// Adds a claim.
-    pub fn add(&mut self, namespace: &str, name: &str, source: ObjectSource, is_block: bool) {
+    /// Adds a claim, and the volume that it names.
+    pub fn add(
+        &mut self,
+        (namespace, name): (&str, &str),
+        source: ObjectSource,
+        is_block: bool,
+        volume: Option<&str>,
+    ) {
         let known = self.0.entry((namespace.to_owned(), name.to_owned())).or_default();
-        known.push(KnownClaim { source, is_block });
+        known.push(KnownClaim {
+            source,
+            is_block,
+            volume: volume.filter(|name| !name.is_empty()).map(str::to_owned),
+        });
+    }
+
+    /// The namespaces and names of the claims that name a volume.
+    pub fn of_volume(&self, volume: &str, source: &ObjectSource) -> impl Iterator<Item = (&str, &str)> {
+        let names = move |claim: &KnownClaim| {
+            claim.volume.as_deref() == Some(volume) && nearness(&claim.source, source).is_some()
+        };
+        let of_volume = self.0.iter().filter(move |(_, known)| known.iter().any(names));
+        of_volume.map(|((namespace, name), _)| (namespace.as_str(), name.as_str()))
     }
 
     /// The mode of the claim that an object means by a name.
@@ -128,7 +149,7 @@ mod tests {
     #[test]
     fn the_nearest_claim_is_meant_and_of_several_none() {
         let mut claims = KnownClaims::default();
-        let mut add = |file: &str, is_block| claims.add("shop", "data", Some(source(file)), is_block);
+        let mut add = |file: &str, is_block| claims.add(("shop", "data"), Some(source(file)), is_block, None);
         add("a/own.yaml", false);
         add("a/other.yaml", true);
         add("b/claim.yaml", true);
@@ -160,7 +181,10 @@ mod tests {
     #[test]
     fn a_cluster_has_one_source() {
         let mut claims = KnownClaims::default();
-        claims.add("shop", "data", None, true);
+        claims.add(("shop", "data"), None, true, Some("pv-1"));
         assert_eq!(claims.mode("shop", "data", &None), ClaimMode::Block);
+        let claims_of = |volume: &str| claims.of_volume(volume, &None).collect::<Vec<_>>();
+        assert_eq!(claims_of("pv-1"), [("shop", "data")]);
+        assert_eq!(claims_of("pv-2"), []);
     }
 }

@@ -290,6 +290,7 @@ k8s_structs! {
     pub struct CsiSource<'a> {
         pub driver: Str<'a>,
         pub fs_type: Option<Str<'a>>,
+        pub volume_attributes: Map<'a>,
     }
 
     /// `v1.PersistentVolumeClaimVolumeSource`.
@@ -309,6 +310,7 @@ k8s_structs! {
 
     /// `v1.PersistentVolumeClaimSpec`.
     pub struct ClaimSpec<'a> {
+        pub access_modes: List<Str<'a>>,
         pub volume_mode: Option<Str<'a>>,
         pub storage_class_name: Option<Str<'a>>,
         pub volume_name: Option<Str<'a>>,

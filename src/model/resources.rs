@@ -59,6 +59,7 @@ k8s_structs! {
 
     /// `v1.PersistentVolumeSpec`.
     pub struct PersistentVolumeSpec<'a> {
+        pub access_modes: List<Str<'a>>,
         pub nfs: IsPresent,
         pub csi: Option<CsiSource<'a>>,
         pub aws_elastic_block_store: Option<DiskSource<'a>>,

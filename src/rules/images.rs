@@ -86,9 +86,12 @@ impl Imaged<'_> {
         }
     }
 
-    /// The source of what is said about its builds, if that is a registry: ` according to its registry (…)`. Names a
-    /// build in the tag that the registry contradicts.
+    /// The source of what is said about its builds, if that is not the tag: ` according to its registry (…)`. Names a build
+    /// in the tag that the registry contradicts.
     fn source(&self) -> String {
+        if let Some(KnownVersions::Published(_)) = &self.versions {
+            return " by Microsoft's list of tags".to_owned();
+        }
         let Some((facts, KnownVersions::Registry(_))) = self.facts.zip(self.versions.as_ref()) else {
             return String::new();
         };

@@ -89,7 +89,7 @@ spec:
             }
             Body::Volume(volume) if volume.spec.volume_mode.as_deref() == Some("Block") => {
                 let claim = volume.spec.claim_ref.as_ref();
-                if claim.is_some_and(|claim| cx.facts.is_volume_used_on_windows(cx.subject, claim)) {
+                if cx.facts.is_volume_used_on_windows(cx.subject, claim) {
                     out.report(mode()).message("a Windows workload uses this volume's claim, but Windows cannot use a volume in Block mode");
                 }
             }

@@ -6,14 +6,9 @@ mod paths;
 mod permissions;
 mod sources;
 
-use super::context::{ContainerAt, Cx, PodCx};
+use super::context::{ContainerAt, PodCx};
 use super::rule::Rule;
-use crate::model::json_types::Map;
-use crate::model::object::Body;
-use crate::model::os::Os;
-use crate::model::os_selectors::os_of_terms;
 use crate::model::pod::VolumeMount;
-use crate::model::resources::PersistentVolume;
 
 /// Rules TSM501 and up.
 pub static RULES: &[&Rule] = &[
@@ -58,28 +53,4 @@ fn mounts<'c>(
             .enumerate()
             .map(move |(index, mount)| (at, index, mount))
     })
-}
-
-/// A PersistentVolume that is for Windows: its node affinity allows only Windows nodes, or a Windows workload uses its
-/// claim.
-pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c PersistentVolume<'c>> {
-    let Body::Volume(volume) = &cx.subject.body else {
-        return None;
-    };
-    let required = volume
-        .spec
-        .node_affinity
-        .as_ref()
-        .and_then(|affinity| affinity.required.as_ref());
-    let selects = required.is_some_and(|selector| {
-        let os = os_of_terms(
-            &selector.node_selector_terms,
-            &Map::default(),
-            &cx.facts.node_labels,
-        );
-        os.is_some_and(|(os, ..)| os == Os::Windows)
-    });
-    let claim = volume.spec.claim_ref.as_ref();
-    let used = || claim.is_some_and(|claim| cx.facts.is_volume_used_on_windows(cx.subject, claim));
-    (selects || used()).then_some(&**volume)
 }

@@ -168,7 +168,7 @@ const NOT_READ: &[(&str, &[&str], &str)] = &[
     ),
     (
         "CSIVolumeSource",
-        &["nodePublishSecretRef", "readOnly", "volumeAttributes"],
+        &["nodePublishSecretRef", "readOnly"],
         "they are for the driver, which is identified by name",
     ),
     ("PersistentVolumeClaimVolumeSource", &["readOnly"], "it works"),
@@ -180,7 +180,6 @@ const NOT_READ: &[(&str, &[&str], &str)] = &[
     (
         "PersistentVolumeClaimSpec",
         &[
-            "accessModes",
             "dataSource",
             "dataSourceRef",
             "selector",

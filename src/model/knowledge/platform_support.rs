@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Knowledge, NOT_A_LINE, is_line};
+use super::{Knowledge, NOT_A_LINE, is_line, of_source};
 use crate::model::build::{Build, Release};
 use crate::model::string_enum::string_enum;
 
@@ -121,13 +121,6 @@ impl ContainerdEnd {
     pub(super) fn form_problems(&self) -> Vec<String> {
         of_source(&self.source)
     }
-}
-
-fn of_source(source: &str) -> Vec<String> {
-    if source.starts_with("https://") {
-        return Vec::new();
-    }
-    vec!["its source does not begin with https://".to_owned()]
 }
 
 /// Where Microsoft publishes the ends of its support.

@@ -1,4 +1,4 @@
-//! What is known about the image of a container: from its registry, else from its name.
+//! What is known about the image of a container: from its registry, else from its name and from what Microsoft publishes.
 
 use std::slice;
 
@@ -35,6 +35,8 @@ pub enum KnownVersions {
     },
     /// The variants that a registry lists for the architectures of the Windows nodes; at least one.
     Registry(ImageVersions),
+    /// The builds for which Microsoft publishes a tag that names none. It can change what the tag contains.
+    Published(ImageVersions),
 }
 
 impl<'c> Image<'c> {
@@ -101,7 +103,10 @@ impl KnownVersions {
     fn of(reference: &ImageRef<'_>, known: Option<&ImageFacts>, facts: &Facts) -> Option<KnownVersions> {
         match known.and_then(ImageFacts::contents) {
             Some(contents) => KnownVersions::of_registry(contents, &node_architectures(facts)),
-            None => KnownVersions::of_tag(reference),
+            None => KnownVersions::of_tag(reference).or_else(|| {
+                let builds = facts.knowledge.shared_builds(reference)?;
+                Some(KnownVersions::Published(builds.into_iter().collect()))
+            }),
         }
     }
 
@@ -133,7 +138,7 @@ impl KnownVersions {
     pub fn all(&self) -> &[OsVersion] {
         match self {
             KnownVersions::Tag { version, .. } => slice::from_ref(version),
-            KnownVersions::Registry(known) => &known.versions,
+            KnownVersions::Registry(known) | KnownVersions::Published(known) => &known.versions,
         }
     }
 
@@ -151,10 +156,11 @@ impl KnownVersions {
     pub fn is_certain(&self) -> bool {
         !matches!(
             self,
-            KnownVersions::Tag {
-                is_certain: false,
-                ..
-            }
+            KnownVersions::Published(_)
+                | KnownVersions::Tag {
+                    is_certain: false,
+                    ..
+                }
         )
     }
 

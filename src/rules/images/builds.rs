@@ -4,6 +4,7 @@
 use super::{Imaged, VERSIONS, any_of, images, tag_for};
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::field_set::FieldSet;
+use crate::model::knowledge::Knowledge;
 use crate::model::severity::{Class, Severity};
 use crate::rules::context::{KnownVersions, PodCx};
 use crate::rules::rule::{Check, Reporter, Rule};
@@ -11,7 +12,7 @@ use crate::rules::rule::{Check, Reporter, Rule};
 pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
     id: "TSM601",
     name: "image-build-mismatch",
-    severities: "error; warning when the build is read from the tag of another repository than Microsoft's, or is that of a pool",
+    severities: "error; warning when the build is read from the tag of another repository than Microsoft's or from a list of Microsoft's tags, or is that of a pool",
     severity: Severity::Error,
     class: Class::Run,
     summary: "the image's Windows build does not run on the nodes that the pod requires",
@@ -26,7 +27,8 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
            warning, because the pool may get other nodes. It also compares the builds of a pod's containers with each other. \
            Transom reads the builds of an image from its registry if it asked the registry, else from its tag. A build \
            from the tag of the author's own repository only gives a warning, and so do builds on which containerd and \
-           hcsshim disagree. An unknown build gives no finding, and nor does an image with a Windows variant without \
+           hcsshim disagree. For Microsoft's tags that name no build, such as `4.8`, Microsoft's lists of tags give a \
+           warning (`transom knowledge list`), also without a required build. An unknown build gives no finding, and nor does an image with a Windows variant without \
            `os.version`: containerd pulls that variant on every build. If the registry contradicts the tag, the \
            finding says so.",
     remedy: "use an image for the build of the nodes",
@@ -40,6 +42,12 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}",
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}, initContainers: [{name: init, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
         "{nodeSelector: {transom.dev.node-restriction.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-1809'}]}",
+        // A floating tag of Microsoft's, on the required nodes or on the known ones: a warning.
+        "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/dotnet/framework/aspnet'}]}",
+        r"
+{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8'}]}}",
         // A tag of the author's own repository: a warning.
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0-windowsservercore-ltsc2019'}]}",
         // containerd and hcsshim disagree: a warning.
@@ -89,6 +97,16 @@ affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeS
 containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: log, image: 'mcr.microsoft.com/windows/nanoserver:1809'}]",
     ],
     good: &[
+        // A floating tag with a variant for one of the nodes, without a known node, and that its registry has for the node.
+        r"
+{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8.1'}]}}",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8'}]",
+        r"# image mcr.microsoft.com/dotnet/framework/aspnet:4.8: windows/amd64 10.0.20348.2700
+{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8'}]}}",
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: log, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2025'}]",
@@ -164,6 +182,13 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
             kernel.report(out, &imaged, versions, disputed, on_node, &nodes);
         } else if versions.is_certain() {
             certain.push(imaged);
+        } else if matches!(versions, KnownVersions::Published(_)) && required.is_empty() {
+            // Placement adds no guess, so no other rule reports it.
+            let known = cx.host_builds();
+            if let Some(disputed) = kernel.runs_on_none(versions, &known) {
+                let nodes = format!("the known Windows nodes are {}", any_of(known.iter().copied()));
+                kernel.report(out, &imaged, versions, disputed, &known, &nodes);
+            }
         }
     }
     if certain.len() > 1 {
@@ -201,7 +226,7 @@ impl<'c> Together<'c> {
     }
 
     /// Adds an image, or reports it if no host runs it and the others.
-    fn add(&mut self, kernel: &HostKernel, imaged: Imaged<'c>, out: &mut Reporter<'_>) {
+    fn add(&mut self, kernel: &HostKernel<'_>, imaged: Imaged<'c>, out: &mut Reporter<'_>) {
         let may_run = |host: &Build| kernel.may_run(&imaged, *host);
         if self.hosts.iter().any(may_run) {
             let before = self.hosts.len();
@@ -226,16 +251,18 @@ impl<'c> Together<'c> {
 }
 
 /// Which kernel the pod's containers run on.
-struct HostKernel {
+struct HostKernel<'c> {
     isolation: ContainerIsolation,
+    published: &'c Knowledge,
     /// Whether the pod names an unknown RuntimeClass, which may use Hyper-V isolation.
     in_doubt: bool,
 }
 
-impl HostKernel {
-    fn of(cx: &PodCx<'_>) -> HostKernel {
+impl<'c> HostKernel<'c> {
+    fn of(cx: &PodCx<'c>) -> HostKernel<'c> {
         HostKernel {
             isolation: cx.isolation(),
+            published: &cx.facts.knowledge,
             in_doubt: cx.has_unknown_runtime_class(),
         }
     }
@@ -276,13 +303,20 @@ impl HostKernel {
         hosts: &[Build],
         nodes: &str,
     ) {
-        let nano_server = imaged.reference.is_nano_server();
-        let mut remedy = match hosts
-            .iter()
-            .find_map(|host| tag_for(*host, self.isolation, nano_server))
-        {
-            Some(tag) => format!("use a tag for {tag}"),
-            None => "use an image for the build of the nodes".to_owned(),
+        let reference = &imaged.reference;
+        let nano_server = reference.is_nano_server();
+        let published = |host: &Build| self.published.published_for(reference, *host, self.isolation);
+        let tag = || {
+            hosts
+                .iter()
+                .find_map(|host| tag_for(*host, self.isolation, nano_server))
+        };
+        let mut remedy = match hosts.iter().find_map(published) {
+            Some(published) => format!("use {}", published.image),
+            None => tag().map_or_else(
+                || "use an image for the build of the nodes".to_owned(),
+                |tag| format!("use a tag for {tag}"),
+            ),
         };
         let isolated =
             |host: &Build| versions.compatibility(*host, ContainerIsolation::HyperV) == Compatibility::Runs;

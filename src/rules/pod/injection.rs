@@ -2,6 +2,7 @@
 
 use crate::model::facts::NamespaceFacts;
 use crate::model::field_set::FieldSet;
+use crate::model::knowledge::{Injector, InjectorSign, SignPlace};
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
@@ -14,16 +15,15 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Run,
     summary: "an injector will add Linux containers to the pod",
-    docs: "Istio, Linkerd, Vault's agent injector, the OpenTelemetry operator and the proxy of Azure Workload Identity \
-           add containers to pods if labels or annotations of the pod or its namespace request it. These containers \
-           are for Linux: a Windows node cannot pull their images, and the pod never becomes ready. If `spec.os.name` \
-           is set and the injector adds Linux settings, the API server rejects the pod. None of the injectors checks \
-           the operating system of the pod. On the pod, the rule checks the labels `sidecar.istio.io/inject` and \
-           `istio.io/rev`. It also checks the annotations `sidecar.istio.io/inject`, `linkerd.io/inject`, \
-           `vault.hashicorp.com/agent-inject`, `instrumentation.opentelemetry.io/inject-…` (except `inject-sdk`, which \
-           adds only variables), and `azure.workload.identity/inject-proxy-sidecar`. On the namespace, it checks the \
-           labels `istio-injection` and `istio.io/rev`, and the annotations of Linkerd and OpenTelemetry.",
-    remedy: "disable the injector: sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, or \"false\" for the others",
+    docs: "Service meshes, secret stores and monitoring products add containers to pods if labels or annotations of the \
+           pod or its namespace request it: Istio, Linkerd, Consul, Kuma, Vault's agent injector, the OpenTelemetry \
+           operator, Datadog, Dynatrace, the proxy of Azure Workload Identity and others. These containers are for \
+           Linux: a Windows node cannot pull their images, and the pod never becomes ready. If `spec.os.name` is set \
+           and the injector adds Linux settings, the API server rejects the pod. `transom knowledge list` shows the \
+           known injectors and their signs. If the API group of the CloudWatch agent's operator is there, the \
+           annotations of the OpenTelemetry operator mean that one: for Java and .NET, it adds Windows containers to \
+           pods whose nodeSelector has `kubernetes.io/os: windows`.",
+    remedy: "disable the injector for the pod",
     see: &[
         "https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/#controlling-the-injection-policy",
         "https://github.com/istio/istio/issues/27893",
@@ -51,8 +51,38 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
         "{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {instrumentation.opentelemetry.io/inject-java: 'true'}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        // Each injector that a pod requests.
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {admission.datadoghq.com/enabled: 'true'}, annotations: {admission.datadoghq.com/dotnet-lib.version: v3}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {consul.hashicorp.com/connect-inject: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {dynakube.internal.dynatrace.com/instance: dynakube}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kuma.io/sidecar-injection: enabled}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        // The operator of the CloudWatch agent does not know that this is a Windows pod, and has no Windows image for Python.
+        "{apiVersion: cloudwatch.aws.amazon.com/v1alpha1, kind: AmazonCloudWatchAgent, metadata: {name: a, namespace: b}, spec: {}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {instrumentation.opentelemetry.io/inject-java: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: cloudwatch.aws.amazon.com/v1alpha1, kind: AmazonCloudWatchAgent, metadata: {name: a, namespace: b}, spec: {}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {instrumentation.opentelemetry.io/inject-python: 'true'}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+        // Both operators are there.
+        "{apiVersion: cloudwatch.aws.amazon.com/v1alpha1, kind: AmazonCloudWatchAgent, metadata: {name: a, namespace: b}, spec: {}}
+---
+{apiVersion: opentelemetry.io/v1alpha1, kind: Instrumentation, metadata: {name: a, namespace: b}, spec: {}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {instrumentation.opentelemetry.io/inject-java: 'true'}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     good: &[
+        // The operator of the CloudWatch agent adds Windows containers.
+        "{apiVersion: cloudwatch.aws.amazon.com/v1alpha1, kind: AmazonCloudWatchAgent, metadata: {name: a, namespace: b}, spec: {}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {instrumentation.opentelemetry.io/inject-java: 'true', instrumentation.opentelemetry.io/inject-dotnet: 'true'}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
+        // The injector of Dapr has Windows images. Datadog's adds only variables.
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {admission.datadoghq.com/enabled: 'true'}, annotations: {dapr.io/enabled: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {admission.datadoghq.com/enabled: 'false'}, annotations: {admission.datadoghq.com/java-lib.version: v1}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {dynakube.internal.dynatrace.com/instance: dynakube}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop, annotations: {oneagent.dynatrace.com/inject: 'false'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {app: a}, annotations: {linkerd.io/inject: disabled, vault.hashicorp.com/agent-inject: 'false', instrumentation.opentelemetry.io/inject-sdk: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
         // The pod's setting takes precedence over that of its namespace.
         "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: enabled}, annotations: {linkerd.io/inject: enabled}}}
@@ -69,121 +99,105 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     ],
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
-        const VAULT: &str = "vault.hashicorp.com/agent-inject";
-        const AZURE_PROXY: &str = "azure.workload.identity/inject-proxy-sidecar";
         let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
-        if !cx.spec.host_network.0 {
-            istio(cx, namespace, out);
-            linkerd(cx, namespace, out);
+        for injector in &cx.facts.knowledge.injectors {
+            if injector.skips_host_network && cx.spec.host_network.0 {
+                continue;
+            }
+            for signs in &injector.signs {
+                if let Some(request) = signs.iter().find_map(|sign| InjectionRequest::of(cx, namespace, sign)) {
+                    // The pod could decline what its namespace requests.
+                    let of_pod = signs.first().filter(|_| request.is_of_namespace());
+                    let path = path_of(cx, of_pod.unwrap_or(request.sign));
+                    report(cx, injector, &request, path, out);
+                }
+            }
         }
-        if cx.meta.annotations.get(VAULT).is_some_and(|value| is_true(value)) {
-            report(out, cx.meta_at("annotations").key(VAULT), "the injector of Vault", None);
-        }
-        // Any value enables it.
-        if cx.meta.annotations.get(AZURE_PROXY).is_some() {
-            report(
-                out,
-                cx.meta_at("annotations").key(AZURE_PROXY),
-                "the webhook of Azure Workload Identity",
-                None,
-            );
-        }
-        opentelemetry(cx, namespace, out);
     }),
     ..Rule::BASE
 };
 
-/// What requests the injection: the pod (`None`), or this label or annotation of its namespace.
-type ByNamespace<'n> = Option<(&'static str, &'n str)>;
-
-fn report(out: &mut Reporter<'_>, path: Path, injector: &str, by: ByNamespace<'_>) {
-    let adds = format!("{injector} will add Linux containers to this Windows pod");
-    out.report(path).message(match by {
-        None => adds,
-        Some((key, value)) => format!("{adds}, because its namespace has {key}={}", shown(value)),
-    });
+/// A label or an annotation that decides whether an injector is requested.
+struct InjectionRequest<'r> {
+    sign: &'r InjectorSign,
+    value: &'r str,
+    is_made: bool,
 }
 
-/// As Go's `strconv.ParseBool` reads it.
-fn is_true(value: &str) -> bool {
-    matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
-}
-
-fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
-    const INJECT: &str = "sidecar.istio.io/inject";
-    const REVISION: &str = "istio.io/rev";
-    const INJECTION: &str = "istio-injection";
-    let of = |from: &'static str| {
-        let map = if from == "labels" {
-            &cx.meta.labels
-        } else {
-            &cx.meta.annotations
+impl<'r> InjectionRequest<'r> {
+    /// The decision of one sign, if the pod or its namespace has it and it decides.
+    fn of(cx: &PodCx<'r>, namespace: Option<&'r NamespaceFacts>, sign: &'r InjectorSign) -> Option<Self> {
+        let key = sign.key.as_str();
+        let value = match sign.at {
+            SignPlace::PodLabel => &**cx.meta.labels.get(key)?,
+            SignPlace::PodAnnotation => &**cx.meta.annotations.get(key)?,
+            SignPlace::NamespaceLabel => namespace?.labels.get(key)?,
+            SignPlace::NamespaceAnnotation => namespace?.injections.get(key)?,
         };
-        Some((from, map.get(INJECT)?))
-    };
-    if let Some((from, value)) = of("labels").or_else(|| of("annotations")) {
-        if is_true(value) {
-            report(out, cx.meta_at(from).key(INJECT), "the injector of Istio", None);
-        }
-        return;
+        Some(InjectionRequest {
+            sign,
+            value,
+            is_made: sign.decision(value)?,
+        })
     }
-    let path = |key: &str| cx.meta_at("labels").key(key);
-    if cx.meta.labels.get(REVISION).is_some() {
-        return report(out, path(REVISION), "the injector of Istio", None);
-    }
-    let label = |key: &'static str| Some((key, namespace?.labels.get(key)?.as_str()));
-    let by = match label(INJECTION) {
-        Some((_, "enabled")) => label(INJECTION),
-        Some(_) => None,
-        None => label(REVISION),
-    };
-    if by.is_some() {
-        report(out, path(INJECT), "the injector of Istio", by);
+
+    /// Whether its namespace makes it.
+    fn is_of_namespace(&self) -> bool {
+        matches!(
+            self.sign.at,
+            SignPlace::NamespaceLabel | SignPlace::NamespaceAnnotation
+        )
     }
 }
 
-fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
-    const INJECT: &str = "linkerd.io/inject";
-    let asks = |value: &str| matches!(value, "enabled" | "ingress");
-    let path = || cx.meta_at("annotations").key(INJECT);
-    if let Some(value) = cx.meta.annotations.get(INJECT) {
-        if asks(value) {
-            report(out, path(), "the injector of Linkerd", None);
-        }
-    } else if let Some(value) = namespace
-        .and_then(|known| known.injections.get(INJECT))
-        .filter(|value| asks(value))
-    {
-        report(out, path(), "the injector of Linkerd", Some((INJECT, value)));
-    }
+/// Where a sign of a pod is, or would be.
+fn path_of(cx: &PodCx<'_>, sign: &InjectorSign) -> Path {
+    let map = match sign.at {
+        SignPlace::PodLabel | SignPlace::NamespaceLabel => "labels",
+        SignPlace::PodAnnotation | SignPlace::NamespaceAnnotation => "annotations",
+    };
+    cx.meta_at(map).key(&sign.key)
 }
 
-fn opentelemetry(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
-    const KEYS: [&str; 7] = [
-        "instrumentation.opentelemetry.io/inject-apache-httpd",
-        "instrumentation.opentelemetry.io/inject-dotnet",
-        "instrumentation.opentelemetry.io/inject-go",
-        "instrumentation.opentelemetry.io/inject-java",
-        "instrumentation.opentelemetry.io/inject-nginx",
-        "instrumentation.opentelemetry.io/inject-nodejs",
-        "instrumentation.opentelemetry.io/inject-python",
-    ];
-    // The name of an Instrumentation also enables injection.
-    let asks = |value: &str| !value.is_empty() && !value.eq_ignore_ascii_case("false");
-    let known = namespace
-        .map(|known| &known.injections)
-        .filter(|known| !known.is_empty());
-    if cx.meta.annotations.is_empty() && known.is_none() {
+fn report(
+    cx: &PodCx<'_>,
+    injector: &Injector,
+    request: &InjectionRequest<'_>,
+    path: Path,
+    out: &mut Reporter<'_>,
+) {
+    let key = &request.sign.key;
+    let is_meant = || (cx.facts.knowledge).is_meant(injector, key, &cx.facts.injector_groups);
+    if !request.is_made || !is_meant() {
         return;
     }
-    for key in KEYS {
-        let path = || cx.meta_at("annotations").key(key);
-        if let Some(value) = cx.meta.annotations.get(key) {
-            if asks(value) {
-                report(out, path(), "the OpenTelemetry operator", None);
-            }
-        } else if let Some(value) = known.and_then(|known| known.get(key)).filter(|value| asks(value)) {
-            report(out, path(), "the OpenTelemetry operator", Some((key, value)));
-        }
-    }
+    let by_namespace = if request.is_of_namespace() {
+        format!(", because its namespace has {key}={}", shown(request.value))
+    } else {
+        String::new()
+    };
+    let adds = format!(
+        "{} will add Linux containers to this Windows pod",
+        injector.injector
+    );
+    let windows = injector.windows.as_ref().filter(|windows| windows.is_for(key));
+    let lacks =
+        windows.map(|windows| windows.unselected(|key| cx.spec.node_selector.get(key).map(|value| &**value)));
+    let finding = match lacks {
+        Some(None) => return,
+        Some(Some((label, value))) => out
+            .report(path)
+            .message(format!(
+                "{adds}{by_namespace}: it adds Windows containers only if nodeSelector has {label}: {value}"
+            ))
+            .remedy(format!(
+                "set nodeSelector {label}: {value}, or {}",
+                injector.remedy
+            )),
+        None => out
+            .report(path)
+            .message(format!("{adds}{by_namespace}"))
+            .remedy(injector.remedy.clone()),
+    };
+    finding.class(Class::Run);
 }

@@ -1,17 +1,15 @@
 //! The rules on file systems that Windows cannot mount, and on CSI drivers that Windows nodes do not have.
 
 use super::STORAGE;
-use crate::model::facts::StorageClassFacts;
 use crate::model::field_set::FieldSet;
-use crate::model::object::Body;
+use crate::model::knowledge::StorageDriver;
 use crate::model::path::Path;
-use crate::model::pod::ClaimSpec;
 use crate::model::severity::Severity;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::{Cx, PodCx};
 use crate::rules::rule::{Check, Reporter, Rule};
-use crate::rules::volumes::windows_volume;
+use crate::rules::volume_drivers::{ClassUse, DriverUse, classes, uses, windows_volume};
 
 const CSI_ON_WINDOWS: &str = "https://kubernetes.io/docs/concepts/storage/volumes/#windows-csi-proxy";
 
@@ -81,7 +79,7 @@ spec:
                 report_file_system(out, volume.at(&["csi", "fsType"]), fs_type, "the volume");
             }
         }
-        for (path, name, class) in classes(cx) {
+        for ClassUse { path, name, class, .. } in classes(cx) {
             if let Some(fs_type) = class.fs_type.as_deref().filter(|fs_type| is_of_linux(fs_type)) {
                 let subject = format!("the StorageClass \"{}\"", shown(name));
                 report_file_system(out, path, fs_type, &subject);
@@ -120,21 +118,42 @@ pub(super) static CSI_DRIVER_NOT_ON_WINDOWS: Rule = Rule {
     name: "csi-driver-not-on-windows",
     summary: "no Windows node has the volume's CSI driver",
     docs: "A CSI driver mounts volumes with a plugin that runs on each node, and its Linux DaemonSet does not run on \
-           Windows nodes. Many drivers have a second DaemonSet for Windows, which must be enabled, and some have none. \
-           Without it the pod stays in ContainerCreating (`driver name … not found in the list of registered CSI \
-           drivers`). The CSINode objects list the drivers of each node. The rule reports a driver only if it knows at \
-           least one Windows node with its CSINode and none of them lists the driver. It reports inline CSI volumes of \
+           Windows nodes. Many drivers have a second one for Windows, which must be enabled, and some have none. Without \
+           it the pod stays in ContainerCreating (`driver name … not found in the list of registered CSI \
+           drivers`). `transom knowledge list` shows what the known drivers support: the rule reports one without a node \
+           plugin for Windows, unless a Windows node has registered it. It reports any other driver if a Windows node \
+           is known with its CSINode, and none lists the driver. It reports inline CSI volumes of \
            a pod, and a StatefulSet's claim templates and generic ephemeral volumes if their StorageClass is among the \
            checked objects. In `transom check` only, it also reports PersistentVolumeClaims of such a class and \
-           PersistentVolumes that a known Windows workload uses. It ignores a provisioner that no node has registered, \
-           because it may not be a CSI driver.",
-    remedy: "install the driver's node plugin for Windows, or use a driver that the Windows nodes have",
+           PersistentVolumes that a known Windows workload uses. It ignores an unknown provisioner that no node has \
+           registered.",
+    remedy: "use a driver that the Windows nodes have",
     see: &[
         CSI_ON_WINDOWS,
         "https://kubernetes-csi.github.io/docs/drivers.html",
         "kubernetes: pkg/volume/csi/csi_plugin.go",
     ],
     bad: &[
+        // Drivers that no Windows node can have, without any node.
+        "volumes: [{name: b, csi: {driver: blob.csi.azure.com, volumeAttributes: {containerName: c}}}]",
+        "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: ceph}, provisioner: rook-ceph.rbd.csi.ceph.com}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec:
+  template: {metadata: {labels: {app: db}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}
+  volumeClaimTemplates: [{metadata: {name: data}, spec: {storageClassName: ceph}}]",
+        // The claim names the volume, which is not bound yet.
+        "{apiVersion: v1, kind: PersistentVolume, metadata: {name: pv}, spec: {csi: {driver: efs.csi.aws.com, volumeHandle: fs-1}}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: shop}, spec: {volumeName: pv, storageClassName: ''}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}",
+        // Only some volumes of the driver.
+        "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: san}, provisioner: csi.trident.netapp.io, parameters: {backendType: ontap-san}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: san}}}}]}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
 ---
 {apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: win-1}, spec: {drivers: [{name: disk.csi.azure.com, nodeID: win-1}]}}
@@ -165,7 +184,21 @@ spec:
     ],
     good: &[
         // No Windows node is known.
-        "volumes: [{name: keys, csi: {driver: secrets-store.csi.k8s.io}}]",
+        "volumes: [{name: keys, csi: {driver: secrets-store.csi.k8s.io}}, {name: data, csi: {driver: csi.example.com}}]",
+        // A driver without a node plugin for Windows that a Windows node has registered nevertheless.
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
+---
+{apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: win-1}, spec: {drivers: [{name: driver.longhorn.io, nodeID: win-1}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: data, csi: {driver: driver.longhorn.io}}]}}",
+        // A StorageClass of a driver that has a node plugin for Windows, and of its volumes that Windows can mount.
+        "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: smb}, provisioner: csi.trident.netapp.io, parameters: {backendType: ontap-nas, trident.netapp.io/nasType: smb}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: shop}, spec: {storageClassName: smb}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}",
+        // A Linux workload uses it.
+        "{apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}], volumes: [{name: b, csi: {driver: blob.csi.azure.com}}]}}",
         "{apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: linux-1}, spec: {drivers: [{name: nfs.csi.k8s.io, nodeID: linux-1}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: keys, csi: {driver: secrets-store.csi.k8s.io}}]}}",
@@ -186,67 +219,53 @@ spec:
     ],
     needs: FieldSet::CSI.or(FieldSet::CLAIMS),
     check: Check::PodAnd(&[Kind::PersistentVolumeClaim, Kind::PersistentVolume], |cx, out| {
-        let lacks = |driver: &str| cx.facts.lacks_csi_driver_on_windows(driver);
-        let mut report = |path: Path, driver: &str| {
-            out.report(path)
-                .message(format!("no Windows node has registered the CSI driver {}", shown(driver)));
-        };
-        for volume in cx.pod().iter().flat_map(PodCx::volumes) {
-            if let Some(csi) = volume.csi.as_ref().filter(|csi| lacks(&csi.driver)) {
-                report(volume.at(&["csi", "driver"]), &csi.driver);
-            }
-        }
-        for (path, _, class) in classes(cx) {
-            if cx.facts.is_csi_driver(&class.provisioner) && lacks(&class.provisioner) {
-                report(path, &class.provisioner);
-            }
-        }
-        let csi = windows_volume(cx).and_then(|volume| volume.spec.csi.as_ref());
-        if let Some(csi) = csi.filter(|csi| lacks(&csi.driver)) {
-            report(Path::of(&["spec", "csi", "driver"]), &csi.driver);
+        for found in uses(cx) {
+            report_driver(cx, found, out);
         }
     }),
     ..OF_STORAGE
 };
 
-/// The known StorageClasses of the claims of an object, with the paths of their names: a StatefulSet's claim templates,
-/// generic ephemeral volumes, and a claim that a Windows workload uses.
-fn classes<'c>(cx: &Cx<'c>) -> Vec<(Path, &'c str, &'c StorageClassFacts)> {
-    let mut found = Vec::new();
-    // Reviews never know StorageClasses.
-    if cx.facts.storage_classes.is_empty() {
-        return found;
-    }
-    let class_of = |claim: &'c ClaimSpec<'c>| {
-        let name = claim.storage_class_name.as_deref()?;
-        Some((name, cx.facts.storage_classes.get(name)?))
+fn report_driver(cx: &Cx<'_>, found: DriverUse<'_>, out: &mut Reporter<'_>) {
+    let DriverUse {
+        path,
+        driver,
+        known,
+        is_provisioner,
+    } = found;
+    let path = if is_provisioner {
+        path
+    } else {
+        path.field("driver")
     };
-    let templates = cx
-        .template
-        .iter()
-        .flat_map(|template| template.claim_templates.iter().enumerate());
-    for (index, template) in templates {
-        if let Some((name, class)) = class_of(&template.spec) {
-            let path = Path::of(&["spec", "volumeClaimTemplates"]).named_item(index, &template.metadata.name);
-            found.push((path.fields(&["spec", "storageClassName"]), name, class));
+    let missing = known.filter(|known| known.is_missing());
+    // A row for some volumes of a driver holds also where the driver is installed.
+    let is_there =
+        |known: &StorageDriver| known.volumes.is_none() && cx.facts.has_csi_driver_on_windows(driver);
+    if let Some(known) = missing.filter(|known| !is_there(known)) {
+        let plan = if known.not_planned {
+            ", and none is planned"
+        } else {
+            ""
+        };
+        out.report(path)
+            .message(format!(
+                "the driver {} ({}) has no node plugin for Windows{plan}",
+                shown(driver),
+                known.product
+            ))
+            .remedy(known.remedy.clone());
+        return;
+    }
+    let is_driver = !is_provisioner || cx.facts.is_csi_driver(driver);
+    if missing.is_none() && is_driver && cx.facts.lacks_csi_driver_on_windows(driver) {
+        let finding = out.report(path);
+        finding.message(format!(
+            "no Windows node has registered the CSI driver {}",
+            shown(driver)
+        ));
+        if let Some(known) = known {
+            finding.remedy(known.remedy.clone());
         }
     }
-    for volume in cx.pod().iter().flat_map(PodCx::volumes) {
-        let template = volume
-            .volume
-            .ephemeral
-            .as_ref()
-            .and_then(|source| source.volume_claim_template.as_ref());
-        if let Some((name, class)) = template.and_then(|template| class_of(&template.spec)) {
-            let path = volume.at(&["ephemeral", "volumeClaimTemplate", "spec", "storageClassName"]);
-            found.push((path, name, class));
-        }
-    }
-    if let Body::Claim(claim) = &cx.subject.body
-        && let Some((name, class)) = class_of(&claim.spec)
-        && cx.facts.is_claim_used_on_windows(cx.subject)
-    {
-        found.push((Path::of(&["spec", "storageClassName"]), name, class));
-    }
-    found
 }

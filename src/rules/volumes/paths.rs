@@ -1,6 +1,6 @@
 //! Paths that leave the volume, have no meaning on Windows, contain control characters, or are identical on Windows.
 
-use super::{INTRO, MICROSOFT, STORAGE, mounts, windows_volume};
+use super::{INTRO, MICROSOFT, STORAGE, mounts};
 use crate::model::facts::Runtime;
 use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
@@ -10,6 +10,7 @@ use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::PodCx;
 use crate::rules::rule::{Check, Reporter, Rule};
+use crate::rules::volume_drivers::windows_volume;
 
 const YAML: &str = "https://yaml.org/spec/1.2.2/#57-escaped-characters";
 

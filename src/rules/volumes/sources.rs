@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{INTRO, MICROSOFT, STORAGE, VOLUMES, windows_volume};
+use super::{INTRO, MICROSOFT, STORAGE, VOLUMES};
 use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
 use crate::model::pod::{DEFAULT_MODE, FileSource, Volume};
@@ -11,6 +11,7 @@ use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::{PodCx, VolumeAt};
 use crate::rules::rule::{Builds, Check, Reporter, Rule};
+use crate::rules::volume_drivers::{over_nfs, windows_volume};
 
 pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
     id: "TSM501",
@@ -165,7 +166,9 @@ pub(super) static NFS_VOLUME: Rule = Rule {
     name: "nfs-volume",
     summary: "Windows cannot mount NFS volumes",
     docs: "The mounter of the kubelet on Windows supports SMB and bind mounts only. An NFS volume fails with `only \
-           cifs mount is supported now`, and the pod stays in ContainerCreating. The rule checks a PersistentVolume if \
+           cifs mount is supported now`, and the pod stays in ContainerCreating. Some CSI drivers that Windows nodes \
+           have mount some volumes over NFS too, such as Azure Files with the protocol `nfs` and vSphere with \
+           ReadWriteMany. The rule reports these, and claims of a StorageClass among the checked objects. It checks a PersistentVolume if \
            its node affinity allows only Windows nodes, or if a Windows workload uses its claim.",
     remedy: "share the files over SMB with the SMB CSI driver (smb.csi.k8s.io)",
     see: &[
@@ -179,17 +182,27 @@ pub(super) static NFS_VOLUME: Rule = Rule {
         "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, claimRef: {namespace: default, name: share}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
+        // By a CSI driver.
+        "volumes: [{name: share, csi: {driver: file.csi.azure.com, volumeAttributes: {shareName: s, protocol: nfs}}}]",
+        "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: nfs}, provisioner: file.csi.azure.com, parameters: {protocol: nfs}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: share, namespace: default}, spec: {storageClassName: nfs}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
+        "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {accessModes: [ReadWriteMany], csi: {driver: csi.vsphere.vmware.com, volumeHandle: a}, claimRef: {namespace: default, name: share}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
     ],
     good: &[
-        "volumes: [{name: share, csi: {driver: smb.csi.k8s.io}}]",
+        "volumes: [{name: share, csi: {driver: smb.csi.k8s.io}}, {name: other, csi: {driver: file.csi.azure.com, volumeAttributes: {shareName: s, protocol: smb}}}]",
         "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}}}",
         "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux, windows]}]}]}}}}",
         "{apiVersion: v1, kind: PersistentVolume, metadata: {name: share}, spec: {nfs: {server: nfs.example.com, path: /share}, claimRef: {namespace: other, name: share}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
     ],
-    needs: FieldSet::NFS,
-    check: Check::PodAnd(&[Kind::PersistentVolume], |cx, out| {
+    needs: FieldSet::NFS.or(FieldSet::CSI).or(FieldSet::CLAIMS),
+    check: Check::PodAnd(&[Kind::PersistentVolumeClaim, Kind::PersistentVolume], |cx, out| {
         for volume in cx.pod().iter().flat_map(PodCx::volumes) {
             if volume.nfs.0 {
                 out.report(volume.at(&["nfs"]));
@@ -197,6 +210,14 @@ pub(super) static NFS_VOLUME: Rule = Rule {
         }
         if windows_volume(cx).is_some_and(|volume| volume.spec.nfs.0) {
             out.report(Path::of(&["spec", "nfs"]));
+        }
+        for (path, driver) in over_nfs(cx) {
+            out.report(path)
+                .message(format!(
+                    "the driver of {} mounts this volume over NFS, which Windows cannot mount",
+                    driver.product
+                ))
+                .remedy(driver.remedy.clone());
         }
     }),
     ..Rule::BASE
