@@ -19,7 +19,8 @@ use crate::render::plan_text;
 ///
 /// Without a PATH it reads a cluster and changes nothing: nodes, RuntimeClasses, policies, workloads and pods. With a
 /// PATH it reads files as transom check does, such as a dump of kubectl get nodes,runtimeclasses,deployments,pods -A -o
-/// yaml. Without --registry, images are known by their names, and tags for the new build are proposed, not verified.
+/// yaml. Without --registry, images are known by their names and by the tags that Microsoft publishes, and only such tags are
+/// proposed for the new build.
 ///
 /// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, or input or lists that cannot be read (the
 /// rest is still planned, if the nodes of a cluster can be read).

@@ -128,6 +128,7 @@ impl PlannedUpgrade<'_> {
             let plan = WorkloadPlan {
                 affected: self.affects(&pools),
                 pools: pools.iter().map(|index| self.name(*index)).collect(),
+                knows_builds: workload.knows_builds(&versions),
                 support_ends: ends.map(|end| end.date).min(),
                 ..workload.plan(findings)
             };
@@ -236,6 +237,7 @@ impl PlannedWorkload {
             pods: self.pods.values().sum::<u64>() + self.pending,
             pending: self.pending,
             pools: Vec::new(),
+            knows_builds: false,
             support_ends: None,
             requests: self.requests.clone(),
             findings,

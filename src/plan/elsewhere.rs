@@ -38,7 +38,12 @@ impl PlannedUpgrade<'_> {
         } else {
             "keep their builds"
         };
-        let message = format!("its pods run on {}, which {keeps}", list(&pools, 4));
+        let run = if self.planner.knows_builds(workload) {
+            "run"
+        } else {
+            "are scheduled"
+        };
+        let message = format!("its pods {run} on {}, which {keeps}", list(&pools, 4));
         let source = FindingSource::row("node selection: nodes that are not upgraded", AFFINITY);
         findings.push(PlanFinding::new(UpgradeClass::Unchanged, "spec", message, source));
         findings
@@ -71,6 +76,10 @@ impl PlannedUpgrade<'_> {
     /// Whether the nodes of a pool run the images of a workload, as far as is known.
     fn runs_on(&self, workload: &PlannedWorkload, pool: &NewNode) -> bool {
         let Some(build) = pool.build() else { return true };
+        // An image that its registry lacks still has the build of its name.
+        if self.planner.images_fail(workload, Some(build)) {
+            return false;
+        }
         let knowledge = self.planner.knowledge(build);
         workload.images.iter().all(|used| {
             let finding = knowledge.state(used, workload.kernel);

@@ -336,6 +336,13 @@ impl Planner<'_> {
         })
     }
 
+    /// Whether it is known on which builds the images of a workload run.
+    pub(super) fn knows_builds(&self, workload: &PlannedWorkload) -> bool {
+        let images = workload.images.iter().map(|used| &*used.image);
+        let versions = images.map(|image| (image, KnownVersions::of_image(image, &self.facts)));
+        workload.knows_builds(&versions.collect())
+    }
+
     /// Whether an image of a workload is known not to run on nodes of a build.
     pub(super) fn images_fail(&self, workload: &PlannedWorkload, build: Option<Build>) -> bool {
         let isolation = workload.pull_isolation();

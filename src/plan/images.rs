@@ -7,6 +7,7 @@ use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, Regis
 use crate::model::build::{Build, Compatibility, ContainerIsolation, Release, compatibility};
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
 use crate::model::image_facts::{ImageContents, ImageFacts};
+use crate::model::knowledge::{Knowledge, PublishedTag};
 use crate::model::os::Os;
 use crate::model::revisions::{ImageVersions, OsVersion, barrier};
 use crate::model::text::{cut_middle, one_line, shown};
@@ -38,6 +39,8 @@ pub(super) enum WorkloadIsolation {
 /// What is known of images in addition to their names.
 pub(super) struct ImageKnowledge<'k> {
     pub target: Build,
+    /// Which images Microsoft publishes.
+    pub published: &'k Knowledge,
     /// What registries report, by reference as written.
     pub images: &'k HashMap<String, Arc<ImageFacts>>,
     /// Why registries gave no facts about images, by reference as written; `None` if registries are not asked.
@@ -132,6 +135,9 @@ impl ImageKnowledge<'_> {
             };
             return known(one(hint.build, hint.revision()), how, VERSIONS);
         }
+        if let Some(builds) = self.published.shared_builds(image) {
+            return known(builds.into_iter().collect(), "by Microsoft's list of tags", TAGS);
+        }
         let pause = pause(image)?;
         known(pause.into_iter().collect(), "by the list of Kubernetes", PAUSE)
     }
@@ -190,7 +196,7 @@ impl ImageKnowledge<'_> {
                 .remedy("include the RuntimeClass in the input");
         }
         let finding = self.propose(self.new_image(used, message, source), image);
-        self.or_hyper_v(finding, hyper_v)
+        self.or_hyper_v(finding, hyper_v, image)
     }
 
     /// The finding for an image that runs with process isolation, or may.
@@ -284,12 +290,17 @@ impl ImageKnowledge<'_> {
     }
 
     /// Adds Hyper-V isolation, if it runs the image: as another remedy, or as the only one if no image for the new build is known.
-    fn or_hyper_v(&self, finding: PlanFinding, hyper_v: Compatibility) -> PlanFinding {
+    fn or_hyper_v(&self, finding: PlanFinding, hyper_v: Compatibility, image: &ImageRef<'_>) -> PlanFinding {
         if hyper_v != Compatibility::Runs {
             return finding;
         }
         let proposed = finding.proposed.as_ref();
-        if proposed.is_none_or(|it| it.verified == RegistryCheck::Missing) {
+        let may_exist = match proposed {
+            Some(proposed) => proposed.verified != RegistryCheck::Missing,
+            // Nobody could be asked about an author's own image.
+            None => !self.published.lists(image) && self.candidate(image).is_some(),
+        };
+        if !may_exist {
             return self.hyper_v_only(finding);
         }
         let or = match self.hyper_v_class {
@@ -300,39 +311,66 @@ impl ImageKnowledge<'_> {
         finding.remedy(format!("{remedy}, or {or}"))
     }
 
-    /// Adds the image of the target's release, following the pattern of this image's tag.
+    /// The image that a registry may have for the target's release, following the pattern of this image's tag.
+    fn candidate(&self, image: &ImageRef<'_>) -> Option<String> {
+        let release = Release::newest_for(self.target, ContainerIsolation::Process)?;
+        retagged(image, release).or_else(|| dotnet(image, release))
+    }
+
+    /// The images to ask a registry about, so that they can be proposed in place of this one.
+    pub(super) fn candidates(&self, used: &ImageUse) -> impl Iterator<Item = String> {
+        let image = ImageRef::parse(&used.image).ok();
+        let published = image
+            .and_then(|image| self.published(&image))
+            .map(|tag| tag.image);
+        let by_pattern = || image.and_then(|image| self.candidate(&image));
+        published.or_else(by_pattern).into_iter()
+    }
+
+    /// The image that Microsoft publishes for the target, in place of one of its images.
+    fn published(&self, image: &ImageRef<'_>) -> Option<PublishedTag> {
+        let of_row = self
+            .published
+            .published_for(image, self.target, ContainerIsolation::Process);
+        let by_pattern = || {
+            let candidate = self.candidate(image)?;
+            self.published.published(&ImageRef::parse(&candidate).ok()?)
+        };
+        of_row.or_else(by_pattern)
+    }
+
+    /// Adds an image that exists for the target, or that its registry was asked about.
     fn propose(&self, finding: PlanFinding, image: &ImageRef<'_>) -> PlanFinding {
-        let Some(release) = Release::newest_for(self.target, ContainerIsolation::Process) else {
+        let published = self.published(image);
+        let by_list = published.as_ref().map(|tag| tag.image.clone());
+        let Some(proposed) = by_list.or_else(|| self.candidate(image)) else {
             return finding;
         };
-        let Some(proposed) = retagged(image, release).or_else(|| dotnet(image, release)) else {
-            return finding;
-        };
-        let runs = |build: Build| {
-            compatibility(build, self.target, ContainerIsolation::Process) == Compatibility::Runs
-        };
-        let verified = self.images.get(&proposed).map(|facts| {
-            let found = facts.found.as_ref();
-            let versions = found.map(ImageContents::windows_versions).unwrap_or_default();
-            if versions.builds().any(runs) || versions.has_unversioned {
-                RegistryCheck::Exists
-            } else {
-                RegistryCheck::Missing
+        let verified = match (self.images.get(&proposed), &published) {
+            (Some(facts), _) => self.registry_check(facts),
+            (None, Some(_)) => RegistryCheck::Published,
+            (None, None) if self.unanswered.is_none() => {
+                let target = self.target.with_product();
+                return finding.remedy(format!(
+                    "use an image for {target}; with --registry, the plan looks for one by the pattern of this tag"
+                ));
             }
-        });
-        let verified = verified.unwrap_or(RegistryCheck::NotVerified);
-        let state = match verified {
-            RegistryCheck::NotVerified => "proposed, not verified",
-            RegistryCheck::Exists => "the registry has it",
-            RegistryCheck::Missing => "the registry has no such image",
+            (None, None) => return finding,
         };
         let remedy = match verified {
             RegistryCheck::Missing => format!(
-                "build the image for {}: {} would be its name, and {state}",
+                "build the image for {}: {} would be its name, and the registry has no such image",
                 self.target.with_product(),
                 shown_image(&proposed)
             ),
-            _ => format!("use {proposed} ({state})"),
+            RegistryCheck::Exists => format!("use {proposed} (the registry has it)"),
+            RegistryCheck::Published => {
+                let state = match published.and_then(|tag| tag.last_build) {
+                    Some(day) => format!("Microsoft has not built it since {day}"),
+                    None => "Microsoft publishes it".to_owned(),
+                };
+                format!("use {proposed} ({state})")
+            }
         };
         PlanFinding {
             proposed: Some(Proposal {
@@ -340,6 +378,20 @@ impl ImageKnowledge<'_> {
                 verified,
             }),
             ..finding.remedy(remedy)
+        }
+    }
+
+    /// Whether a proposed image exists for the target, by its registry.
+    fn registry_check(&self, facts: &ImageFacts) -> RegistryCheck {
+        let runs = |build: Build| {
+            compatibility(build, self.target, ContainerIsolation::Process) == Compatibility::Runs
+        };
+        let found = facts.found.as_ref();
+        let versions = found.map(ImageContents::windows_versions).unwrap_or_default();
+        if versions.builds().any(runs) || versions.has_unversioned {
+            RegistryCheck::Exists
+        } else {
+            RegistryCheck::Missing
         }
     }
 

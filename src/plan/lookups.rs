@@ -115,6 +115,7 @@ impl Planner<'_> {
         let of_hyper_v = classes.find(|(_, class)| class.isolation() == ContainerIsolation::HyperV);
         ImageKnowledge {
             target: to,
+            published: &self.facts.knowledge,
             images: &self.facts.images,
             unanswered: self.unanswered.as_ref(),
             oldest_node: (self.nodes.of(to))
@@ -144,7 +145,9 @@ impl Planner<'_> {
                 if finding.class == UpgradeClass::Unknown {
                     open.insert(used.image.to_string());
                 }
-                open.extend(finding.proposed.map(|proposal| proposal.image));
+                if matches!(finding.class, UpgradeClass::NewImage | UpgradeClass::HyperVOnly) {
+                    open.extend(knowledge.candidates(used));
+                }
             }
         }
         open

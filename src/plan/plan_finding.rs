@@ -93,12 +93,12 @@ impl FindingSource {
 }
 
 string_enum! {
-    /// A registry's answer about a proposed image.
+    /// How it is known whether a proposed image exists.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "camelCase")]
     pub enum RegistryCheck {
-        /// No registry was asked, or none answered.
-        NotVerified = "notVerified",
+        /// Microsoft publishes the image, according to its lists of tags. No registry was asked, or none answered.
+        Published = "published",
         /// The image exists.
         Exists = "exists",
         /// The image does not exist.
@@ -106,7 +106,7 @@ string_enum! {
     }
 }
 
-/// A replacement image, following the pattern of the current one.
+/// A replacement image.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Proposal {
     /// The reference.

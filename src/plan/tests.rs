@@ -202,7 +202,7 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
         ("own", UpgradeClass::Unknown, false, None),
         ("untagged", UpgradeClass::Unknown, false, None),
         ("dotnet", UpgradeClass::NewImage, false, None),
-        ("multi", UpgradeClass::Unknown, false, None),
+        ("multi", UpgradeClass::Unchanged, true, None),
         ("pause", UpgradeClass::Unchanged, true, None),
         ("host-process", UpgradeClass::Unchanged, true, None),
         (
@@ -231,8 +231,8 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
     );
     let proposed = old.proposed.as_ref().unwrap();
     assert_eq!(proposed.image, "mcr.microsoft.com/windows/servercore:ltsc2025");
-    assert_eq!(proposed.verified, RegistryCheck::NotVerified);
-    assert!(old.remedy.as_deref().unwrap().contains("not verified"));
+    assert_eq!(proposed.verified, RegistryCheck::Published);
+    assert!(old.remedy.as_deref().unwrap().contains("Microsoft publishes it"));
     assert_eq!(
         of("init").findings[0].path,
         "spec.template.spec.initContainers[other].image"
@@ -541,17 +541,65 @@ fn a_registry_says_what_names_do_not() {
     let of_old = |images: &[(&str, ImageFacts)]| {
         let plan = ask(images);
         let old = plan.workloads.into_iter().find(|it| it.name == "old").unwrap();
-        (old.class, old.findings[0].proposed.as_ref().unwrap().verified)
+        (old.class, old.findings[0].proposed.as_ref().map(|it| it.verified))
     };
-    assert_eq!(of_old(&[]), (UpgradeClass::NewImage, RegistryCheck::NotVerified));
+    assert_eq!(of_old(&[]), (UpgradeClass::NewImage, None), "nobody was asked");
     assert_eq!(
         of_old(&[(new, image(&["10.0.26100"]))]),
-        (UpgradeClass::NewImage, RegistryCheck::Exists)
+        (UpgradeClass::NewImage, Some(RegistryCheck::Exists))
     );
     assert_eq!(
         of_old(&[(new, no_image())]),
-        (UpgradeClass::HyperVOnly, RegistryCheck::Missing)
+        (UpgradeClass::HyperVOnly, Some(RegistryCheck::Missing))
     );
+}
+
+#[test]
+fn only_images_that_exist_are_proposed() {
+    for (image, class, proposed) in [
+        (
+            "mcr.microsoft.com/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2019",
+            UpgradeClass::NewImage,
+            "mcr.microsoft.com/dotnet/framework/aspnet:4.8.1-windowsservercore-ltsc2025",
+        ),
+        (
+            "mcr.microsoft.com/dotnet/framework/wcf:4.8-20240109-windowsservercore-ltsc2019",
+            UpgradeClass::NewImage,
+            "mcr.microsoft.com/dotnet/framework/wcf:4.8.1-windowsservercore-ltsc2025",
+        ),
+        (
+            "mcr.microsoft.com/dotnet/aspnet:6.0-nanoserver-1809",
+            UpgradeClass::NewImage,
+            "mcr.microsoft.com/dotnet/aspnet:6.0-nanoserver-ltsc2022",
+        ),
+        (
+            "mcr.microsoft.com/dotnet/aspnet:8.0",
+            UpgradeClass::NewImage,
+            "mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-ltsc2025",
+        ),
+        (
+            "mcr.microsoft.com/windows:1809",
+            UpgradeClass::NewImage,
+            "mcr.microsoft.com/windows/server:ltsc2025",
+        ),
+        // In no list, and no registry was asked.
+        (
+            "jenkins/inbound-agent:jdk17-windowsservercore-1809",
+            UpgradeClass::NewImage,
+            "",
+        ),
+        (
+            "mcr.microsoft.com/azure-functions/dotnet:3.0-nanoserver-1809",
+            UpgradeClass::HyperVOnly,
+            "",
+        ),
+    ] {
+        let yaml = [NODES, &deployment("web", image, "")].concat();
+        let plan = planned(&yaml, plan_options(), &[]).unwrap();
+        let web = plan.workloads.into_iter().find(|it| it.name == "web").unwrap();
+        let name = web.findings[0].proposed.as_ref().map_or("", |it| &it.image);
+        assert_eq!((web.class, name), (class, proposed), "{image}");
+    }
 }
 
 #[test]

@@ -100,6 +100,9 @@ pub struct WorkloadPlan {
     pub pending: u64,
     /// The pools that its pods are on; if none has a node, those that its template may run in.
     pub pools: Vec<String>,
+    /// Whether it is known on which builds its images run.
+    #[serde(skip)]
+    pub knows_builds: bool,
     /// The first known end of support for those pools; absent if none is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = "date"))]

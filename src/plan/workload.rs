@@ -86,6 +86,19 @@ impl PlannedWorkload {
         self.main_image.is_some() && self.main_image == other.main_image && one_has_all
     }
 
+    /// Whether it is known on which builds its images run.
+    pub(super) fn knows_builds(&self, versions: &BTreeMap<&str, Option<KnownVersions>>) -> bool {
+        let is_known = |used: &ImageUse| {
+            let known = versions.get(&*used.image).and_then(Option::as_ref);
+            known.is_some_and(|image| !image.has_unversioned())
+        };
+        match self.kernel {
+            WorkloadIsolation::Known(ContainerIsolation::HostProcess) => true,
+            WorkloadIsolation::Known(_) => self.images.iter().all(is_known),
+            WorkloadIsolation::InDoubt => false,
+        }
+    }
+
     /// The pools that its template may run in unchanged, with the known versions of images.
     pub(super) fn fits(
         &self,

@@ -174,7 +174,8 @@ fn write_workload(plan: &UpgradePlan, workload: &WorkloadPlan, out: &mut dyn Wri
     let on = match list(&workload.pools, 4) {
         pools if pools.is_empty() => pools,
         pools if workload.pods > workload.pending => format!(" on {pools}"),
-        pools => format!(", can run on {pools}"),
+        pools if workload.knows_builds => format!(", can run on {pools}"),
+        pools => format!(", can be scheduled on {pools}"),
     };
     let not = match plan.method {
         _ if workload.affected => "",

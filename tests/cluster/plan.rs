@@ -198,7 +198,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
     let finding = &plan["workloads"][0]["findings"][0];
     assert_eq!(
         finding["proposed"],
-        json!({"image": "mcr.microsoft.com/windows/servercore:ltsc2025", "verified": "notVerified"})
+        json!({"image": "mcr.microsoft.com/windows/servercore:ltsc2025", "verified": "published"})
     );
     assert_eq!(
         plan["drainOrder"][0]["blockedBy"][0]["workload"],

@@ -353,6 +353,7 @@ pub fn plan() -> UpgradePlan {
         pods: 1,
         pending: 0,
         pools: vec![HOSTILE.to_owned()],
+        knows_builds: true,
         support_ends: Some(jiff::civil::date(2031, 10, 14)),
         requests: ResourceList::default(),
         findings: vec![PlanFinding {
