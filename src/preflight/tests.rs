@@ -678,7 +678,7 @@ fn nothing_that_was_seen_leaves_its_comment_or_its_quotes() {
 #[test]
 fn the_text_begins_with_what_it_adds_up_to_and_ends_in_the_values() {
     let world = PreflightCluster::of(&[("w1", "windows", "10.0.20348.1", &[])]);
-    let bad = workload(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true}));
+    let bad = workload(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostNetwork": true}));
     let report = world.report(&[(Kind::Deployment, bad)]);
     let mut out = Vec::new();
     text::write(&report, &mut out).unwrap();
@@ -694,7 +694,7 @@ fn the_text_begins_with_what_it_adds_up_to_and_ends_in_the_values() {
     assert!(text.ends_with(&report.values.yaml()), "{text}");
     let denied = text.find("would be denied at the next create").unwrap();
     assert!(
-        text.find("Deployment shop/web: host-pid").unwrap() > denied,
+        text.find("Deployment shop/web: host-network").unwrap() > denied,
         "{text}"
     );
     let (report, _) = text.split_once("\nValues\n").unwrap();

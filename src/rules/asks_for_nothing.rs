@@ -1,7 +1,6 @@
 //! Values of a field that request nothing which a Windows pod lacks: a finding of such a value is a warning or advice,
 //! unless the API server rejects the field. Each rule lists its own.
 
-use super::context::Cx;
 use crate::model::severity::Severity;
 
 /// A value that requests nothing which the pods have to do without.
@@ -32,15 +31,6 @@ impl Pods {
         match self {
             Pods::All => "every Windows pod",
             Pods::HostProcess => "HostProcess pods",
-        }
-    }
-
-    pub(super) fn include(self, cx: &Cx<'_>) -> bool {
-        match self {
-            Pods::All => true,
-            Pods::HostProcess => cx
-                .template
-                .is_some_and(|template| template.spec.has_host_process()),
         }
     }
 }

@@ -80,7 +80,6 @@ static HOST_PID: Rule = Rule {
         source: HOST_PROCESS,
     }],
     loses: "the view of the processes of its node",
-    tolerable: false,
     summary: "Windows has no host process namespace to share",
     docs: "On Linux, the field lets a pod see the processes of its node. Windows has no such namespace and ignores the \
            field. With `spec.os.name: windows`, the API server rejects it. Only a HostProcess container can see the \
@@ -112,7 +111,6 @@ static HOST_IPC: Rule = Rule {
         source: "https://github.com/kubernetes/enhancements/tree/master/keps/sig-windows/1981-windows-privileged-container-support",
     }],
     loses: "the shared memory of its node",
-    tolerable: false,
     summary: "Windows has no host IPC namespace to share",
     docs: "On Linux, the field lets a pod use the shared memory and semaphores of its node. Windows has no such \
            namespace and ignores the field. With `spec.os.name: windows`, the API server rejects it. `false` is \

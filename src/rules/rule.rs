@@ -2,6 +2,7 @@
 //! contain the rules themselves.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::RangeInclusive;
 
@@ -59,8 +60,8 @@ pub struct Rule {
     /// What the pod does not have if Windows ignores another value of the field: lower case, no full stop. Empty if
     /// the rule reports no ignored field as an error.
     pub loses: &'static str,
-    /// Whether findings of an ignored field follow the policy's `ignoredFields`. Not if the field requests access to
-    /// the node, which Windows does not grant.
+    /// Whether findings of an ignored field follow the policy's `ignoredFields`. Not of `hostNetwork`: without the
+    /// node's network, other programs do not find the pod where its author expects it.
     pub tolerable: bool,
     /// Whether Windows ignores the field, so that Transom may remove it from pods.
     pub removable: bool,
@@ -195,6 +196,7 @@ impl Rule {
             weigh,
             last: None,
             over_limit: None,
+            is_host_process: OnceCell::new(),
         };
         match self.check {
             Check::Pod(check) => {
@@ -288,20 +290,6 @@ impl PartialEq for Rule {
 /// What a finding would do to the object; `None` if it is exempt.
 pub type ActionOf<'w> = dyn Fn(&Finding) -> Option<Action> + 'w;
 
-impl Rule {
-    /// The entry of a value in the rule's table, if this pod loses nothing by it. None if the API server rejects the
-    /// field, because the pod then loses its admission.
-    fn harmless(&self, value: &str, cx: &Cx<'_>) -> Option<&'static AsksForNothing> {
-        let is_for_windows = || {
-            let os = cx.template.and_then(|template| template.spec.os_name());
-            os == Some(Os::Windows.label())
-        };
-        let mut rows = self.asks_for_nothing.iter();
-        let row = rows.find(|row| row.value == value && row.pods.include(cx))?;
-        (self.class != Class::Api || !is_for_windows()).then_some(row)
-    }
-}
-
 /// Without a policy the severity decides.
 const BY_SEVERITY: fn(&Finding) -> Option<Action> = |finding| Some(Action::of_severity(finding.severity));
 
@@ -317,6 +305,8 @@ pub struct Reporter<'o> {
     last: Option<Finding>,
     /// The most important finding beyond the limit, with its action.
     over_limit: Option<(Action, Finding)>,
+    /// Whether the pod is HostProcess, found when the first value depends on it: all containers are read for it.
+    is_host_process: OnceCell<bool>,
 }
 
 /// The maximum number of findings of one rule that are kept for one object: each takes memory, and no reader needs
@@ -341,7 +331,7 @@ impl Reporter<'_> {
 
     /// Reports a field with this value: an error, unless the rule's table says that the pod loses nothing by it.
     pub fn report_value(&mut self, path: Path, value: &str) -> &mut Finding {
-        let harmless = self.rule.harmless(value, self.cx);
+        let harmless = self.harmless(value);
         let finding = self.report(path);
         if let Some(row) = harmless {
             finding.message(row.because).severity(row.severity());
@@ -350,6 +340,22 @@ impl Reporter<'_> {
             }
         }
         finding
+    }
+
+    /// The entry of a value in the rule's table, if this pod loses nothing by it. None if the API server rejects the
+    /// field, because the pod then loses its admission.
+    fn harmless(&self, value: &str) -> Option<&'static AsksForNothing> {
+        let spec = self.cx.template.map(|template| &template.spec);
+        if self.rule.class == Class::Api && spec.and_then(|spec| spec.os_name()) == Some(Os::Windows.label())
+        {
+            return None;
+        }
+        let is_host_process = || {
+            let found = || spec.is_some_and(|spec| spec.has_host_process());
+            *self.is_host_process.get_or_init(found)
+        };
+        (self.rule.asks_for_nothing.iter())
+            .find(|row| row.value == value && (row.pods == Pods::All || is_host_process()))
     }
 
     /// Processes the last finding beyond the limit.

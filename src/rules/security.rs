@@ -121,12 +121,15 @@ fn capabilities(field: Option<&Capabilities>) -> Option<&'static str> {
     field.map(|it| match (it.add.is_empty(), it.drop.is_empty()) {
         (true, true) => "{}",
         (true, false) => DROP,
-        (false, _) => "",
+        (false, _) => ADD,
     })
 }
 
 /// Capabilities that are only dropped.
 const DROP: &str = "{drop: [ALL]}";
+
+/// Capabilities that are added, whether or not others are dropped.
+const ADD: &str = "{add: [SYS_ADMIN]}";
 
 fn report(cx: &PodCx<'_>, out: &mut Reporter<'_>, path: Path, value: &str) {
     let finding = out.report_value(path, value).removable();
@@ -505,10 +508,16 @@ static CAPABILITIES: Rule = Rule {
     id: "TSM212",
     name: "capabilities",
     required_by_restricted: true,
-    severities: SEVERITIES,
+    severities: "error; warning for a value that requests nothing; advice for added capabilities of HostProcess pods",
     asks_for_nothing: &[
         nothing("{}", "an empty object changes no capability", TYPES),
         nothing(DROP, "a Windows container has no capabilities to drop", KUBELET),
+        AsksForNothing {
+            value: ADD,
+            pods: Pods::HostProcess,
+            because: "a HostProcess container has all rights of its user on the node",
+            source: HOST_PROCESS,
+        },
     ],
     loses: "the added capabilities",
     summary: "Windows has no POSIX capabilities",
@@ -519,6 +528,8 @@ static CAPABILITIES: Rule = Rule {
     bad: &[
         "containers: [{name: app, image: app, securityContext: {capabilities: {drop: [ALL]}}}]",
         "containers: [{name: app, image: app, securityContext: {capabilities: {}}}]",
+        "os: null\nhostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}\n\
+         containers: [{name: app, image: app, securityContext: {capabilities: {add: [NET_ADMIN]}}}]",
     ],
     good: &["containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]"],
     needs: FieldSet::CAPABILITIES,

@@ -85,6 +85,8 @@ fn ignored_fields() -> Vec<(Value, &'static str)> {
             json!({"securityContext": {"seLinuxOptions": {"level": "s0:c1"}}}),
             "selinux-options",
         ),
+        (json!({"hostPID": true}), "host-pid"),
+        (json!({"hostIPC": true}), "host-ipc"),
         (json!({"securityContext": {"fsGroup": 0}}), "fs-group"),
         (
             json!({"securityContext": {"supplementalGroups": [1]}}),
@@ -212,6 +214,10 @@ fn what_a_hostprocess_pod_has_anyway_is_advice() {
         (json!({"hostIPC": true}), "host-ipc"),
         (json!({"shareProcessNamespace": true}), "share-process-namespace"),
         (of_container("privileged", &json!(true)), "privileged"),
+        (
+            of_container("capabilities", &json!({"add": ["NET_ADMIN"]})),
+            "capabilities",
+        ),
     ] {
         let severity = |over: &Value| {
             let found = findings(Facts::KUBERNETES, &spec(over), &with(IgnoredFields::Deny));
@@ -281,8 +287,6 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
 fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
     for (over, rule) in [
         (json!({"hostNetwork": true}), "host-network"),
-        (json!({"hostPID": true}), "host-pid"),
-        (json!({"hostIPC": true}), "host-ipc"),
         (
             json!({"securityContext": {"sysctls": [{"name": "a", "value": "1"}]}}),
             "sysctls",
