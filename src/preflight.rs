@@ -13,6 +13,7 @@ mod outlook;
 mod platform;
 mod pools;
 mod recommendations;
+mod taints;
 pub mod text;
 mod workloads;
 
@@ -246,7 +247,10 @@ impl Preflight {
         let section = |title, findings| PreflightSection { title, findings };
         let sections = vec![
             section("Platform", platform_findings(input, &workloads)),
-            section("Nodes", nodes::findings(input, plan, &mut wanted)),
+            section(
+                "Nodes",
+                nodes::findings(input, plan, taints::findings(input), &mut wanted),
+            ),
             section("Support and known faults of nodes", outlook::findings(input)),
             section("Pools at zero nodes", pools::findings(input, &workloads)),
             section("RuntimeClasses", nodes::classes(input)),

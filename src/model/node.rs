@@ -375,11 +375,17 @@ impl Taint {
         }
     }
 
-    /// Whether the taint only keeps Linux pods off Windows nodes, so that every Windows pod may tolerate it: a key that
-    /// is commonly used for this, a value that means Windows, effect `NoSchedule`.
+    /// Whether placement may learn the taint's toleration for every Windows pod: it means Windows and nothing else, and
+    /// its effect is `NoSchedule`.
     ///
     /// Maintenance, pressure, spot, tenant and lifecycle taints never qualify.
     pub fn marks_windows(&self) -> bool {
+        self.effect == "NoSchedule" && self.windows_release().is_some()
+    }
+
+    /// What the taint says after Windows: nothing, or a release as in `2019`. `None` if it does not mean Windows, or says
+    /// more, as in `os=windows-team`: the key must be one that is commonly used for this.
+    pub fn windows_release(&self) -> Option<String> {
         const KEYS: [&str; 5] = [
             "os",
             "windows",
@@ -387,10 +393,22 @@ impl Taint {
             "node.kubernetes.io/os",
             "kubernetes.io/os",
         ];
+        if !KEYS.contains(&self.key.as_str()) {
+            return None;
+        }
         let value = self.value.to_ascii_lowercase();
-        let names_windows = value.starts_with("win")
-            || (value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku"));
-        self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && names_windows
+        if value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku") {
+            return Some(String::new());
+        }
+        let rest = value
+            .strip_prefix("windows")
+            .or_else(|| value.strip_prefix("win"))?;
+        let rest: String = rest.chars().filter(|it| !"-_.".contains(*it)).collect();
+        let rest = rest.strip_prefix("server").unwrap_or(&rest);
+        let release = ["ltsc", "sac"].iter().find_map(|name| rest.strip_prefix(name));
+        let release = release.unwrap_or(rest);
+        let is_release = release == "20h2" || release.bytes().all(|byte| byte.is_ascii_digit());
+        is_release.then(|| release.to_owned())
     }
 
     /// Prefixes of the keys of taints that belong to Kubernetes, a cloud or an autoscaler. The admission policies of the
@@ -800,6 +818,9 @@ mod tests {
             ("kubernetes.io/os", "windows"),
             ("sku", "windows"),
             ("windows", "true"),
+            ("os", "windows-server-2022"),
+            ("os", "windows_ltsc2025"),
+            ("os", "win20H2"),
         ] {
             assert!(Taint::no_schedule(key, value).marks_windows(), "{key}={value}");
         }
@@ -808,6 +829,9 @@ mod tests {
             ("os", "linux"),
             ("sku", "gpu"),
             ("team", "windows"),
+            ("os", "windows-team"),
+            ("sku", "windows2025-gpu"),
+            ("sku", "winter"),
             ("node.kubernetes.io/unschedulable", ""),
             ("kubernetes.azure.com/scalesetpriority", "spot"),
         ] {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::helm_values::HelmValues;
+use super::taints::{self, ObservedTaint};
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, recommendations};
 use crate::model::node::Taint;
@@ -83,11 +84,11 @@ fn modes(values: &mut HelmValues, workloads: &WorkloadFindings<'_>) {
 fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
     let mut required: Vec<Taint> = Vec::new();
     let mut differing = Vec::new();
-    for taint in recommendations::observed_taints(input) {
-        // Requiring it would evict running pods.
-        if taint.effect == "NoExecute" {
-            continue;
-        }
+    let observed = taints::observed(input).into_iter();
+    for taint in observed
+        .filter(ObservedTaint::is_requirable)
+        .map(|seen| seen.taint)
+    {
         let mut known = required.iter();
         if known.any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect)) {
             differing.push(taint.to_string());
@@ -109,7 +110,7 @@ fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
             why,
         );
     }
-    let taints: Vec<Value> = required.iter().map(recommendations::taint_value).collect();
+    let taints: Vec<Value> = required.iter().map(taints::taint_value).collect();
     let why = "the taints that Windows nodes have; a node without one is reported, and with taints.mode Reconcile tainted";
     values.add(
         &["nodePolicy", "spec", "taints", "required"],

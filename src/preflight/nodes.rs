@@ -1,4 +1,4 @@
-//! Findings about nodes: the Windows nodes by build, their taints, labels and runtimes, where Transom's own
+//! Findings about nodes: the Windows nodes by build, their labels and runtimes, where Transom's own
 //! pods can run, and the RuntimeClasses.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,14 +22,16 @@ pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
     nodes.filter(|node| node.is_windows())
 }
 
-fn names<'n>(nodes: impl Iterator<Item = &'n NodeView>) -> Vec<&'n str> {
+/// The names of nodes.
+pub fn names<'n>(nodes: impl Iterator<Item = &'n NodeView>) -> Vec<&'n str> {
     nodes.map(|node| node.name.as_str()).collect()
 }
 
-/// The findings about nodes. Adds to the values the tolerations that Transom's own pods need.
+/// The findings about nodes, with those about their taints. Adds to the values the tolerations that Transom's own pods need.
 pub fn findings(
     input: ClusterInput<'_>,
     plan: Option<&UpgradePlan>,
+    taints: Vec<PreflightFinding>,
     values: &mut HelmValues,
 ) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
@@ -45,7 +47,7 @@ pub fn findings(
     }
     all.extend(builds(input));
     all.extend(plan_hint(input, plan));
-    all.extend(taints(input));
+    all.extend(taints);
     all.extend(labels(input));
     if input.snapshot.facts.runtime == Runtime::Docker {
         let nodes = windows(input.snapshot).map(|node| format!("{} ({})", node.name, node.container_runtime));
@@ -114,60 +116,6 @@ fn of_build(build: Build, nodes: &[&NodeView], facts: &Facts) -> PreflightFindin
 pub fn build_text(build: Build) -> String {
     let release = build.release().map(|release| format!(" ({})", release.product));
     format!("{build}{}", release.unwrap_or_default())
-}
-
-/// The lasting taints, with the nodes that have each.
-pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
-    let mut all: BTreeMap<Taint, Vec<&str>> = BTreeMap::new();
-    for node in windows(snapshot) {
-        for taint in node.taints().into_iter().filter(Taint::lasts) {
-            all.entry(taint).or_default().push(&node.name);
-        }
-    }
-    all
-}
-
-/// Whether a taint keeps Linux pods off Windows nodes: by its usual key and value, or by the operator's own.
-pub fn is_for_windows(taint: &Taint, input: ClusterInput<'_>) -> bool {
-    let reported = |text: &str| text.to_ascii_lowercase().contains("windows");
-    let on_linux = || {
-        let linux = input.environment.nodes.iter().filter(|node| !node.is_windows);
-        linux.flat_map(|node| &node.taints).any(|other| other == taint)
-    };
-    taint.marks_windows()
-        || (taint.keeps_off() && (reported(&taint.key) || reported(&taint.value)) && !on_linux())
-}
-
-fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    let mut all = Vec::new();
-    let count = windows(input.snapshot).count();
-    for (taint, nodes) in lasting_taints(input.snapshot) {
-        let on = format!("{taint} on {} of {count} Windows nodes", nodes.len());
-        let finding = if is_for_windows(&taint, input) {
-            PreflightFinding::fine(format!("the taint {on}: it keeps Linux pods off"))
-        } else if !taint.keeps_off() {
-            PreflightFinding::fine(format!("the taint {on}: it keeps no pods off"))
-        } else {
-            let text = format!("the taint {on} is not only for Windows: placement will not tolerate it");
-            let remedy =
-                "if every Windows pod may run there, add it to policy.spec.placement.toleratedTaints";
-            PreflightFinding::act(text, remedy)
-        };
-        all.push(finding.on_nodes(nodes));
-    }
-    let is_bare = |node: &&NodeView| !node.taints().iter().any(|taint| is_for_windows(taint, input));
-    let bare: Vec<&str> = names(windows(input.snapshot).filter(is_bare));
-    if !bare.is_empty() {
-        let text = format!(
-            "{} of {count} Windows nodes {} no taint that keeps Linux pods off",
-            bare.len(),
-            if bare.len() == 1 { "has" } else { "have" }
-        );
-        let remedy = "taint them at their pool; or, after policy.spec.mode: Enforce, set nodePolicy.spec.taints.mode: \
-                      Reconcile, and Transom sets the taint";
-        all.push(PreflightFinding::act(text, remedy).on_nodes(bare));
-    }
-    all
 }
 
 fn labels(input: ClusterInput<'_>) -> Vec<PreflightFinding> {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::ClusterInput;
 use super::autoscaler::{groups, scaled};
 use super::helm_values::ValuesEntry;
-use super::nodes::{is_for_windows, lasting_taints, windows};
+use super::nodes::windows;
+use super::taints::taint_value;
+use super::{ClusterInput, taints};
 use crate::api::{API_VERSION, NodeLabelSpec, POD_POLICY, WindowsNodePoolSpec, read_policies};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::dns::object_name;
@@ -42,8 +43,9 @@ fn entry(above: &[&'static str], field: &'static str, value: Vec<Value>, reason:
 
 fn tolerated_taints(input: ClusterInput<'_>) -> Option<ValuesEntry> {
     let mut all = input.platform.list("toleratedTaints");
-    let mut seen = observed_taints(input);
-    seen.retain(|taint| !all.contains(&taint_value(taint)));
+    let seen = taints::observed(input).into_iter();
+    let seen = seen.filter(|seen| seen.is_tolerable()).map(|seen| seen.taint);
+    let seen: Vec<Taint> = seen.filter(|taint| !all.contains(&taint_value(taint))).collect();
     let shown = list(seen.iter().map(ToString::to_string), 10);
     all.extend(seen.iter().map(taint_value));
     all.truncate(MOST_TAINTS);
@@ -74,17 +76,6 @@ fn class_values(input: ClusterInput<'_>) -> Option<ValuesEntry> {
     let why = "these RuntimeClasses exist, each for the nodes of one release";
     let path = ["policy", "spec", "placement", "runtimeClasses"];
     (!classes.is_empty()).then(|| entry(&path, "names", classes, why.to_owned()))
-}
-
-/// The taints of Windows nodes that a Windows pod can safely tolerate.
-pub fn observed_taints(input: ClusterInput<'_>) -> Vec<Taint> {
-    let taints = lasting_taints(input.snapshot).into_keys();
-    taints.filter(|taint| is_for_windows(taint, input)).collect()
-}
-
-/// A taint in the format of the policies.
-pub fn taint_value(taint: &Taint) -> Value {
-    json!({"key": taint.key, "value": taint.value, "effect": taint.effect})
 }
 
 /// A pool in the format of the chart's `nodePools`; `None` without a label that selects its nodes.
@@ -142,10 +133,7 @@ fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
         let group = to_zero.iter().find(|group| group.name.contains(name));
         if let Some(group) = group.filter(|_| done.insert((key, name))) {
             let labels = BTreeMap::from([(key.to_owned(), name.to_owned())]);
-            let taints: Vec<Taint> = { node.taints() }
-                .into_iter()
-                .filter(|taint| is_for_windows(taint, input))
-                .collect();
+            let taints = taints::of_pool(input, (key, name));
             all.extend(pool(name, labels, node.build(), &taints));
             by.push(format!("node group {}", group.name));
         }

@@ -54,6 +54,15 @@ impl PreflightCluster {
         world
     }
 
+    /// Puts Windows nodes into pools, as `(node, pool)`.
+    fn in_pools(mut self, pools: &[(&str, &str)]) -> Self {
+        for (node, pool) in pools {
+            let node = Arc::make_mut(self.view.nodes.get_mut(*node).unwrap());
+            Arc::make_mut(&mut node.labels).insert("agentpool".to_owned(), (*pool).to_owned());
+        }
+        self
+    }
+
     fn report(self, objects: &[(Kind, Value)]) -> Preflight {
         self.report_without(&[], &[], objects)
     }
@@ -293,8 +302,35 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
     );
 }
 
+/// The keys and values of the taints that the values tolerate and require.
+fn taints_of(report: &Preflight) -> [Vec<String>; 2] {
+    let values = report.values.json();
+    [
+        "/policy/spec/placement/toleratedTaints",
+        "/nodePolicy/spec/taints/required",
+    ]
+    .map(|path| {
+        let list = values.pointer(path).and_then(Value::as_array);
+        let text = |taint: &Value, field: &str| taint[field].as_str().unwrap().to_owned();
+        (list.into_iter().flatten())
+            .map(|taint| {
+                format!(
+                    "{}={}:{}",
+                    text(taint, "key"),
+                    text(taint, "value"),
+                    text(taint, "effect")
+                )
+            })
+            .collect()
+    })
+}
+
 #[test]
 fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
+    let evicting = Taint {
+        effect: "NoExecute".into(),
+        ..mark()
+    };
     let world = PreflightCluster::of(&[
         ("w1", "windows", "10.0.20348.1", &[mark()]),
         (
@@ -303,24 +339,17 @@ fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
             "10.0.20348.1",
             &[Taint::no_schedule("os", "Windows")],
         ),
-        (
-            "w3",
-            "windows",
-            "10.0.20348.1",
-            &[Taint {
-                effect: "NoExecute".into(),
-                ..mark()
-            }],
-        ),
+        ("w3", "windows", "10.0.20348.1", &[evicting]),
     ]);
-    let values = world.report(&[]).values.json();
-    let taints = &values["nodePolicy"]["spec"]["taints"];
-    assert_eq!(taints["mode"], "Audit");
-    let required = taints["required"].as_array().unwrap();
+    let report = world.in_pools(&[("w2", "b"), ("w3", "c")]).report(&[]);
     assert_eq!(
-        (required.len(), &required[0]["effect"]),
-        (1, &json!("NoSchedule")),
-        "{taints}"
+        report.values.json()["nodePolicy"]["spec"]["taints"]["mode"],
+        "Audit"
+    );
+    let [_, required] = taints_of(&report);
+    assert!(
+        matches!(&required[..], [only] if only.ends_with("NoSchedule")),
+        "{required:?}"
     );
 }
 
@@ -344,32 +373,64 @@ fn a_node_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
 }
 
 #[test]
-fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
-    let spot = Taint::no_schedule("kubernetes.azure.com/scalesetpriority", "spot");
-    let own = Taint::no_schedule("team", "windows-build");
-    let world = PreflightCluster::of(&[
-        ("l1", "linux", "6.1", &[]),
-        (
-            "w1",
-            "windows",
-            "10.0.20348.1",
-            &[mark(), spot.clone(), own.clone()],
-        ),
-    ]);
-    let report = world.report(&[]);
-    let tolerated = &report.values.json()["policy"]["spec"]["placement"]["toleratedTaints"];
-    let keys: Vec<&str> = tolerated
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["key"].as_str().unwrap())
-        .collect();
-    assert_eq!(keys, ["os", "team"]);
-    assert_eq!(
-        finding(&report, &spot.to_string()).status,
-        FindingStatus::ActionRequired
-    );
-    assert_eq!(finding(&report, &own.to_string()).status, FindingStatus::Ok);
+fn a_taint_that_may_be_for_some_workloads_only_is_neither_tolerated_nor_required_and_is_a_decision() {
+    let special = [
+        Taint::no_schedule("kubernetes.azure.com/scalesetpriority", "spot"),
+        Taint::no_schedule("preview", "windows2025"),
+        Taint::no_schedule("team", "windows-team"),
+        Taint::no_schedule("gpu", "windows2025-gpu"),
+        Taint::no_schedule("sku", "windows2025-gpu"),
+        Taint::no_schedule("os", "windows-team"),
+    ];
+    let with_mark = |taint: &Taint| [mark(), taint.clone()];
+    for taint in &special {
+        // On one node of a pool, and on the only node of one.
+        for pool in ["a", "special"] {
+            let taints = with_mark(taint);
+            let world = PreflightCluster::of(&[
+                ("w1", "windows", "10.0.20348.1", &[mark()]),
+                ("w2", "windows", "10.0.26100.1", &taints),
+            ]);
+            let report = world.in_pools(&[("w1", "a"), ("w2", pool)]).report(&[]);
+            let [tolerated, required] = taints_of(&report);
+            assert_eq!(
+                tolerated,
+                Vec::<String>::new(),
+                "the platform tolerates the mark already"
+            );
+            assert_eq!(required, ["os=windows:NoSchedule"], "{taint}");
+            let decision = finding(&report, &format!("the taint {taint} on 1 of 2 Windows nodes"));
+            assert_eq!(decision.status, FindingStatus::ActionRequired);
+            assert_eq!(decision.evidence, ["node w2"]);
+            let remedy = decision.remedy.as_deref().unwrap();
+            assert!(
+                remedy.contains(&taint.key) && remedy.contains("policy.spec.placement.toleratedTaints"),
+                "{remedy}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_taint_that_means_windows_is_required_if_a_whole_pool_has_it_and_it_names_no_release() {
+    let own = Taint::no_schedule("sku", "windows");
+    let of_release = Taint::no_schedule("os", "win2019");
+    let (own, of_release) = (&[own][..], &[of_release][..]);
+    let of = |first: &[Taint], second: &[Taint], pool: &str| {
+        let kernel = "10.0.17763.1";
+        let world = PreflightCluster::of(&[
+            ("w1", "windows", kernel, first),
+            ("w2", "windows", kernel, second),
+        ]);
+        let report = world.in_pools(&[("w1", "a"), ("w2", pool)]).report(&[]);
+        let [tolerated, required] = taints_of(&report);
+        (tolerated.len(), required.len())
+    };
+    // With the platform's own taint.
+    assert_eq!(of(own, &[], "b"), (2, 1));
+    assert_eq!(of(own, &[], "a"), (0, 0), "one node of its pool only");
+    assert_eq!(of(of_release, &[], "b"), (2, 0), "right for one pool only");
+    assert_eq!(of(of_release, of_release, "b"), (2, 1));
 }
 
 #[test]

@@ -229,17 +229,11 @@ static NODE_MISSING_TAINT: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: linux}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((_, mut host)) = windows_node(cx) else {
+        let Some((_, host)) = windows_node(cx) else {
             return;
         };
-        let keeps_linux_off = |taint: &mut Taint| {
-            if taint.effect == "NoExecute" {
-                // This taint also keeps pods off, and has the same keys and values.
-                "NoSchedule".clone_into(&mut taint.effect);
-            }
-            taint.marks_windows()
-        };
-        if !host.taints.iter_mut().any(keeps_linux_off) {
+        let keeps_linux_off = |taint: &Taint| taint.keeps_off() && taint.windows_release().is_some();
+        if !host.taints.iter().any(keeps_linux_off) {
             out.report(Path::of(&["spec", "taints"]));
         }
     }),

@@ -18,7 +18,7 @@ use super::generated;
 
 /// A node of each system, one that makes more, a webhook, a class, a workload: something for every value.
 fn values_of(platform: &'static str) -> Value {
-    let taint = json!({"key": "platform", "value": "windows", "effect": "NoSchedule"});
+    let taint = json!({"key": "sku", "value": "windows", "effect": "NoSchedule"});
     let stored: WatchedNode = serde_json::from_value(json!({
         "metadata": {"name": "w1", "labels": {"kubernetes.io/os": "windows", "agentpool": "win1"}},
         "spec": {"taints": [taint]},
@@ -55,7 +55,7 @@ fn values_of(platform: &'static str) -> Value {
     let environment = ClusterEnvironment {
         version: "v1.36.2".into(),
         nodes: vec![
-            any("w1", "windows", vec![Taint::no_schedule("platform", "windows")]),
+            any("w1", "windows", vec![Taint::no_schedule("sku", "windows")]),
             any("l1", "linux", vec![Taint::no_schedule("cattle.io/os", "linux")]),
         ],
         hooks: vec![WebhookPresence {

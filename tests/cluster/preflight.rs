@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 mod capacity;
+mod own_taints;
 
 use std::path::Path;
 use std::time::Duration;
@@ -38,6 +39,11 @@ fn node(name: &str, os: &str, kernel: &str, taints: &Value) -> Value {
             "kubeletVersion": "v1.36.2", "kubeProxyVersion": ""}}})
 }
 
+fn in_pool(pool: &str, mut node: Value) -> Value {
+    node["metadata"]["labels"]["agentpool"] = pool.into();
+    node
+}
+
 fn in_shop(kind: &str, name: &str, mut spec: Value) -> Value {
     spec["containers"] = json!([{"name": "c", "image": "registry.example/app:1"}]);
     in_namespace("shop", workload(kind, name, &spec, 1))
@@ -58,7 +64,7 @@ fn world() -> Vec<Value> {
             "10.0.20348.1",
             &json!([{"key": "os", "value": "Windows", "effect": "NoSchedule"}]),
         ),
-        node("w2", "windows", "10.0.17763.1", &json!([])),
+        in_pool("windows-b", node("w2", "windows", "10.0.17763.1", &json!([]))),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop",
             "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster-autoscaler-status",
