@@ -23,8 +23,8 @@ pub use crd::{
 pub use field_error::{FieldStep, in_one_line};
 pub use node_policy::{
     BuildCount, DriftedNode, Isolation, LabelMode, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
-    NodeTaintSpec, NodeTaints, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, TaintMode, WindowsNodePolicy,
-    WindowsNodePolicySpec, WindowsNodePolicyStatus,
+    NodeTaintSpec, NodeTaints, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, TaintMode, WORKLOADS_EXCLUDED,
+    WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 pub use node_pool::{
     PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,

@@ -305,6 +305,8 @@ impl Default for RuntimeHandlers {
 
 /// The type of the condition that says whether the guard withholds taints.
 pub const TAINTS_BLOCKED: &str = "TaintsBlocked";
+/// The type of the condition that says whether taints of Transom's keep workloads off the nodes that carry them.
+pub const WORKLOADS_EXCLUDED: &str = "WorkloadsExcluded";
 
 /// The state of the policy.
 // Every field is in the merge patch, null where there is nothing: that removes what was there, and null is never stored.

@@ -30,4 +30,5 @@ mod preflight;
 mod reports;
 mod scan;
 mod startup;
+mod taint_guard;
 mod webhook;

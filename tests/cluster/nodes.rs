@@ -484,6 +484,101 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_taint_comes_off_nodes_whose_pods_lose_placement_and_stays_for_what_does_not_run_there() {
+    let world = world!();
+    world.create(&node("w1", LTSC2022, &[])).await;
+    let web = world::deployment("web", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    world.create(&web).await;
+    let mut set = web.clone();
+    set["kind"] = json!("ReplicaSet");
+    set["metadata"]["name"] = json!("web-1");
+    set["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "web",
+        "controller": true}]);
+    world.create(&set).await;
+    let mut pod = web["spec"]["template"].clone();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["spec"]["nodeName"] = json!("w1");
+    pod["metadata"]["name"] = json!("web-1-a");
+    pod["metadata"]["namespace"] = json!("default");
+    pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "web-1",
+        "controller": true}]);
+    world.create(&pod).await;
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+        .to_string();
+    world.kubectl(&["patch", "pod", "web-1-a", "--subresource=status", "-p", &ready]);
+    world
+        .create(&policy("windows", json!({"taints": {"mode": "Reconcile"}})))
+        .await;
+    let has = |node: &Value| taints(node) == ["os=windows:NoSchedule"];
+    let running = world.run_registered(quick());
+    world.node_until("w1", has).await;
+    world
+        .status_until("windows", "WorkloadsExcluded", "False", "NoWorkloadsExcluded")
+        .await;
+
+    // A leader that does not know its webhooks removes nothing.
+    drop(running);
+    world.kubectl(&["label", "namespace", "default", "transom.dev/ignore=true"]);
+    let unregistered = world.run(quick());
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert!(has(&world.node("w1").await), "it was removed on a guess");
+    drop(unregistered);
+
+    let _running = world.run_registered(quick());
+    world.node_until("w1", |node| taints(node).is_empty()).await;
+    let status = world
+        .status_until("windows", "TaintsBlocked", "True", "WorkloadsAffected")
+        .await;
+    let message = world::message(&status, "TaintsBlocked");
+    assert!(
+        message.contains("Deployment default/web (its template"),
+        "{message}"
+    );
+    world
+        .event_until("w1", "removed, because it would keep restarted pods off the node")
+        .await;
+    world
+        .status_until("windows", "Ready", "False", "TaintsBlocked")
+        .await;
+    // Another client did not remove it.
+    assert!(
+        !owned(&world.node("w1").await)
+            .unwrap_or_default()
+            .contains("reversals")
+    );
+
+    world.kubectl(&["label", "namespace", "default", "transom.dev/ignore-"]);
+    world.node_until("w1", has).await;
+    world
+        .status_until("windows", "TaintsBlocked", "False", "NoWorkloadsAffected")
+        .await;
+
+    world.kubectl(&["delete", "pod", "web-1-a", "--force", "--grace-period=0"]);
+    world.kubectl(&["label", "namespace", "default", "transom.dev/ignore=true"]);
+    let status = world
+        .status_until("windows", "WorkloadsExcluded", "True", "TaintsNotTolerated")
+        .await;
+    let message = world::message(&status, "WorkloadsExcluded");
+    for part in [
+        "os=windows:NoSchedule keeps new pods of 1 workload off nodes that carry it: Deployment default/web",
+        "tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert!(
+        has(&world.node("w1").await),
+        "what does not run there removes no taint"
+    );
+    world.status_until("windows", "Ready", "True", "Ready").await;
+    world.kubectl(&["label", "namespace", "default", "transom.dev/ignore-"]);
+    world
+        .status_until("windows", "WorkloadsExcluded", "False", "NoWorkloadsExcluded")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_gets_the_name_of_one_that_is_gone_does_not_wait_for_the_back_off_of_that_one() {
     let world = world!();
     world.create(&policy("windows", json!({}))).await;

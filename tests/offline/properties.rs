@@ -4,6 +4,7 @@ mod in_place;
 mod never_worse;
 pub(super) mod pods;
 mod scheduler;
+mod second_actor;
 mod world;
 
 use crate::support::gate;

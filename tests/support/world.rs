@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use jiff::civil::date;
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use transom::api::WindowsNodePolicy;
-use transom::cluster::cache::ClusterCache;
+use transom::cluster::cache::{CachedNamespace, ClusterCache};
 use transom::cluster::lease::Leadership;
 use transom::cluster::node::{NodeView, WatchedNode};
 use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
@@ -29,6 +29,8 @@ use transom::controller::node_policies::{NodeController, NodeControllerSettings}
 use transom::controller::writer::{WRITES_PER_SECOND, Writer};
 use transom::model::facts::Facts;
 use transom::process::metrics::{Metrics, Reconciles};
+use transom::registration::configurations::{Configuration, Configurations};
+use transom::registration::{RegistrationOptions, mutating};
 
 use super::control_plane::{ControlPlane, programs_or_skip};
 
@@ -169,6 +171,28 @@ impl World {
 
     /// Runs the controller with another rate of writes.
     pub fn run_at(&self, settings: NodeControllerSettings, leads: bool, per_second: u32) -> Running {
+        self.start_controller(settings, leads, per_second, None)
+    }
+
+    /// Runs the controller as the leader of an installation whose webhooks are registered. Placement applies in every namespace
+    /// that they do not exclude.
+    pub fn run_registered(&self, settings: NodeControllerSettings) -> Running {
+        let object = serde_json::to_value(mutating(&RegistrationOptions::default())).unwrap();
+        let configuration = Configuration::read("zz-transom".to_owned(), Some(&object["webhooks"]));
+        let registered = Configurations {
+            mutating: configuration.clone(),
+            validating: configuration,
+        };
+        self.start_controller(settings, true, WRITES_PER_SECOND, Some(Arc::new(registered)))
+    }
+
+    fn start_controller(
+        &self,
+        settings: NodeControllerSettings,
+        leads: bool,
+        per_second: u32,
+        registered: Option<Arc<Configurations>>,
+    ) -> Running {
         let (lease, leadership) = World::leadership(leads);
         let (sender, latest) = watch::channel(Arc::new(snapshots().unknown()));
         let writer = Writer::new(self.client.clone(), Some(leadership.clone()), per_second);
@@ -177,7 +201,7 @@ impl World {
             leadership,
             reconcile: Reconciles::new(&Metrics::new("0", None)).of("node_policies"),
         };
-        let watches = tokio::spawn(follow_all(self.client.clone(), sender));
+        let watches = tokio::spawn(follow_all(self.client.clone(), sender, registered));
         let controller = tokio::spawn(async move {
             leader_loop.run(NodeController::new(writer, settings)).await;
             eprintln!("the controller has ended");
@@ -396,12 +420,20 @@ async fn create(client: &Client, object: &Value) {
 type Seen<V> = Arc<Mutex<Option<BTreeMap<String, V>>>>;
 
 /// Watches everything that the node controller reads, and publishes only complete views.
-async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
+async fn follow_all(
+    client: Client,
+    sender: watch::Sender<Arc<Snapshot>>,
+    registered: Option<Arc<Configurations>>,
+) {
     let (changed, mut news) = watch::channel(());
     let changed = Arc::new(changed);
     let nodes: Seen<Arc<NodeView>> = Seen::default();
     let classes: Seen<Arc<RuntimeClass>> = Seen::default();
     let policies: Seen<Arc<WindowsNodePolicy>> = Seen::default();
+    let namespaces: Seen<Arc<CachedNamespace>> = Seen::default();
+    let pod_policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy",
+        "metadata": {"name": "default"}, "spec": {"mode": "Warn"}});
+    let pod_policies = BTreeMap::from([("default".to_owned(), Arc::new(pod_policy))]);
     let all = async {
         futures::join!(
             follow(
@@ -422,30 +454,52 @@ async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
                 &policies,
                 &changed
             ),
+            follow(
+                Api::<Namespace>::all(client.clone()),
+                |namespace| Arc::new(CachedNamespace {
+                    labels: namespace.metadata.labels.unwrap_or_default(),
+                    ..CachedNamespace::default()
+                }),
+                &namespaces,
+                &changed
+            ),
         )
     };
     let send = async {
         while news.changed().await.is_ok() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             news.borrow_and_update();
-            let (nodes, classes, policies) = (
+            let (nodes, classes, policies, namespaces) = (
                 nodes.lock().unwrap().clone(),
                 classes.lock().unwrap().clone(),
                 policies.lock().unwrap().clone(),
+                namespaces.lock().unwrap().clone(),
             );
-            let (Some(mut nodes), Some(runtime_classes), Some(node_policies)) = (nodes, classes, policies)
+            let (Some(mut nodes), Some(runtime_classes), Some(node_policies), Some(namespaces)) =
+                (nodes, classes, policies, namespaces)
             else {
                 continue;
             };
+            let pod_policies = registered
+                .as_ref()
+                .map(|_| pod_policies.clone())
+                .unwrap_or_default();
             nodes.retain(|_, node| node.is_of_interest());
             let view = ClusterCache {
                 kubernetes: 36,
                 nodes,
                 runtime_classes,
                 node_policies,
+                namespaces,
+                pod_policies,
                 ..ClusterCache::default()
             };
-            let snapshot = snapshots().take(&Arc::new(view), None, "2026-01-01T00:00:00Z".parse().unwrap());
+            let registered = registered.clone();
+            let snapshot = snapshots().take(
+                &Arc::new(view),
+                registered,
+                "2026-01-01T00:00:00Z".parse().unwrap(),
+            );
             let _ = sender.send(Arc::new(snapshot));
         }
     };

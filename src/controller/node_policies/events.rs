@@ -94,6 +94,7 @@ fn event_of(change: &NodeChange, note: &str, about: ObjectReference, now: Timest
         }
         NodeChange::Label { .. } => return None,
         NodeChange::TaintSet(_) => (false, "TaintSet", "SetTaint"),
+        NodeChange::TaintWithdrawn(_) => (true, "TaintRemoved", "RemoveTaint"),
         NodeChange::TaintTaken(_) => (false, "TaintRemoved", "RemoveTaint"),
         NodeChange::AnnotationLost(_) => (true, "OwnedAnnotationLost", "RestoreAnnotation"),
     };

@@ -3,6 +3,7 @@
 
 mod affected;
 pub mod cache;
+pub mod carried;
 mod impact;
 mod peers;
 mod survey;
@@ -24,6 +25,7 @@ use crate::model::node::Taint;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::object_status::ObjectStatus;
 use crate::model::os::{Inference, Verdict};
+use crate::model::pod::PodSpec;
 use crate::model::workload::Kind;
 
 /// The guard's result for a policy.
@@ -60,6 +62,8 @@ pub struct GuardedNodes<'g> {
     /// The groups of nodes that join others which carry the taints already: only what runs is considered there, and
     /// what no webhook reviews. With the Ready nodes of their pools.
     pub joining: BTreeMap<GuardGroup, BTreeSet<&'g str>>,
+    /// If the nodes carry the taints already: the same change in a cluster in which every node has the taints of its policy.
+    pub complete: Option<&'g TaintChange>,
 }
 
 /// Evaluates objects one by one, and collects the workloads that would be affected.
@@ -78,6 +82,8 @@ pub struct Guard<'g> {
     if_running: BTreeMap<AffectedKey, (AffectingTaints, Remedy)>,
     /// The generations of the affected workloads whose own object was read.
     generations: BTreeMap<AffectedKey, i64>,
+    /// The groups on whose nodes Ready pods of each workload run.
+    running: BTreeMap<AffectedKey, BTreeSet<GuardGroup>>,
 }
 
 /// A pod, or a template of pods.
@@ -93,6 +99,8 @@ struct TaintEffects {
     remedy: Option<Remedy>,
     /// The groups whose taints affect it.
     groups: BTreeSet<GuardGroup>,
+    /// Those of them whose taints would not affect it if every node had the taints of its policy.
+    partial: BTreeSet<GuardGroup>,
 }
 
 /// The taints that affect an object, by the group of the nodes that get them.
@@ -134,6 +142,7 @@ impl<'g> Guard<'g> {
             affected_workloads: BTreeMap::new(),
             if_running: BTreeMap::new(),
             generations: BTreeMap::new(),
+            running: BTreeMap::new(),
         }
     }
 
@@ -194,6 +203,7 @@ impl<'g> Guard<'g> {
             why: format!("cannot be read: {error}"),
             remedy: None,
             groups,
+            partial: BTreeSet::new(),
         };
         self.affected_workloads.insert(place, affected);
     }
@@ -204,13 +214,23 @@ impl<'g> Guard<'g> {
         let inference = &subject.inference;
         // A Task runs where its TaskRun says, unless it selects nodes itself.
         let is_placed_by_others = !object.kind.selects_nodes() && !selects(inference, false);
-        if inference.verdict != Verdict::Windows || is_placed_by_others {
+        let names_node = object.pod().is_some_and(PodSpec::is_bound);
+        if inference.verdict != Verdict::Windows || is_placed_by_others || names_node {
             return;
         }
         let admission = AdmissionStage::of_template(object, subject.policy.places);
         // A DaemonSet's controller reads the template, so placement of its pods is too late.
         let in_template = admission == AdmissionStage::AsWritten;
-        let (lost, of_joining) = self.without_joining(self.lost(&subject, admission), &subject.policy);
+        let lost = self.lost(self.nodes.change, &subject, admission);
+        let complete = self.nodes.complete.filter(|_| !lost.is_empty());
+        let partial = complete.map(|complete| {
+            let in_any_case = self.lost(complete, &subject, admission);
+            let groups = lost.0.keys().copied();
+            groups
+                .filter(|group| !in_any_case.0.contains_key(group))
+                .collect()
+        });
+        let (lost, of_joining) = self.without_joining(lost, &subject.policy);
         let remedy = remedy(inference, in_template);
         if lost.is_empty() && of_joining.is_empty() {
             return;
@@ -227,6 +247,9 @@ impl<'g> Guard<'g> {
             UNTOLERATING_TEMPLATE
         };
         self.add(place.clone(), &lost, why, remedy);
+        if let (Some(affected), Some(partial)) = (self.affected_workloads.get_mut(place), partial) {
+            affected.partial = partial;
+        }
     }
 
     /// What is known of an object before the taints are considered.
@@ -240,9 +263,13 @@ impl<'g> Guard<'g> {
     }
 
     /// What takes nodes from the pods of an object.
-    fn lost(&self, subject: &Subject<'_>, admission: AdmissionStage) -> AffectingTaints {
+    fn lost(
+        &self,
+        change: &TaintChange,
+        subject: &Subject<'_>,
+        admission: AdmissionStage,
+    ) -> AffectingTaints {
         let mut found = AffectingTaints::default();
-        let change = self.nodes.change;
         let policy = &subject.policy.policy;
         for node in change.lost(subject.object, &subject.inference, policy, admission) {
             let Some((group, gained)) = self.nodes.gains.get(node.name.as_str()) else {
@@ -305,9 +332,15 @@ impl<'g> Guard<'g> {
         {
             self.note_running(daemon_set, node);
         }
+        let owner = owner.map(|(owner, _)| self.owners.get(&owner).cloned().unwrap_or(owner));
+        let node = object.pod().and_then(|pod| pod.node_name.as_deref());
+        if let (Some(owner), Some((group, _))) = (&owner, node.and_then(|node| self.nodes.gains.get(node)))
+            && is_ready()
+        {
+            self.running.entry(owner.clone()).or_default().insert(*group);
+        }
         if let Some((lacking, why)) = self.pod_lacks(&subject, is_ready, kind) {
-            let known = |owner: AffectedKey| self.owners.get(&owner).cloned().unwrap_or(owner);
-            let named = owner.map_or(place, |(owner, _)| known(owner));
+            let named = owner.unwrap_or(place);
             let remedy = remedy(&subject.inference, is_of_daemon_set);
             self.add(named, &lacking, why, remedy);
         }
@@ -326,7 +359,7 @@ impl<'g> Guard<'g> {
             return Some((evicting, "its pods would be evicted, as they do not tolerate"));
         }
         let lost = |admission| {
-            let lost = self.lost(subject, admission);
+            let lost = self.lost(self.nodes.change, subject, admission);
             self.without_joining(lost, &subject.policy).0
         };
         let (lacking, why) = match subject.inference.verdict {
@@ -396,6 +429,7 @@ impl<'g> Guard<'g> {
                 why: format!("{why} {}", taints.join(", ")),
                 remedy: Some(remedy),
                 groups: BTreeSet::new(),
+                partial: BTreeSet::new(),
             });
         affected.groups.extend(lacking.0.keys());
     }
@@ -404,6 +438,17 @@ impl<'g> Guard<'g> {
     fn affecting_groups(&self) -> BTreeSet<GuardGroup> {
         let workloads = self.affected_workloads.values();
         workloads.flat_map(|workload| &workload.groups).copied().collect()
+    }
+
+    /// The groups whose taints have to be removed: they keep a workload off nodes that it runs on, or only because other nodes
+    /// lack their taints. What does not tolerate a taint and was created later does not run there, and removes no taint.
+    fn groups_to_release(&self) -> BTreeSet<GuardGroup> {
+        let of_workload = self.affected_workloads.iter().flat_map(|(place, affected)| {
+            let running = self.running.get(place).into_iter().flatten();
+            let running = running.filter(|group| affected.groups.contains(group));
+            running.chain(&affected.partial)
+        });
+        of_workload.copied().collect()
     }
 
     /// The workloads that the taints of these groups would affect.

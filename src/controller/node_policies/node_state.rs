@@ -5,47 +5,79 @@ use std::sync::Arc;
 
 use super::nodes::plan::{DesiredNode, LabelUse, NodePlan, plan};
 use crate::cluster::node::{NodeView, taint_of};
-use crate::cluster::node_policies::{NodePolicies, SelectedPolicy};
+use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::model::build::{Build, supported_on};
 use crate::model::facts::Facts;
 use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
 
-/// Which taints affect no workload on which nodes. Only surveyed nodes are included: a node that joined later was
-/// not.
+/// Taints, each with the uids of some nodes. Only surveyed nodes are included: a node that joined later was not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SafeTaints(BTreeMap<Taint, BTreeSet<String>>);
+pub struct TaintsOfNodes(BTreeMap<Taint, BTreeSet<String>>);
 
-impl SafeTaints {
-    /// Records that a taint affects no workload on a node.
+impl TaintsOfNodes {
+    /// Adds a taint of a node.
     pub fn add(&mut self, taint: &Taint, node: &NodeView) {
         self.0.entry(taint.clone()).or_default().insert(node.uid.clone());
     }
 
-    /// Whether a taint affects no workload on a node.
+    /// Whether a taint of a node is included.
     pub fn has(&self, taint: &Taint, node: &NodeView) -> bool {
         self.0.get(taint).is_some_and(|nodes| nodes.contains(&node.uid))
     }
 
-    /// The taints that affect no workload on a node.
+    /// The taints of a node.
     pub fn on(&self, node: &NodeView) -> BTreeSet<Taint> {
         let taints = self.0.keys().filter(|taint| self.has(taint, node));
         taints.cloned().collect()
     }
 
-    /// Drops results that expire. NoExecute is surveyed each time, because it evicts what runs on the node at that
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Those that are in both.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> Self {
+        let both = self.0.iter().filter_map(|(taint, nodes)| {
+            let nodes: BTreeSet<String> = nodes.intersection(other.0.get(taint)?).cloned().collect();
+            (!nodes.is_empty()).then(|| (taint.clone(), nodes))
+        });
+        TaintsOfNodes(both.collect())
+    }
+
+    /// Drops results of the guard that expire. NoExecute is surveyed each time, because it evicts what runs on the node at that
     /// time. Nodes that are gone are dropped, and nodes that carry the taint: if the taint is removed later, it is
     /// not set again from an old survey.
     pub fn age<'n>(&mut self, nodes: impl IntoIterator<Item = &'n NodeView>) {
+        self.retain(nodes, |node, taint| {
+            taint.effect != "NoExecute" && !carries(node, taint)
+        });
+    }
+
+    /// Keeps the taints that the nodes still carry.
+    pub fn keep_carried<'n>(&mut self, nodes: impl IntoIterator<Item = &'n NodeView>) {
+        self.retain(nodes, carries);
+    }
+
+    fn retain<'n>(
+        &mut self,
+        nodes: impl IntoIterator<Item = &'n NodeView>,
+        stays: impl Fn(&NodeView, &Taint) -> bool,
+    ) {
         if self.0.is_empty() {
             return;
         }
         let there: BTreeMap<&str, &NodeView> = nodes.into_iter().map(|node| (&*node.uid, node)).collect();
-        let carries = |node: &NodeView, taint: &Taint| node.taints.iter().any(|now| taint_of(now) == *taint);
         self.0.retain(|taint, surveyed| {
-            surveyed.retain(|uid| there.get(&**uid).is_some_and(|node| !carries(node, taint)));
-            taint.effect != "NoExecute" && !surveyed.is_empty()
+            surveyed.retain(|uid| there.get(&**uid).is_some_and(|node| stays(node, taint)));
+            !surveyed.is_empty()
         });
     }
+}
+
+fn carries(node: &NodeView, taint: &Taint) -> bool {
+    node.taints.iter().any(|now| taint_of(now) == *taint)
 }
 
 /// The policies, and which missing taints may be set for each of them.
@@ -54,7 +86,10 @@ pub struct PolicyResolver {
     /// The policies.
     pub policies: NodePolicies,
     /// The taints that affect no workload, by policy.
-    pub cleared: BTreeMap<String, SafeTaints>,
+    pub cleared: BTreeMap<String, TaintsOfNodes>,
+    /// The taints of Transom's that are removed although the policy requires them, because they keep workloads off the nodes
+    /// on which they run, by policy.
+    pub withdrawn: BTreeMap<String, TaintsOfNodes>,
     /// Whether policies not in `policies` are known to be deleted, so that their labels and taints may be removed.
     pub others_are_gone: bool,
     /// Whether a template selects nodes by a label that is to be removed.
@@ -77,7 +112,10 @@ impl PolicyResolver {
             SelectedPolicy::Policy(policy) => {
                 let cleared = self.cleared.get(&policy.name);
                 let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
+                let withdrawn = self.withdrawn.get(&policy.name);
+                let withdrawn = withdrawn.map(|withdrawn| withdrawn.on(node));
                 let mut desired = DesiredNode::of(policy, cleared);
+                desired.withdrawn = withdrawn.unwrap_or_default();
                 desired.inherits = owner != OwnerState::Selects;
                 plan(node, Some(&desired), &self.label_use)
             }
@@ -135,6 +173,8 @@ pub struct NodesOfPolicy {
     pub contested: BTreeMap<String, Vec<Taint>>,
     /// Other policies of the same priority that select a node of this policy, with one such node.
     pub overlapping: BTreeMap<String, String>,
+    /// The policies with precedence that apply to Windows nodes which this policy selects, too.
+    pub outranked_by: BTreeSet<String>,
     /// The Windows nodes that wait for this policy, by the policy that cannot be read and may select them.
     pub held: BTreeMap<String, BTreeSet<String>>,
     /// Nodes with builds that the cluster's Kubernetes version does not support.
@@ -183,6 +223,9 @@ pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, facts: &Facts)
                     count(state, node, facts);
                 }
                 note(state, node, plan);
+                if is_windows {
+                    all.note_outranked(policy, &resolver.policies, node);
+                }
             }
             SelectedPolicy::Held(held) => {
                 if let Some(waiting) = held.waiting.filter(|_| is_windows) {
@@ -203,6 +246,17 @@ impl NodesAssessment {
         let claimed = node.claimed();
         if let Some(state) = self.by_policy.get_mut(&claimed.policy) {
             state.owned += usize::from(!claimed.labels.is_empty() || !claimed.taints.is_empty());
+        }
+    }
+
+    /// Notes the other policies that select a node.
+    fn note_outranked(&mut self, applies: &NodePolicy, policies: &NodePolicies, node: &NodeView) {
+        let others = policies.iter().filter(|policy| policy.name != applies.name);
+        for other in others.filter(|policy| policy.selects(&node.labels)) {
+            let state = self.by_policy.entry(other.name.clone()).or_default();
+            if !state.outranked_by.contains(&applies.name) {
+                state.outranked_by.insert(applies.name.clone());
+            }
         }
     }
 

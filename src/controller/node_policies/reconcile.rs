@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::NodeControllerSettings;
 use super::events::NodeEvents;
 use super::guard::cache::GuardCache;
+use super::guard::carried::CarriedTaints;
 use super::node_state::{NodesAssessment, NodesOfPolicy, PolicyResolver, assess};
 use super::nodes::apply::{ApplyResult, apply};
 use super::pod_references::{LabelRelease, ReferencesOfPass};
@@ -43,6 +44,7 @@ pub struct NodeController {
     classes: ClassController,
     statuses: Statuses,
     guard_cache: GuardCache,
+    carried: CarriedTaints,
     label_release: LabelRelease,
     back_off: WriteBackoff,
     written: WriteOverlay,
@@ -100,6 +102,7 @@ impl NodeController {
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
             statuses: Statuses::new(writer.clone(), settings.status_every),
             guard_cache: GuardCache::new(writer.client.clone(), settings),
+            carried: CarriedTaints::new(writer.client.clone(), settings),
             label_release: LabelRelease::new(settings.guard_every),
             back_off: WriteBackoff::new(settings.back_off),
             written: WriteOverlay::default(),
@@ -127,9 +130,11 @@ impl NodeController {
         self.written.retain(|name| cache.nodes.contains_key(name));
         let nodes = self.nodes_now(cache);
         self.guard_cache.age(&nodes);
+        self.carried.age(&nodes);
         let mut resolver = PolicyResolver {
             policies,
             cleared: self.guard_cache.cleared(),
+            withdrawn: self.carried.withdrawn(),
             label_use: self.label_release.known(),
             others_are_gone: false,
         };
@@ -148,7 +153,15 @@ impl NodeController {
         }
         let guard = (self.guard_cache).update(&resolver, &assessed.by_policy, &nodes, snapshot);
         result.wake_at(guard.await);
-        if self.has_news(&mut resolver) {
+        let is_news = self.has_news(&mut resolver);
+        match self.carried.update(&resolver, &nodes, snapshot).await {
+            Ok(again) => result.wake_at(again),
+            Err(error) => {
+                let task = "find the workloads that taints keep off nodes".to_owned();
+                result.fail(task, &error);
+            }
+        }
+        if self.has_news(&mut resolver) || is_news {
             assessed = assess(&nodes, &resolver, &snapshot.facts);
         }
         let due = std::mem::take(&mut assessed.due);
@@ -167,9 +180,11 @@ impl NodeController {
 
     /// Gives the resolver what the guard and the survey of labels have found out. Returns whether that is news.
     fn has_news(&self, resolver: &mut PolicyResolver) -> bool {
-        let (cleared, label_use) = (self.guard_cache.cleared(), self.label_release.known());
-        let is_news = cleared != resolver.cleared || label_use != resolver.label_use;
-        (resolver.cleared, resolver.label_use) = (cleared, label_use);
+        let (cleared, withdrawn) = (self.guard_cache.cleared(), self.carried.withdrawn());
+        let label_use = self.label_release.known();
+        let is_news =
+            cleared != resolver.cleared || withdrawn != resolver.withdrawn || label_use != resolver.label_use;
+        (resolver.cleared, resolver.withdrawn, resolver.label_use) = (cleared, withdrawn, label_use);
         is_news
     }
 
@@ -350,6 +365,7 @@ impl NodeController {
         };
         PolicyFacts {
             guarded: self.guard_cache.result(&policy.name),
+            excluded: self.carried.excluded(&policy.name).cloned(),
             failures: (self.failures.values())
                 .filter(|(node, _)| nodes.drift.contains_key(node))
                 .cloned()

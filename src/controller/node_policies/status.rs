@@ -6,11 +6,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Event;
 
 use super::guard::GuardResult;
+use super::guard::carried::ExcludedWorkloads;
 use super::node_state::{FaultyNodes, NodesOfPolicy};
 use super::runtime_classes::ClassesOfPolicy;
 use crate::api::{
     BuildCount, DriftedNode, FailedImage, LabelMode, Management, StartupStatus, TAINTS_BLOCKED, TaintMode,
-    WindowsNodePolicySpec, WindowsNodePolicyStatus,
+    WORKLOADS_EXCLUDED, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 use crate::cluster::errors::ApiError;
 use crate::cluster::node_policies::NodePolicy;
@@ -34,6 +35,8 @@ const LONGEST_BRIEF: usize = 512;
 pub struct PolicyFacts {
     /// The guard's result.
     pub guarded: GuardResult,
+    /// The workloads that taints of Transom's keep off nodes.
+    pub excluded: Option<ExcludedWorkloads>,
     /// Nodes that could not be written, and why.
     pub failures: BTreeMap<String, ApiError>,
     /// Nodes whose labels or taints another writer changes again and again.
@@ -128,6 +131,7 @@ fn number(count: usize) -> i32 {
 fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Vec<ConditionUpdate> {
     let mut details = vec![
         blocked(policy, nodes, known),
+        excluded(known),
         conflicted(nodes, known),
         overlapping(policy, nodes),
         unsupported(nodes),
@@ -291,7 +295,13 @@ fn waits_for_guard(policy: &NodePolicy, nodes: &NodesOfPolicy) -> bool {
 fn met(of: &NodesOfPolicy) -> (&'static str, String) {
     let nodes = of.nodes;
     if nodes == 0 {
-        return ("NoNodesSelected", "it selects no Windows node now".to_owned());
+        let text = if of.outranked_by.is_empty() {
+            "it selects no Windows node now".to_owned()
+        } else {
+            let others = list(&of.outranked_by, BRIEF);
+            format!("policies with precedence apply to every Windows node that it selects: {others}")
+        };
+        return ("NoNodesSelected", text);
     }
     if of.drift.is_empty() {
         return (READY, format!("all {nodes} Windows nodes match the policy"));
@@ -360,6 +370,24 @@ fn blocked(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> C
         update.brief = cut(brief, LONGEST_BRIEF).into_owned();
     }
     update.with_events(EventPolicy::Reasons)
+}
+
+/// The condition for workloads that cannot be scheduled on nodes because of taints that Transom set. Any user may create such a
+/// workload, so it does not affect `Ready`.
+fn excluded(known: &PolicyFacts) -> ConditionUpdate {
+    let parts: Vec<String> = (known.excluded.iter().map(|excluded| excluded.message.clone())).collect();
+    let quiet = "no workload that was found needs nodes whose taints it does not tolerate";
+    let mut update = where_any(
+        WORKLOADS_EXCLUDED,
+        &parts,
+        "TaintsNotTolerated",
+        "NoWorkloadsExcluded",
+        quiet,
+    );
+    if let Some(excluded) = &known.excluded {
+        update.brief = cut(&excluded.brief, LONGEST_BRIEF).into_owned();
+    }
+    update.with_events(EventPolicy::Turns)
 }
 
 fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {

@@ -14,7 +14,7 @@ use crate::cluster::node_policies::NodePolicy;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::node_policies::NodeControllerSettings;
-use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, SafeTaints};
+use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, TaintsOfNodes};
 
 /// The results, by policy.
 pub struct GuardCache {
@@ -26,7 +26,7 @@ pub struct GuardCache {
 /// The guard's result for the taints of a policy.
 struct GuardAnswer {
     generation: i64,
-    cleared: SafeTaints,
+    cleared: TaintsOfNodes,
     /// The earliest time of the next run.
     again: Option<Instant>,
     /// The workloads because of which it refused.
@@ -68,7 +68,7 @@ impl GuardCache {
     }
 
     /// Which taints of each policy affect no workload, as far as they were surveyed.
-    pub fn cleared(&self) -> BTreeMap<String, SafeTaints> {
+    pub fn cleared(&self) -> BTreeMap<String, TaintsOfNodes> {
         (self.by_policy.iter())
             .map(|(name, answer)| (name.clone(), answer.cleared.clone()))
             .collect()
@@ -142,7 +142,7 @@ impl GuardAnswer {
     fn new(policy: &NodePolicy) -> Self {
         GuardAnswer {
             generation: policy.generation,
-            cleared: SafeTaints::default(),
+            cleared: TaintsOfNodes::default(),
             again: None,
             affected: AffectedWorkloads::none(),
             refusals: 0,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use crate::api::{TAINTS_BLOCKED, WORKLOADS_EXCLUDED};
 use crate::model::node::Taint;
 use crate::model::object::Object;
 use crate::model::os::{EvidenceKind, Inference, Verdict};
@@ -157,22 +158,38 @@ impl Impact {
     }
 
     fn opening(&self, taints: &[Taint]) -> String {
-        let list: Vec<String> = taints.iter().map(ToString::to_string).collect();
         let many = count(self.0.len(), "workload");
-        format!("not set: {}, because {many} would be affected: ", list.join(", "))
+        format!("not set: {}, because {many} would be affected: ", texts(taints))
     }
 
-    /// The short form of [`Impact::message`]: the first names, and the number of others.
-    pub fn brief(&self, taints: &[Taint]) -> String {
+    fn opening_of_carried(&self, taints: &[Taint]) -> String {
+        let many = count(self.0.len(), "workload");
+        format!(
+            "{} keeps new pods of {many} off nodes that carry it: ",
+            texts(taints)
+        )
+    }
+
+    /// The first names, and the number of others.
+    fn brief(&self, opening: &str, condition: &str) -> String {
         let names = list(self.0.keys().map(ToString::to_string), BRIEF);
-        let opening = self.opening(taints);
-        let opening = cut(&opening, 200);
-        format!("{opening}{names}; the condition TaintsBlocked gives the reasons and the remedies")
+        let opening = cut(opening, 200);
+        format!("{opening}{names}; the condition {condition} gives the reasons and the remedies")
     }
 
-    /// The message: which workloads, what to write, and in which field.
-    pub fn message(&self, taints: &[Taint]) -> String {
-        let mut text = self.opening(taints);
+    /// The short form of [`Impact::message`].
+    pub fn brief_of_missing(&self, taints: &[Taint]) -> String {
+        self.brief(&self.opening(taints), TAINTS_BLOCKED)
+    }
+
+    /// The short form of [`Impact::message_of_carried`].
+    pub fn brief_of_carried(&self, taints: &[Taint]) -> String {
+        self.brief(&self.opening_of_carried(taints), WORKLOADS_EXCLUDED)
+    }
+
+    /// Each workload and why, and what to write, and in which field.
+    fn details(&self, taints: &[Taint]) -> String {
+        let mut text = String::new();
         for (i, (place, affected)) in self.0.iter().take(NAMED).enumerate() {
             let comma = if i > 0 { "; " } else { "" };
             let _ = write!(text, "{comma}{place} ({})", affected.why);
@@ -193,18 +210,41 @@ impl Impact {
                 let _ = write!(text, ". Write in {whose}: {}", remedy.text(&tolerations));
             }
         }
+        text
+    }
+
+    /// The message about taints that are not set: which workloads, what to write, and in which field.
+    pub fn message(&self, taints: &[Taint]) -> String {
         let first = taints.first().map(ToString::to_string).unwrap_or_default();
-        let _ = write!(
-            text,
-            ". It is checked again within a minute after a workload that is named here changes, at least every 15 minutes, \
+        format!(
+            "{}{}. It is checked again within a minute after a workload that is named here changes, at least every 15 minutes, \
              and immediately when the policy changes. If a cloud created the nodes, set \
              the taint on the pool too, because clouds reset what they own: AKS az aks nodepool add --node-taints {first}; \
              EKS taints of the managed node group (eksctl: managedNodeGroups[].taints); GKE gcloud container node-pools \
              create --node-taints {first}; OpenShift spec.template.spec.taints of the Windows MachineSet (WMCO sets \
-             os=Windows:NoSchedule itself)"
-        );
-        text
+             os=Windows:NoSchedule itself)",
+            self.opening(taints),
+            self.details(taints)
+        )
     }
+
+    /// The message about taints that nodes carry.
+    pub fn message_of_carried(&self, taints: &[Taint]) -> String {
+        format!(
+            "{}{}. If placement should add the toleration, check spec.placement of the WindowsPodPolicy of the namespace, and \
+             the namespace's labels. If workloads run on such nodes now, or other nodes lack the taint and placement therefore \
+             withholds the toleration, Transom removes the taint there after a second check a minute later. It is checked \
+             again when policies, webhooks, namespaces, RuntimeClasses or groups of nodes change",
+            self.opening_of_carried(taints),
+            self.details(taints)
+        )
+    }
+}
+
+/// Taints as one list.
+fn texts(taints: &[Taint]) -> String {
+    let each: Vec<String> = taints.iter().map(ToString::to_string).collect();
+    each.join(", ")
 }
 
 /// The tolerations of taints as YAML in one line.

@@ -13,7 +13,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::{NodePolicies, NodePolicy};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
-use crate::controller::node_policies::node_state::{PolicyResolver, SafeTaints};
+use crate::controller::node_policies::node_state::{PolicyResolver, TaintsOfNodes};
 use crate::engine::TaintChange;
 use crate::model::facts::Facts;
 use crate::model::node::{Host, Taint};
@@ -49,7 +49,7 @@ impl<'a> WaitingNodes<'a> {
         groups.filter(|group| !group.nodes.is_empty()).collect()
     }
 
-    pub(super) fn clear(&self, cleared: &mut SafeTaints) {
+    pub(super) fn clear(&self, cleared: &mut TaintsOfNodes) {
         for (node, taints) in &self.nodes {
             for taint in *taints {
                 cleared.add(taint, node);
@@ -92,7 +92,7 @@ impl SurveyOutcome {
             (None, None) => (GuardResult::Free, AffectedWorkloads::none()),
             (None, Some((taints, impact))) => {
                 let taints: Vec<Taint> = taints.iter().cloned().collect();
-                let (message, brief) = (impact.message(&taints), impact.brief(&taints));
+                let (message, brief) = (impact.message(&taints), impact.brief_of_missing(&taints));
                 let affected = AffectedWorkloads::new(impact, &self.survey, affected_every);
                 (GuardResult::Refused { message, brief }, affected)
             }
@@ -202,6 +202,7 @@ fn guarded<'a>(
         joining: of_active()
             .filter_map(|(at, group)| Some((at, group.joins.clone()?)))
             .collect(),
+        complete: None,
     }
 }
 

@@ -107,6 +107,7 @@ fn affected_in(
             cache.nodes.keys().map(String::as_str).filter(in_pool).collect(),
         )]
         .into(),
+        complete: None,
     };
     let mut guard = Guard::new(nodes, policy_of, survey);
     for (kind, object) in objects {
@@ -537,7 +538,7 @@ fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
         assert!(text.contains(platform));
     }
     assert_eq!(
-        many.brief(&taints()),
+        many.brief_of_missing(&taints()),
         "not set: os=windows:NoSchedule, because 23 workloads would be affected: Deployment a/d00, Deployment a/d01, Deployment \
          a/d02 and 20 more; the condition TaintsBlocked gives the reasons and the remedies"
     );
@@ -687,6 +688,7 @@ fn what_loses_another_node_does_not_refuse_the_nodes_that_join() {
             change: &change,
             gains: (gains.iter().map(|(name, group)| (*name, (*group, taints())))).collect(),
             joining: [(1, BTreeSet::new())].into(),
+            complete: None,
         };
         let mut guard = Guard::new(nodes, &built_in, &survey);
         let pinned =

@@ -21,6 +21,8 @@ pub struct DesiredNode {
     pub taints: Vec<Taint>,
     /// Which of them may be set on this node if it lacks them: the guard found that they affect no workload.
     pub cleared: BTreeSet<Taint>,
+    /// Which of Transom's are removed all the same: the guard found that they keep workloads off the node.
+    pub withdrawn: BTreeSet<Taint>,
     /// Whether the policy that set Transom's taints no longer selects the node: then they are removed, even if this
     /// policy only reports.
     pub inherits: bool,
@@ -38,6 +40,7 @@ impl DesiredNode {
             mode: spec.taints.mode,
             taints: policy.taints.clone(),
             cleared: if applies { cleared } else { BTreeSet::new() },
+            withdrawn: BTreeSet::new(),
             inherits: false,
         }
     }

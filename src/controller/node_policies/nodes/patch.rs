@@ -36,6 +36,8 @@ pub enum NodeChange {
     TaintSet(Taint),
     /// A taint of Transom's is removed.
     TaintTaken(Taint),
+    /// A taint of Transom's is removed although the policy requires it: it keeps workloads off the node.
+    TaintWithdrawn(Taint),
     /// The owner annotation cannot be read or has no valid proof, and is written again or removed.
     AnnotationLost(String),
 }
@@ -53,6 +55,11 @@ impl fmt::Display for NodeChange {
             }
             NodeChange::TaintSet(taint) => write!(f, "taint {taint}: set"),
             NodeChange::TaintTaken(taint) => write!(f, "taint {taint}: removed, because Transom set it"),
+            NodeChange::TaintWithdrawn(taint) => write!(
+                f,
+                "taint {taint}: removed, because it would keep restarted pods off the node; the condition TaintsBlocked of \
+                 the policy lists their workloads"
+            ),
             NodeChange::AnnotationLost(why) => write!(
                 f,
                 "annotation {OWNED_ANNOTATION} is not trusted ({why}): Transom no longer owns what it names"

@@ -75,14 +75,29 @@ impl<'p> TaintPlanner<'p> {
             // The taint that the policy wants instead replaces it in the same write.
             let same = |other: &&Taint| other.key == taint.key && other.effect == taint.effect;
             let successor = self.desired.taints.iter().find(same);
-            if successor.is_some_and(|successor| !self.desired.cleared.contains(successor)) {
+            let waits = successor.is_some_and(|successor| !self.desired.cleared.contains(successor));
+            if waits && !self.desired.withdrawn.contains(taint) {
                 return;
             }
-            self.now.retain(|now| taint_of(now) != *taint);
-            self.has_changed = true;
-            self.plan.changes.push(NodeChange::TaintTaken(taint.clone()));
+            self.remove(taint, NodeChange::TaintTaken);
         }
         self.owned.taints.retain(|ours| ours != taint);
+    }
+
+    /// Removes a desired taint of Transom's if it keeps workloads off the node. It is not counted as a reversal, and is set
+    /// again when the guard finds that it affects no workload.
+    fn withdraw(&mut self, taint: &Taint) {
+        let applies = self.desired.mode == TaintMode::Reconcile && self.desired.withdrawn.contains(taint);
+        if applies && self.before.may_take_taint(taint) {
+            self.remove(taint, NodeChange::TaintWithdrawn);
+            self.owned.taints.retain(|ours| ours != taint);
+        }
+    }
+
+    fn remove(&mut self, taint: &Taint, change: impl FnOnce(Taint) -> NodeChange) {
+        self.now.retain(|now| taint_of(now) != *taint);
+        self.has_changed = true;
+        self.plan.changes.push(change(taint.clone()));
     }
 
     /// Sets a desired taint if it is missing and may be set; otherwise notes why it is not set.
@@ -93,7 +108,7 @@ impl<'p> TaintPlanner<'p> {
             ));
         }
         if self.has(taint) {
-            return;
+            return self.withdraw(taint);
         }
         self.count_reversal(taint);
         if let Some(other) = self.foreign_in_its_place(taint) {

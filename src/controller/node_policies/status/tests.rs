@@ -493,11 +493,12 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
 }
 
 /// Transom's condition types; the last one exists only if there are RuntimeClasses.
-const OURS: [&str; 10] = [
+const OURS: [&str; 11] = [
     "Accepted",
     "Programmed",
     "Ready",
     "TaintsBlocked",
+    "WorkloadsExcluded",
     "Conflicted",
     "Overlapping",
     "UnsupportedBuilds",
@@ -525,7 +526,7 @@ fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more(
     );
     known.classes = None;
     let next = status_of(&policy(&json!({})), &standing, &known, Some(&stored), now);
-    let expected = [&OURS[..9], &["example.com/Approved"]].concat();
+    let expected = [&OURS[..10], &["example.com/Approved"]].concat();
     assert_eq!(kinds(&next), expected);
 }
 
@@ -715,4 +716,64 @@ fn nodes_on_which_a_policy_owns_something_are_counted() {
         Timestamp::UNIX_EPOCH,
     );
     assert_eq!(status.owned_node_count, 1);
+}
+
+#[test]
+fn workloads_that_taints_keep_off_nodes_are_named_without_affecting_ready() {
+    let known = PolicyFacts {
+        excluded: Some(ExcludedWorkloads {
+            message: "it keeps Deployment shop/web off".to_owned(),
+            brief: "it keeps 1 workload off".to_owned(),
+        }),
+        ..PolicyFacts::default()
+    };
+    let nodes = NodesOfPolicy::default();
+    let status = status_of(&policy(&json!({})), &nodes, &known, None, Timestamp::UNIX_EPOCH);
+    let excluded = condition(&status, "WorkloadsExcluded");
+    assert_eq!(
+        (&*excluded.status, &*excluded.reason, &*excluded.message),
+        ("True", "TaintsNotTolerated", "it keeps Deployment shop/web off")
+    );
+    assert_eq!(condition(&status, "Ready").status, "True");
+    let events = news_of(&policy(&json!({})), &nodes, &known, None);
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| (&*event.reason, event.note.as_deref()))
+        .collect();
+    assert_eq!(told, [("TaintsNotTolerated", Some("it keeps 1 workload off"))]);
+    assert_eq!(
+        news_of(&policy(&json!({})), &nodes, &known, Some(&status)).len(),
+        0
+    );
+}
+
+#[test]
+fn a_policy_that_others_outrank_says_by_which() {
+    let stored = |name: &str, priority: i32| {
+        let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+            "metadata": {"name": name, "generation": 1}, "spec": {"priority": priority}});
+        (name.to_owned(), Arc::new(serde_json::from_value(stored).unwrap()))
+    };
+    let resolver = PolicyResolver {
+        policies: NodePolicies::of(&[stored("default", 0), stored("gpu", 1)].into()),
+        ..PolicyResolver::default()
+    };
+    let node = NodeView {
+        name: "w1".into(),
+        operating_system: "windows".into(),
+        ..NodeView::default()
+    };
+    let assessed = assess(&[Arc::new(node)], &resolver, &Facts::new(36, date(2026, 6, 1)));
+    let message = |name: &str| {
+        let policy = resolver.policies.get(name).unwrap();
+        let nodes = &assessed.by_policy[name];
+        let known = PolicyFacts::default();
+        let status = status_of(policy, nodes, &known, None, Timestamp::UNIX_EPOCH);
+        condition(&status, "Ready").message.clone()
+    };
+    assert_eq!(
+        message("default"),
+        "policies with precedence apply to every Windows node that it selects: gpu"
+    );
+    assert!(!message("gpu").contains("precedence"));
 }

@@ -39,6 +39,7 @@ fn desired_node() -> DesiredNode {
         mode: TaintMode::Reconcile,
         taints: vec![Taint::no_schedule("os", "windows")],
         cleared: [Taint::no_schedule("os", "windows")].into(),
+        withdrawn: BTreeSet::new(),
         inherits: false,
     }
 }
@@ -538,4 +539,50 @@ fn the_mirror_of_the_build_label_stays_and_stays_ours_while_a_template_selects_b
         let gone = super::plan(&linux, desired, &in_use);
         assert!(!after(&linux, &gone).labels.contains_key(RESTRICTED_BUILD_LABEL));
     }
+}
+
+#[test]
+fn a_taint_that_keeps_workloads_off_is_removed_if_it_is_ours_and_is_no_reversal() {
+    let set = after(
+        &node("10.0.20348.1"),
+        &plan(&node("10.0.20348.1"), Some(&desired_node())),
+    );
+    let os = Taint::no_schedule("os", "windows");
+    assert_eq!(set.taints().as_slice(), std::slice::from_ref(&os));
+    let withdrawing = DesiredNode {
+        cleared: BTreeSet::new(),
+        withdrawn: [os.clone()].into(),
+        ..desired_node()
+    };
+    let removal = plan(&set, Some(&withdrawing));
+    assert!(
+        removal.changes.contains(&NodeChange::TaintWithdrawn(os.clone())),
+        "{removal:?}"
+    );
+    let open = after(&set, &removal);
+    assert_eq!((open.taints.len(), open.claimed().taints.len()), (0, 0));
+    let waiting = plan(&open, Some(&withdrawing));
+    assert_eq!(
+        (waiting.waiting, open.claimed().reversals.len()),
+        (vec![os.clone()], 0)
+    );
+    // A policy that only audits removes nothing, and another writer's taint stays.
+    let audit = DesiredNode {
+        mode: TaintMode::Audit,
+        ..withdrawing.clone()
+    };
+    assert!(plan(&set, Some(&audit)).taints.is_none());
+    let mut foreign = node("10.0.20348.1");
+    foreign.taints.clone_from(&set.taints);
+    assert!(plan(&foreign, Some(&withdrawing)).taints.is_none());
+    // The one that an older version of the policy required does not wait for its successor.
+    let changed = DesiredNode {
+        taints: vec![Taint::no_schedule("os", "win")],
+        ..withdrawing
+    };
+    assert!(
+        plan(&set, Some(&changed))
+            .taints
+            .is_some_and(|taints| taints.is_empty())
+    );
 }
