@@ -23,7 +23,7 @@ pub struct NodeStartup {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),
-        inner(length(min = 1, max = 512)),
+        inner(length(min = 1, max = 512), regex(pattern = "^[!-~]+$")),
         extend("x-kubernetes-list-type" = "set")
     )]
     pub list: Vec<String>,

@@ -24,6 +24,7 @@ fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str>
 pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all: Vec<PreflightFinding> = scaled(input).map(of_resource).collect();
     all.extend(scaled(input).filter_map(|(pool, _)| ungated(input, pool)));
+    all.extend(gated_in_vain(input));
     all.extend(unlabelled(input));
     all.extend(of_groups(input));
     for ((key, value), by) in &workloads.missing {
@@ -82,6 +83,27 @@ fn ungated(input: ClusterInput<'_>, pool: &NodeGroupResource) -> Option<Prefligh
     let remedy = "add it to the startupTaints of a NodePool of Karpenter, or to --register-with-taints of the kubelet; or set \
                   startup.admissionPolicy of the chart on Kubernetes 1.36";
     Some(PreflightFinding::act(text, remedy).by([source]))
+}
+
+/// Nodes and resources with the startup taint, although no policy waits for anything.
+fn gated_in_vain(input: ClusterInput<'_>) -> Option<PreflightFinding> {
+    let cache = &input.snapshot.cache;
+    let mut policies = cache.node_policies.values();
+    if policies.any(|policy| policy.spec.startup.is_some()) {
+        return None;
+    }
+    let nodes = cache.nodes.values().filter(|node| node.is_gated());
+    let nodes = nodes.map(|node| format!("node {}", node.name));
+    let pools = (input.environment.scaled.iter()).filter(|pool| pool.sets_startup_taint());
+    let all: BTreeSet<String> = nodes.chain(pools.map(|pool| pool.source.clone())).collect();
+    let text = format!(
+        "the startup taint {} is set, and no WindowsNodePolicy has startup: nothing waits for images, and only Transom removes the \
+         taint, if it may write to nodes",
+        Taint::STARTUP_KEY
+    );
+    let remedy = "set nodePolicy.spec.startup in the values of the chart, or rbac.nodePolicies=true, so that Transom may remove it; or \
+                  remove the taint from the pool";
+    (!all.is_empty()).then(|| PreflightFinding::act(text, remedy).by(&all))
 }
 
 /// Nodes of which nothing is known once an autoscaler has removed the last of them.

@@ -540,10 +540,12 @@ fn where_nodes_are_gated_daemon_sets_and_pools_without_the_startup_taint_are_nam
         "{by_node:?}"
     );
     let by_pool = report(&[], &all, vec![Taint::STARTUP_KEY.to_owned()]);
-    let [pool] = &by_pool[..] else {
+    let [pool, in_vain] = &by_pool[..] else {
         panic!("{by_pool:?}")
     };
     assert!(pool.starts_with("NodePool without creates"), "{pool}");
+    let part = "no WindowsNodePolicy has startup: nothing waits for images";
+    assert!(in_vain.contains(part) && names(&by_node, part), "{in_vain}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn puller(name: &str, more: Value) -> Value {
         "metadata": {"name": format!("transom-pull-{name}"), "namespace": NAMESPACE,
             "labels": {"app.kubernetes.io/name": "transom", "app.kubernetes.io/component": "image-puller",
                        "app.kubernetes.io/managed-by": "transom"},
-            "annotations": {"transom.dev/node": "win-1", "transom.dev/node-policy": "default"},
+            "annotations": {"transom.dev/node": "win-1", "transom.dev/node-policy": "default", "transom.dev/images": "[]"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "win-1", "uid": "u"}]},
         "spec": {
             "nodeName": "win-1", "nodeSelector": {"kubernetes.io/os": "windows"}, "os": {"name": "windows"},
@@ -34,7 +34,9 @@ fn puller(name: &str, more: Value) -> Value {
             }],
         },
     });
-    let second = json!({"name": "image-1", "image": "registry.example.com/log:2"});
+    // AlwaysPullImages sets this policy.
+    let second =
+        json!({"name": "image-1", "image": "registry.example.com/log:2", "imagePullPolicy": "Always"});
     let mut second_container = pod["spec"]["containers"][0].clone();
     merge(&mut second_container, second);
     pod["spec"]["containers"]
@@ -269,8 +271,8 @@ fn other_containers() -> Vec<Shape> {
         ),
         (
             "each pull",
-            container(&json!({"imagePullPolicy": "Always"})),
-            "another imagePullPolicy",
+            container(&json!({"imagePullPolicy": "Never"})),
+            "the imagePullPolicy Never",
         ),
         ("a CPU", requests(json!({"cpu": "1"})), too_much),
         ("a GPU", requests(json!({"nvidia.com/gpu": "1"})), too_much),

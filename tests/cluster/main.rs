@@ -30,5 +30,6 @@ mod preflight;
 mod reports;
 mod scan;
 mod startup;
+mod startup_nodes;
 mod taint_guard;
 mod webhook;

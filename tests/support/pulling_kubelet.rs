@@ -1,5 +1,6 @@
 //! Simulates kubelets that pull images: one after the other, by size; `status.images` names the 50 largest; the reasons of a pod's
-//! containers appear when each of them was tried once. No container of a pod that must not run as root runs.
+//! containers appear when each of them was tried once. No container of a pod that must not run as root runs. A kubelet of a node with
+//! the label [`SILENT`] does nothing. A node that gets the name of one that is gone has no image of that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +26,16 @@ const REPORTED: usize = 50;
 /// The startup taint.
 pub const STARTUP: &str = "startup-taint.cluster-autoscaler.kubernetes.io/transom";
 
+/// The label of nodes whose kubelets do nothing.
+pub const SILENT: &str = "example.com/silent";
+
 /// What was seen of one node.
 #[derive(Clone, Debug, Default)]
 pub struct PullingNode {
+    /// Its uid.
+    pub uid: String,
+    /// The uids of the pods of Transom's that were bound to it.
+    pub pullers: BTreeSet<String>,
     /// The images that it has, with their sizes.
     pub images: BTreeMap<String, u64>,
     /// The images that it pulled, in order.
@@ -154,7 +162,16 @@ async fn visit(
         *most = now.max(*most);
     }
     for node in &all {
+        let uid = node.uid().unwrap_or_default();
+        if seen
+            .nodes
+            .get(&node.name_any())
+            .is_some_and(|state| state.uid != uid)
+        {
+            seen.nodes.remove(&node.name_any());
+        }
         let state = seen.nodes.entry(node.name_any()).or_insert_with(|| PullingNode {
+            uid,
             images: baked.clone(),
             joined: Some(Instant::now()),
             has_news: true,
@@ -172,6 +189,11 @@ async fn visit(
             let after = state.joined.map(|at| at.elapsed()).unwrap_or_default();
             state.released = Some((state.images.keys().cloned().collect(), after));
             state.pulled_before.clone_from(&state.pulled);
+        }
+        let of_transom = bound.iter().filter(|pod| is_puller(pod));
+        state.pullers.extend(of_transom.filter_map(|pod| pod.uid()));
+        if node.labels().contains_key(SILENT) {
+            continue;
         }
         state.pull(&bound, sizes);
         if std::mem::take(&mut state.has_news) {

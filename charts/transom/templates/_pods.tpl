@@ -51,7 +51,7 @@ API server sets some of them, and on EKS a webhook requests an IP address. */}}
 - message: a label, annotation or finalizer other than its own, or an owner other than its node
   expression: >-
     variables.pod.metadata.?labels.orValue({}) == {{ toJson $labels }}
-    && variables.pod.metadata.?annotations.orValue({}).all(k, k in ['transom.dev/node', 'transom.dev/node-policy'])
+    && variables.pod.metadata.?annotations.orValue({}).all(k, k in ['transom.dev/node', 'transom.dev/node-policy', 'transom.dev/images'])
     && variables.pod.metadata.?finalizers.orValue([]).size() == 0
     && variables.pod.metadata.?ownerReferences.orValue([]).all(o, o.apiVersion == 'v1' && o.kind == 'Node'
     && o.name == variables.pod.spec.?nodeName.orValue('') && !o.?controller.orValue(false) && !o.?blockOwnerDeletion.orValue(false))
@@ -66,10 +66,10 @@ API server sets some of them, and on EKS a webhook requests an IP address. */}}
   expression: >-
     !variables.pod.spec.?automountServiceAccountToken.orValue(true) && variables.pod.spec.restartPolicy == 'Never'
     && variables.pod.spec.?terminationGracePeriodSeconds.orValue(30) == 0 && variables.pod.spec.?activeDeadlineSeconds.orValue(0) > 0
-- message: "a field in a container other than {{ join ", " $container }}, a container without the name image-N, or another imagePullPolicy than IfNotPresent"
+- message: "a field in a container other than {{ join ", " $container }}, a container without the name image-N, or the imagePullPolicy Never"
   expression: >-
     variables.pod.spec.containers.all(c, c.all(k, k in {{ toJson $container }}) && c.name.matches('^image-[0-9]+$')
-    && c.imagePullPolicy == 'IfNotPresent')
+    && c.imagePullPolicy in ['IfNotPresent', 'Always'])
 - message: "a container that could start: its command must be transom-puller-never-runs, and its securityContext runAsNonRoot and the user ContainerAdministrator"
   expression: >-
     variables.pod.spec.containers.all(c, c.?command.orValue([]) == ['transom-puller-never-runs']

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
-use super::news::{PendingEvents, StartupMetrics, late, not_pulled, not_released};
+use super::news::{
+    NOT_PULLED_HERE, PendingEvents, StartupMetrics, held, late, not_pulled, not_released, who_refuses,
+};
 use super::puller_pods::PullerPods;
 use super::pulls::PullerPod;
 use super::survey::{NodeIdentity, PullsByNode, SurveyedNodes, facts_for, survey, wanted};
@@ -36,6 +38,8 @@ use crate::registry::service::ImageService;
 
 /// How long a pass begins writes other than releases: the nodes that are released next must not wait for them.
 const OTHER_WRITES: Duration = Duration::from_secs(3);
+/// How long after its deadline a node may be released and still be new: no replica may have led. An older one got the taint later.
+const OVERDUE: SignedDuration = SignedDuration::from_hours(1);
 /// How many times as long as a survey took the next one waits.
 const SURVEY_REST: u32 = 4;
 
@@ -82,6 +86,8 @@ pub struct StartupController {
     events: PendingEvents,
     /// The nodes that the last pass could not release, by uid: the name, and why.
     blocked: BTreeMap<String, (String, ApiError)>,
+    /// The nodes that policies which cannot be read may select, by the name of the policy: their uids and names.
+    held: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// What a [`StartupController`] needs.
@@ -131,6 +137,7 @@ impl Controller for StartupController {
         self.pods.lost();
         self.events = PendingEvents::default();
         self.blocked.clear();
+        self.held.clear();
         self.show(&NodePolicies::default());
     }
 }
@@ -148,6 +155,7 @@ impl StartupController {
             surveying: None,
             events: PendingEvents::default(),
             blocked: BTreeMap::new(),
+            held: BTreeMap::new(),
         }
     }
 
@@ -174,6 +182,7 @@ impl StartupController {
         // First of all: a node must not wait for anything else.
         self.release(&plan, &gated, result).await;
         self.report_failures(failures);
+        self.report_held(&gated, now);
         let until = Instant::now() + OTHER_WRITES;
         let (is_pod_left, is_event_left) = tokio::join!(
             self.pods.write(&plan, now, until, result),
@@ -305,6 +314,30 @@ impl StartupController {
         }
     }
 
+    /// One Event for each node that a policy which cannot be read may select.
+    fn report_held(&mut self, gated: &[GatedNode], now: Timestamp) {
+        let before = std::mem::take(&mut self.held);
+        for gated in gated {
+            let GateRule::Held(Some(policy)) = &gated.rule else {
+                continue;
+            };
+            let node = &gated.node;
+            if !before
+                .get(policy)
+                .is_some_and(|nodes| nodes.contains_key(&node.uid))
+            {
+                let left = gated.deadline().duration_since(now).as_secs().max(0);
+                let note = format!(
+                    "no pod is scheduled here for {left} s: WindowsNodePolicy {policy} cannot be read, and may select the node; \
+                     correct it, or delete it"
+                );
+                self.report_about(node, true, "HeldByInvalidPolicy", &note);
+            }
+            let nodes = self.held.entry(policy.clone()).or_default();
+            nodes.insert(node.uid.clone(), node.name.clone());
+        }
+    }
+
     /// Removes the startup taint, and reports it.
     async fn release(&mut self, plan: &GatePlan<'_>, gated: &[GatedNode], result: &mut PassResult) {
         let writer = &self.parts.writer;
@@ -322,10 +355,11 @@ impl StartupController {
         for (before, why, outcome) in written {
             match outcome {
                 ApplyResult::Wrote(node, _) => {
-                    let missing = gated.iter().find(|gated| gated.node.uid == before.uid);
-                    let missing = missing.and_then(|gated| gated.missing.as_deref());
                     self.written.put(&before.name, Arc::clone(&node), Instant::now());
-                    self.report_release(&node, why, missing);
+                    let gated = gated.iter().find(|gated| gated.node.uid == before.uid);
+                    if let Some(gated) = gated {
+                        self.report_release(gated, why);
+                    }
                 }
                 // Another client removed it.
                 ApplyResult::Stands(node) => self.written.put(&before.name, node, Instant::now()),
@@ -354,9 +388,10 @@ impl StartupController {
         self.report_about(node, true, "ReleaseFailed", &note);
     }
 
-    fn report_release(&mut self, node: &Arc<NodeView>, why: ReleaseReason, missing: Option<&[String]>) {
+    fn report_release(&mut self, gated: &GatedNode, why: ReleaseReason) {
+        let (node, missing, now) = (&gated.node, gated.missing.as_deref(), self.now());
         let created = node.created.unwrap_or_default();
-        let after = Duration::try_from(self.now().duration_since(created)).unwrap_or_default();
+        let after = Duration::try_from(now.duration_since(created)).unwrap_or_default();
         let (seconds, name) = (after.as_secs(), &node.name);
         let outcome = match why {
             ReleaseReason::Open => {
@@ -366,14 +401,22 @@ impl StartupController {
             ReleaseReason::Warm => StartupOutcome::Warm,
             ReleaseReason::Failed | ReleaseReason::Late => StartupOutcome::Late,
         };
-        let failed = self.memory.finish(&node.uid, outcome);
-        self.parts.metrics.started(after);
+        let failed = self.memory.finish(&node.uid, outcome, missing);
+        if now.duration_since(gated.deadline()) < OVERDUE {
+            self.parts.metrics.started(after);
+        }
         let (is_warning, reason, note) = match outcome {
             StartupOutcome::Warm => {
                 let note = format!("its images are there after {seconds} s: pods can be scheduled");
                 (false, "ImagesReady", note)
             }
-            StartupOutcome::Late => (true, "ImagesLate", late(why, seconds, missing, &failed)),
+            StartupOutcome::Late => {
+                let mut note = late(why, seconds, missing, &failed);
+                if gated.rule.pulling_policy().is_none() {
+                    note.push_str(NOT_PULLED_HERE);
+                }
+                (true, "ImagesLate", note)
+            }
         };
         tracing::info!(node = name, reason, "startup taint removed: {note}");
         self.report_about(node, is_warning, reason, &note);
@@ -400,7 +443,8 @@ impl StartupController {
                 states.entry(policy.name.clone()).or_default().problem = problem;
             }
         }
-        self.parts.metrics.show(&states, self.blocked.len());
+        let held = self.held.values().map(BTreeMap::len).sum();
+        self.parts.metrics.show(&states, self.blocked.len(), held);
         self.parts.publish.send_if_modified(|shown| {
             let is_news = **shown != states;
             if is_news {
@@ -416,6 +460,9 @@ impl StartupController {
             let nodes = self.blocked.values().map(|(name, _)| &**name);
             return Some(("ReleaseFailed", not_released(nodes, error)));
         }
+        if let Some(nodes) = self.held.get(&policy.name) {
+            return Some(("HeldByInvalidPolicy", held(nodes.values().map(|name| &**name))));
+        }
         let startup = policy.stored.spec.startup.as_ref()?;
         let uses_pods = startup.puller == ImagePuller::Pods;
         if uses_pods && !self.pods.is_allowed() {
@@ -424,7 +471,10 @@ impl StartupController {
             return Some(("PullerNotAllowed", text.to_owned()));
         }
         if let Some(error) = self.pods.refused(&policy.name).filter(|_| uses_pods) {
-            let text = format!("no pod that pulls images can be created: {error}");
+            let text = format!(
+                "no pod that pulls images can be created: {error}{}",
+                who_refuses(error)
+            );
             return Some(("PullerFailed", text));
         }
         let failed = self.survey.failed.as_ref();
@@ -441,10 +491,10 @@ fn rule(node: &NodeView, policies: &NodePolicies) -> GateRule {
     }
     // Its kubelet will report what the label says already.
     if node.reported_os() == ReportedOs::Silent && !node.is_windows() && node.label(OS_LABEL).is_some() {
-        return GateRule::Held;
+        return GateRule::Held(None);
     }
     match policies.choose(node) {
-        SelectedPolicy::Held(_) => GateRule::Held,
+        SelectedPolicy::Held(held) => GateRule::Held(Some(held.unusable.name.clone())),
         SelectedPolicy::Policy(NodePolicy { name, stored, .. }) if stored.spec.startup.is_some() => {
             GateRule::Policy {
                 name: name.clone(),
@@ -452,7 +502,7 @@ fn rule(node: &NodeView, policies: &NodePolicies) -> GateRule {
             }
         }
         // A policy may select it by a label that it gets later.
-        _ if node.is_uninitialized() && gates_any(policies) => GateRule::Held,
+        _ if node.is_uninitialized() && gates_any(policies) => GateRule::Held(None),
         _ => GateRule::Open,
     }
 }

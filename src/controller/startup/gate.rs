@@ -25,8 +25,9 @@ const ACKNOWLEDGE: Duration = Duration::from_secs(15);
 pub enum GateRule {
     /// No policy with `startup` selects it, or it is not a Windows node.
     Open,
-    /// A policy that cannot be read may select it, or it has no labels of its pool yet: it waits for the default timeout at most.
-    Held,
+    /// It waits for the default timeout at most: this policy, which cannot be read, may select it; without a policy, it has no labels
+    /// of its pool yet.
+    Held(Option<String>),
     /// This policy selects it.
     Policy {
         /// The name of the policy.
@@ -113,7 +114,7 @@ impl GatedNode {
     pub fn deadline(&self) -> Timestamp {
         let timeout = match &self.rule {
             GateRule::Open => Duration::ZERO,
-            GateRule::Held => NodeStartup::default().timeout(),
+            GateRule::Held(_) => NodeStartup::default().timeout(),
             GateRule::Policy { startup, .. } => startup.timeout(),
         };
         let created = self.node.created.unwrap_or(Timestamp::MIN);

@@ -32,6 +32,8 @@ struct SeenNode {
     is_known: bool,
     /// Images that it waits for and cannot pull, as workloads write them, since when, and why.
     failed: BTreeMap<String, (Timestamp, String)>,
+    /// Why its kubelet did not accept the last pod that pulls.
+    rejected: Option<String>,
     /// `None` while it waits.
     outcome: Option<StartupOutcome>,
 }
@@ -156,6 +158,9 @@ impl StartupMemory {
             missing
         });
         seen.is_known |= wanted.is_some();
+        if let Some(pod) = pods.first() {
+            seen.rejected.clone_from(&pod.rejected);
+        }
         news.failures = seen.new_failures(of_pods(), now);
         news.all_failed = (news.missing.as_deref()).and_then(|missing| seen.all_failed(missing));
         news
@@ -169,16 +174,22 @@ impl StartupMemory {
     }
 
     /// Records how a node started. Returns why its missing images could not be pulled, by image.
-    pub fn finish(&mut self, uid: &str, outcome: StartupOutcome) -> BTreeMap<String, String> {
+    pub fn finish(
+        &mut self,
+        uid: &str,
+        outcome: StartupOutcome,
+        missing: Option<&[String]>,
+    ) -> BTreeMap<String, String> {
         let Some(seen) = self.nodes.get_mut(uid) else {
             return BTreeMap::new();
         };
         seen.outcome = Some(outcome);
         seen.images.clear();
         let failed = seen.failed.iter();
-        failed
-            .map(|(image, (_, why))| (image.clone(), why.clone()))
-            .collect()
+        let failed = failed.map(|(image, (_, why))| (image.clone(), why.clone()));
+        let missing = missing.into_iter().flatten();
+        let rejected = missing.filter_map(|image| Some((image.clone(), seen.rejected.clone()?)));
+        rejected.chain(failed).collect()
     }
 
     /// The state of each policy with new nodes.

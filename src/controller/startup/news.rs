@@ -15,7 +15,7 @@ use crate::api::FailedImage;
 use crate::cluster::errors::ApiError;
 use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
 use crate::controller::writer::Writer;
-use crate::model::text::list;
+use crate::model::text::{count, list};
 use crate::process::metrics::{MetricLabels, Metrics};
 
 /// How many images a message names.
@@ -64,6 +64,47 @@ pub fn not_released<'n>(nodes: impl IntoIterator<Item = &'n str>, error: &ApiErr
     )
 }
 
+/// What refuses pods that pull images in Transom's namespace: a part of what the API server answers, and the remedy.
+///
+/// Source: `staging/src/k8s.io/apiserver/pkg/admission` and `plugin/pkg/admission/{limitranger,resourcequota}` of Kubernetes 1.36.
+const REFUSALS: [(&str, &str); 4] = [
+    (
+        "exceeded quota",
+        "a ResourceQuota of Transom's namespace refuses it: raise it, or remove it",
+    ),
+    (
+        "usage per ",
+        "a LimitRange of Transom's namespace requires more: the pods request 1m of CPU and 1Mi of memory; remove its minimum",
+    ),
+    (
+        "must not create a pod that pulls images with",
+        "another webhook or admission plugin changed the pod, which the admission policy of the chart then refuses: exempt Transom's \
+         namespace from it",
+    ),
+    (
+        "admission webhook",
+        "exempt Transom's namespace from this webhook",
+    ),
+];
+
+/// The remedy for an error of the creation of a pod, as the end of a sentence.
+pub fn who_refuses(error: &ApiError) -> String {
+    let text = error.to_string();
+    let known = REFUSALS.iter().find(|(part, _)| text.contains(part));
+    known.map_or_else(String::new, |(_, remedy)| format!("; {remedy}"))
+}
+
+/// What is said of nodes that a policy which cannot be read may select.
+pub fn held<'n>(nodes: impl IntoIterator<Item = &'n str>) -> String {
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    let many = count(nodes.len(), "new node");
+    format!(
+        "it cannot be read and may select {many} with the startup taint ({}), which wait for the default timeout: correct it, or \
+         delete it",
+        list(&nodes, NAMED)
+    )
+}
+
 /// What is said of images that cannot be pulled.
 pub fn not_pulled(failed: &[FailedImage]) -> String {
     let words = failed
@@ -101,6 +142,10 @@ pub fn late(
     format!("pods can be scheduled after {seconds} s, because {because}, {without}")
 }
 
+/// What is added about a node of a policy for which Transom pulls nothing.
+pub const NOT_PULLED_HERE: &str = "; with puller: None, Transom sees neither failed pulls nor images beyond status.images of the node, \
+    which lists the 50 largest unless nodeStatusMaxImages of its kubelet says otherwise";
+
 /// From a node with baked images to the longest timeout that a policy may reasonably set.
 const BUCKETS: [f64; 10] = [10.0, 30.0, 60.0, 120.0, 240.0, 360.0, 480.0, 600.0, 780.0, 1800.0];
 
@@ -132,12 +177,13 @@ impl StartupMetrics {
                 "Images that a node with the startup taint could not pull",
             ),
         };
-        new.show(&StartupStates::default(), 0);
+        new.show(&StartupStates::default(), 0, 0);
         new
     }
 
-    /// Shows the states of all policies. `blocked`: how many nodes could not be released, of whichever policy.
-    pub fn show(&self, states: &StartupStates, blocked: usize) {
+    /// Shows the states of all policies. `blocked`: how many nodes could not be released, of whichever policy; `held`: how many a
+    /// policy that cannot be read may select.
+    pub fn show(&self, states: &StartupStates, blocked: usize, held: usize) {
         let sum = |of: fn(&StartupOfPolicy) -> usize| states.values().map(of).sum::<usize>();
         let failed = |state: &StartupOfPolicy| {
             let nodes: BTreeSet<&str> = state.failed.iter().map(|failed| &*failed.node).collect();
@@ -149,6 +195,7 @@ impl StartupMetrics {
             ("late", sum(|state| state.late)),
             ("failed", sum(failed)),
             ("blocked", blocked),
+            ("held", held),
         ] {
             let gauge = self.nodes.get_or_create_owned(&[("state", state)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use super::gate::NewPuller;
-use super::pulls::{NODE_ANNOTATION, POLICY_ANNOTATION, PULLER_LABELS};
+use super::pulls::{IMAGES_ANNOTATION, NODE_ANNOTATION, POLICY_ANNOTATION, PULLER_LABELS};
 use crate::cluster::node::NodeView;
 use crate::model::node::OS_LABEL;
 use crate::model::text::digest_hex;
@@ -34,9 +34,12 @@ pub fn puller_pod(new: &NewPuller<'_>, namespace: &str, account: &str, now: Time
         .map(|secret| LocalObjectReference {
             name: secret.name.clone(),
         });
+    // A list of strings always has a JSON form.
+    let images = serde_json::to_string(new.images).unwrap_or_default();
     let annotations = [
         (NODE_ANNOTATION, &*new.node.name),
         (POLICY_ANNOTATION, new.policy),
+        (IMAGES_ANNOTATION, &*images),
     ];
     Pod {
         metadata: ObjectMeta {

@@ -226,6 +226,6 @@ impl PullerPods {
         let on_node = format!("spec.nodeName={}", new.node.name);
         let listing = Listing::new(Pod::url_path(&(), None)).with_fields(&on_node);
         let pods = self.list_pods(listing).await;
-        pods.is_ok_and(|pods| pods.iter().any(is_pulling))
+        pods.is_ok_and(|pods| pods.iter().any(|pod| is_pulling(pod, now)))
     }
 }

@@ -4,8 +4,8 @@
 //! is there. Source: `startContainer` in `pkg/kubelet/kuberuntime/kuberuntime_container.go`. It reports the reasons of all
 //! containers when it has tried each of them once.
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 
 /// The labels of the pods that pull.
 pub const PULLER_LABELS: [(&str, &str); 3] = [
@@ -20,6 +20,10 @@ pub const PULLER_SELECTOR: &str =
 pub const NODE_ANNOTATION: &str = "transom.dev/node";
 /// The annotation with the policy.
 pub const POLICY_ANNOTATION: &str = "transom.dev/node-policy";
+/// The annotation with the images that were asked for, as a JSON list: a webhook may have changed those of the containers, for
+/// example to a mirror.
+pub const IMAGES_ANNOTATION: &str = "transom.dev/images";
+
 /// How far an image is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PullProgress {
@@ -50,6 +54,8 @@ pub struct PullerPod {
     pub is_acknowledged: bool,
     /// Whether its kubelet has given it up.
     pub has_ended: bool,
+    /// Why its kubelet did not accept it, for example because the node has too many pods.
+    pub rejected: Option<String>,
     /// The Secrets that it pulls with.
     pub secrets: Vec<String>,
     /// Its images, as workloads write them.
@@ -63,6 +69,7 @@ impl PullerPod {
         let (secrets, has_ended) = (pull_secrets(&pod), has_ended(&pod));
         let status = pod.status.as_ref();
         let is_acknowledged = status.is_some_and(|status| status.start_time.is_some());
+        let rejected = status.filter(|_| has_ended).and_then(rejection);
         let meta = pod.metadata;
         let policy = meta.annotations.and_then(|mut all| all.remove(POLICY_ANNOTATION));
         let mut owners = meta.owner_references.into_iter().flatten();
@@ -78,16 +85,60 @@ impl PullerPod {
             deleting: meta.deletion_timestamp.is_some(),
             is_acknowledged,
             has_ended,
+            rejected,
             secrets,
             images,
         }
     }
 }
 
+/// Why a kubelet did not run a pod. The deadline of a pod that pulls is the timeout of its node.
+fn rejection(status: &PodStatus) -> Option<String> {
+    let reason = status
+        .reason
+        .as_deref()
+        .filter(|reason| *reason != "DeadlineExceeded")?;
+    let message = status.message.as_deref().unwrap_or_default();
+    Some(format!(
+        "the kubelet did not accept the pod that pulls it: {reason}: {message}"
+    ))
+}
+
 /// Whether a pod of a node still pulls an image. Kubelets pull one image after the other, so other pulls would only delay it.
-pub fn is_pulling(pod: &Pod) -> bool {
+pub fn is_pulling(pod: &Pod, now: Timestamp) -> bool {
     let is_leaving = pod.metadata.deletion_timestamp.is_some() || has_ended(pod);
-    !is_leaving && (images_of(pod).iter()).any(|(_, progress)| *progress == PullProgress::Pulling)
+    !is_leaving
+        && !hangs(pod, now)
+        && (images_of(pod).iter()).any(|(_, progress)| *progress == PullProgress::Pulling)
+}
+
+/// How long a kubelet may need until the containers of a pod can start.
+const SANDBOX: SignedDuration = SignedDuration::from_secs(30);
+
+/// Whether a pod waits for something else than its images: for a volume or its network, which a kubelet waits for before it pulls,
+/// or for an init container that runs.
+fn hangs(pod: &Pod, now: Timestamp) -> bool {
+    let Some(status) = &pod.status else {
+        return false;
+    };
+    let started = status.start_time.as_ref().map(|time| time.0);
+    let is_overdue = started.is_some_and(|started| now.duration_since(started) > SANDBOX);
+    let mut conditions = status.conditions.iter().flatten();
+    let has_no_sandbox = conditions.any(|it| it.type_ == "PodReadyToStartContainers" && it.status == "False");
+    let sidecars = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let sidecars: Vec<&str> = sidecars
+        .filter(|container| container.restart_policy.as_deref() == Some("Always"))
+        .map(|container| &*container.name)
+        .collect();
+    let mut init = status.init_container_statuses.iter().flatten();
+    let runs_init = init.any(|it| {
+        let is_running = it.state.as_ref().is_some_and(|state| state.running.is_some());
+        is_running && !sidecars.contains(&&*it.name)
+    });
+    (is_overdue && has_no_sandbox) || runs_init
 }
 
 fn has_ended(pod: &Pod) -> bool {
@@ -95,7 +146,7 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Failed" | "Succeeded"))
 }
 
-/// The images of the containers of a pod, without those of init containers: they are pulled first.
+/// The images of the containers of a pod, as they were asked for, without those of init containers: they are pulled first.
 fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
     let statuses = pod.status.as_ref();
     let statuses = statuses.and_then(|status| status.container_statuses.as_deref());
@@ -109,10 +160,20 @@ fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
         let status = statuses.find(|status| status.name == name);
         status.map_or(PullProgress::Pulling, |status| progress_of(status, &secrets))
     };
+    let asked = pod.metadata.annotations.as_ref();
+    let asked = asked.and_then(|all| serde_json::from_str::<Vec<String>>(all.get(IMAGES_ANNOTATION)?).ok());
+    let asked = asked.unwrap_or_default();
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let images = containers.map(|container| {
-        let image = container.image.clone().unwrap_or_default();
-        (image, progress(&container.name))
+    let images = containers.enumerate().map(|(index, container)| {
+        let admitted = container.image.clone().unwrap_or_default();
+        let mut progress = progress(&container.name);
+        let asked = asked.get(index).cloned().unwrap_or_else(|| admitted.clone());
+        if let PullProgress::Failed(why) = &mut progress
+            && asked != admitted
+        {
+            *why = format!("a webhook changed it to {admitted}: {why}");
+        }
+        (asked, progress)
     });
     images.collect()
 }

@@ -18,6 +18,8 @@ use crate::registry::service::ImageService;
 
 /// The most images that a node waits for.
 const MOST_IMAGES: usize = 64;
+/// The longest reference of an image, in bytes. No registry has a longer one, and a pod that named some of them could not be stored.
+const LONGEST_IMAGE: usize = 1024;
 /// The most images that the service of images answers at a time.
 const ASKED: usize = 64;
 /// The percentage of a node's `ephemeral-storage` that images of workloads may take: kubelets remove unused images at 85 %.
@@ -58,8 +60,10 @@ pub type PullsByNode = BTreeMap<NodeIdentity, Arc<[WantedImage]>>;
 pub struct WantedImage {
     /// The image, as workloads write it.
     pub image: String,
-    /// The compressed bytes that it adds, if they are known.
+    /// The compressed bytes that it adds to the images before it, if they are known.
     pub bytes: Option<u64>,
+    /// All of its compressed bytes, if they are known.
+    pub size: Option<u64>,
 }
 
 /// The facts for a survey: with these nodes, and one of each group of equivalent others. The planner copies them several times, and
@@ -117,12 +121,16 @@ pub async fn survey(
 
 /// The images that a node may have to wait for. The rest of what is known of them would take megabytes.
 pub fn needed(pulls: PoolPulls) -> Vec<WantedImage> {
-    let images = pulls.images.into_iter().take(MOST_IMAGES);
+    let images = pulls.images.into_iter();
+    let images = images
+        .filter(|pull| pull.image.len() <= LONGEST_IMAGE)
+        .take(MOST_IMAGES);
     let images = images.map(|pull| WantedImage {
         image: pull.image,
         bytes: pull
             .size
             .map(|size| size.saturating_sub(pull.shared.unwrap_or(0))),
+        size: pull.size,
     });
     images.collect()
 }
@@ -136,15 +144,20 @@ pub fn wanted(
     let listed = startup.list.iter().map(|image| WantedImage {
         image: image.clone(),
         bytes: None,
+        size: None,
     });
     let mut wanted: Vec<WantedImage> = listed.collect();
     if startup.waits_for_workloads() {
         let of_disk = storage.map(|bytes| bytes / 100 * DISK_PERCENT * 10 / UNPACKED_OF_TEN);
         let mut room = startup.byte_limit().into_iter().chain(of_disk).min();
+        let mut has_gap = false;
         for pull in pulls? {
             if let Some(left) = room {
-                let Some(left) = left.checked_sub(pull.bytes.unwrap_or(0)) else {
-                    break;
+                // What an image shares with one that is left out, it brings itself.
+                let bytes = if has_gap { pull.size } else { pull.bytes };
+                let Some(left) = left.checked_sub(bytes.unwrap_or(0)) else {
+                    has_gap = true;
+                    continue;
                 };
                 room = Some(left);
             }

@@ -11,12 +11,14 @@ use tokio::sync::watch;
 
 use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
+use super::news::who_refuses;
 use super::puller::puller_pod;
 use super::pulls::{PullProgress, PullerPod, is_pulling};
 use super::survey::{WantedImage, needed, wanted};
 use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings};
 use crate::api::{ImagePuller, NodeStartup, StartupImages};
 use crate::cluster::cache::ClusterCache;
+use crate::cluster::errors::ApiError;
 use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use crate::cluster::test_client::answering;
@@ -106,7 +108,7 @@ fn a_node_is_released_at_once_if_nothing_gates_it_else_when_it_is_warm_or_late()
     assert_eq!(released(&plan(at(70), &failing, None)), [ReleaseReason::Failed]);
     assert_eq!(released(&plan(at(100), &failing, None)), [ReleaseReason::Late]);
     let held = GatedNode {
-        rule: GateRule::Held,
+        rule: GateRule::Held(None),
         ..gated(node("a", 0), None, None)
     };
     let held = [held];
@@ -137,6 +139,7 @@ fn puller(node: &str, images: &[(&str, PullProgress)]) -> PullerPod {
         deleting: false,
         is_acknowledged: true,
         has_ended: false,
+        rejected: None,
         secrets: Vec::new(),
         images: images
             .iter()
@@ -236,6 +239,71 @@ fn a_slot_whose_kubelet_does_nothing_is_given_to_a_ready_node() {
     assert_eq!(planned(&both, &leaving, 15), (vec![], 0), "its slot is free soon");
 }
 
+#[test]
+fn an_image_that_a_webhook_changed_is_the_one_that_was_asked_for() {
+    let failing = json!([{"name": "c", "image": "mirror.example/x", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]);
+    for (statuses, expected) in [
+        (json!([]), PullProgress::Pulling),
+        (
+            failing,
+            PullProgress::Failed(
+                "a webhook changed it to mirror.example/x: ErrImagePull without a pull Secret: not found"
+                    .to_owned(),
+            ),
+        ),
+    ] {
+        let mut changed = pod(&statuses);
+        let asked = BTreeMap::from([(
+            "transom.dev/images".to_owned(),
+            r#"["registry.example/x"]"#.to_owned(),
+        )]);
+        changed.metadata.annotations = Some(asked);
+        changed.spec.as_mut().unwrap().containers[0].image = Some("mirror.example/x".to_owned());
+        let images = PullerPod::of(changed).images;
+        assert_eq!(images, [("registry.example/x".to_owned(), expected)]);
+    }
+}
+
+#[test]
+fn what_keeps_pods_that_pull_away_is_named() {
+    let rejected = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x"}]},
+        "status": {"phase": "Failed", "reason": "OutOfpods", "message": "too many"}});
+    let mut of_kubelet = PullerPod::of(serde_json::from_value(rejected).unwrap());
+    of_kubelet.node_uid = "uid-a".to_owned();
+    let mut memory = StartupMemory::default();
+    let missing = ["x".to_owned()];
+    memory.observe((&node("a", 0), "p"), Some(&[want("x")]), &[&of_kubelet], at(0));
+    let why = memory.finish("uid-a", StartupOutcome::Late, Some(&missing));
+    assert_eq!(
+        why["x"],
+        "the kubelet did not accept the pod that pulls it: OutOfpods: too many"
+    );
+    for (answer, part) in [
+        (
+            "pods \"p\" is forbidden: exceeded quota: all, requested: pods=1",
+            "a ResourceQuota",
+        ),
+        (
+            "minimum memory usage per Container is 50Mi, but request is 1Mi",
+            "a LimitRange",
+        ),
+        (
+            "ValidatingAdmissionPolicy 'transom-pods' denied request: Transom must not create a pod that pulls images with a \
+             field in its spec",
+            "another webhook or admission plugin changed the pod",
+        ),
+        (
+            "admission webhook \"x\" denied the request: no",
+            "exempt Transom's namespace from this webhook",
+        ),
+    ] {
+        let error = ApiError::Forbidden(answer.to_owned());
+        assert!(who_refuses(&error).contains(part), "{answer}");
+    }
+    assert_eq!(who_refuses(&ApiError::NotFound), "");
+}
+
 fn pod(statuses: &Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {"name": "p"},
@@ -260,7 +328,7 @@ fn a_reason_after_the_pull_proves_the_image_and_one_of_the_pull_names_the_failur
         "RunContainerError",
     ] {
         assert_eq!(progress(waiting(reason)), PullProgress::Pulled, "{reason}");
-        assert!(!is_pulling(&waiting(reason)));
+        assert!(!is_pulling(&waiting(reason), at(0)));
     }
     for reason in ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"] {
         let failed = |with: &str| PullProgress::Failed(format!("{reason} {with}: why"));
@@ -269,12 +337,28 @@ fn a_reason_after_the_pull_proves_the_image_and_one_of_the_pull_names_the_failur
         let secrets = json!([{"name": "a"}, {"name": "b"}]);
         private.spec.as_mut().unwrap().image_pull_secrets = serde_json::from_value(secrets).unwrap();
         assert_eq!(progress(private), failed("with the pull Secrets a, b"));
-        assert!(!is_pulling(&waiting(reason)), "it waits for its next attempt");
+        assert!(
+            !is_pulling(&waiting(reason), at(0)),
+            "it waits for its next attempt"
+        );
     }
     for pulling in [waiting("ContainerCreating"), waiting(""), pod(&json!([]))] {
-        assert!(is_pulling(&pulling));
+        assert!(is_pulling(&pulling, at(0)));
         assert_eq!(progress(pulling), PullProgress::Pulling);
     }
+    // What waits for a volume, or for an init container that runs, pulls nothing.
+    let hanging = |field: &str, value: Value, after: i64| {
+        let mut hanging = json!(pod(&json!([])));
+        hanging["status"]["startTime"] = json!(START.to_string());
+        hanging["status"][field] = value;
+        is_pulling(&serde_json::from_value(hanging).unwrap(), at(after))
+    };
+    let sandbox = |status: &str| json!([{"type": "PodReadyToStartContainers", "status": status}]);
+    assert!(hanging("conditions", sandbox("False"), 10) && !hanging("conditions", sandbox("False"), 60));
+    assert!(hanging("conditions", sandbox("True"), 600));
+    let init = json!([{"name": "i", "image": "y", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"running": {}}}]);
+    assert!(!hanging("initContainerStatuses", init, 10));
     let ended = |image: &str| {
         pod(
             &json!([{"name": "c", "image": "x", "imageID": image, "ready": false, "restartCount": 0,
@@ -333,19 +417,22 @@ fn pull(image: &str, size: Option<u64>, shared: u64) -> ImagePull {
 
 #[test]
 fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
-    let pulls = PoolPulls {
+    let pulls_of = |images| PoolPulls {
         pool: "p".to_owned(),
         build: None,
         nodes: 1,
         selector: BTreeMap::new(),
-        images: vec![
-            pull("a", Some(100), 0),
-            pull("b", None, 0),
-            pull("c", Some(150), 100),
-            pull("d", Some(20), 0),
-        ],
+        images,
         total: PullTotal::default(),
     };
+    let pulls = pulls_of(vec![
+        pull("a", Some(100), 0),
+        pull("b", None, 0),
+        pull("c", Some(150), 100),
+        pull("d", Some(20), 0),
+    ]);
+    let too_long = pulls_of(vec![pull(&"a".repeat(400_000), None, 0), pull("b", None, 0)]);
+    assert_eq!(needed(too_long).len(), 1, "it could not be stored in a pod");
     let pulls = needed(pulls);
     let names = |max: Option<&str>, storage: Option<u64>| {
         let startup = NodeStartup {
@@ -367,8 +454,8 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
     );
     assert_eq!(
         names(Some("149"), Some(400)),
-        ["first", "d"],
-        "240 bytes of the disk, for 96 compressed bytes"
+        ["first", "d", "b"],
+        "240 bytes of the disk, for 96 compressed bytes: neither a fits, nor c, whose layers a would have brought"
     );
     assert_eq!(wanted(&NodeStartup::default(), None, None), None);
     let listed = NodeStartup {
@@ -382,6 +469,7 @@ fn want(image: &str) -> WantedImage {
     WantedImage {
         image: image.to_owned(),
         bytes: Some(10),
+        size: Some(10),
     }
 }
 
@@ -412,7 +500,7 @@ fn what_was_seen_is_not_missing_again_and_a_failure_is_news_once() {
     assert_eq!((states["p"].starting, states["p"].failed.len()), (1, 1));
     let news = memory.observe((&with(&["b.example/x:latest"]), "p"), Some(&wanted), &[], at(0));
     assert_eq!((news.missing, news.pulled_bytes), (Some(Vec::new()), 10));
-    assert!(memory.finish("uid-a", StartupOutcome::Warm).is_empty());
+    assert!(memory.finish("uid-a", StartupOutcome::Warm, None).is_empty());
     assert_eq!(
         (memory.states()["p"].warm, memory.states()["p"].failed.len()),
         (1, 0)
@@ -455,7 +543,7 @@ fn a_node_that_another_client_released_no_longer_waits() {
     for (name, finished) in [("a", false), ("b", true), ("c", false)] {
         memory.observe((&node(name, 0), "p"), Some(&wanted), &[], at(0));
         if finished {
-            memory.finish(&format!("uid-{name}"), StartupOutcome::Warm);
+            memory.finish(&format!("uid-{name}"), StartupOutcome::Warm, None);
         }
     }
     let generations = || BTreeMap::from([("p".to_owned(), 1)]);
@@ -466,7 +554,7 @@ fn a_node_that_another_client_released_no_longer_waits() {
     memory.retain(|_, _| true, |uid| uid != "uid-b", generations());
     assert_eq!(counts(&memory), (2, 0), "the policy is new to it");
     memory.observe((&node("b", 0), "p"), Some(&wanted), &[], at(0));
-    memory.finish("uid-b", StartupOutcome::Warm);
+    memory.finish("uid-b", StartupOutcome::Warm, None);
     memory.retain(|_, _| true, |uid| uid == "uid-c", generations());
     assert_eq!(counts(&memory), (1, 1));
 }

@@ -17,6 +17,7 @@ use kube::client::Body;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use transom::cluster::cache::{CachedNamespace, ClusterCache};
 use transom::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
@@ -118,6 +119,8 @@ struct Store {
     namespaces: [(&'static str, bool); 2],
     /// The taints that the controller set, as the API server has seen it.
     ours: BTreeSet<(String, String)>,
+    /// On how many nodes the controller removed a taint that its policy requires.
+    withdrawn: usize,
     version: u64,
 }
 
@@ -163,7 +166,12 @@ impl Store {
                 (200, self.node_policy.clone())
             }
             (&Method::GET, [.., "windowsnodepolicies"]) => list(vec![self.node_policy.clone()]),
-            (&Method::POST, [.., "events"]) => (201, serde_json::from_str(body).unwrap()),
+            (&Method::POST, [.., "events"]) => {
+                let event: Value = serde_json::from_str(body).unwrap();
+                let note = event["note"].as_str().unwrap_or_default();
+                self.withdrawn += usize::from(note.contains("would keep restarted pods off"));
+                (201, event)
+            }
             (&Method::PATCH, [.., "events", _]) => (200, serde_json::from_str(body).unwrap()),
             (&Method::GET, [.., "namespaces", namespace, _, name]) => {
                 let mut all = self.workloads.iter();
@@ -481,6 +489,7 @@ impl Trial {
                 "spec": {"taints": {"mode": "Reconcile"}}}),
             namespaces: [("Apply", false); 2],
             ours: BTreeSet::new(),
+            withdrawn: 0,
             version: 1,
             cluster,
         };
@@ -629,11 +638,20 @@ impl Trial {
     }
 }
 
+/// What random clusters had in all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Workloads that a taint keeps off nodes, and a condition names.
+    named: usize,
+    /// Nodes from which the controller removed a taint that its policy requires.
+    withdrawn: usize,
+}
+
 async fn check(
     cluster: Cluster,
     pods: Vec<(Value, usize, usize)>,
     actions: &[Action],
-) -> Result<(), TestCaseError> {
+) -> Result<Seen, TestCaseError> {
     let mut trial = Trial::new(cluster, pods);
     let count = trial.store.lock().unwrap().workloads.len();
     for workload in 0..count {
@@ -661,31 +679,51 @@ async fn check(
         "{} writes although nothing changes",
         later - quiet
     );
-    Ok(())
+    let snapshot = trial.snapshot();
+    let store = trial.store.lock().unwrap();
+    Ok(Seen {
+        named: store.stranded(&snapshot).len(),
+        withdrawn: store.withdrawn,
+    })
 }
 
 /// How many random clusters: `TRANSOM_GUARD_CLUSTERS`.
-fn clusters() -> ProptestConfig {
+fn clusters() -> u32 {
     let requested = std::env::var("TRANSOM_GUARD_CLUSTERS");
-    ProptestConfig {
-        cases: requested.map_or(60, |count| {
-            count.parse().expect("TRANSOM_GUARD_CLUSTERS is a number")
-        }),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    requested.map_or(60, |count| {
+        count.parse().expect("TRANSOM_GUARD_CLUSTERS is a number")
+    })
 }
 
-proptest! {
-    #![proptest_config(clusters())]
-
-    #[test]
-    fn no_workload_is_stranded_that_the_conditions_do_not_name(
-        cluster in any_cluster(),
-        pods in vec((any_pod(), 0..KINDS.len(), 0..NAMESPACES.len()), 1..=4),
-        actions in vec(action(), 1..=8),
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(check(cluster, pods, &actions))?;
+#[test]
+fn no_workload_is_stranded_that_the_conditions_do_not_name() {
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: clusters(),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let pods = vec((any_pod(), 0..KINDS.len(), 0..NAMESPACES.len()), 1..=4);
+    let all = Mutex::new(Seen::default());
+    let run = runner.run(
+        &(any_cluster(), pods, vec(action(), 1..=8)),
+        |(cluster, pods, actions)| {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+            let seen = runtime.block_on(check(cluster, pods, &actions))?;
+            let mut all = all.lock().unwrap();
+            all.named += seen.named;
+            all.withdrawn += seen.withdrawn;
+            Ok(())
+        },
+    );
+    if let Err(error) = run {
+        panic!("{error}");
     }
+    let all = all.into_inner().unwrap();
+    println!("{} clusters: {all:?}", clusters());
+    // Fewer clusters may have none.
+    assert!(
+        clusters() < 200 || (all.named > 0 && all.withdrawn > 0),
+        "{all:?}"
+    );
 }

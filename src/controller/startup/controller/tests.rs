@@ -277,6 +277,62 @@ async fn a_node_that_has_no_labels_of_its_pool_yet_waits_for_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_policy_that_cannot_be_read_says_which_nodes_wait_because_of_it() {
+    let mut gate = Gate::new(None, |_, _| None);
+    let unreadable = (
+        "bad",
+        json!({"nodeSelector": {"matchLabels": {"not a key!": "x"}}}),
+    );
+    for _ in 0..2 {
+        gate.pass(&[node("a", 0)], std::slice::from_ref(&unreadable))
+            .await;
+        let (reason, message) = gate.problem("bad").unwrap();
+        assert_eq!(reason, "HeldByInvalidPolicy");
+        assert!(
+            message.contains("1 new node with the startup taint (a)"),
+            "{message}"
+        );
+    }
+    assert!(
+        gate.metrics
+            .expose()
+            .contains("startup_nodes{state=\"held\"} 1\n")
+    );
+    let events = gate.take(&Method::POST, "/events");
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0].1["reason"], "HeldByInvalidPolicy");
+    assert!(
+        events[0].1["note"]
+            .as_str()
+            .unwrap()
+            .contains("WindowsNodePolicy bad cannot be read")
+    );
+    gate.pass(&[node("a", 0)], &[("bad", json!({}))]).await;
+    assert_eq!(gate.reason("bad"), None);
+    assert_eq!(gate.take(&Method::PATCH, "").len(), 1);
+    assert!(
+        gate.metrics
+            .expose()
+            .contains("startup_nodes{state=\"held\"} 0\n")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_age_of_an_old_node_that_gets_the_taint_is_no_time_of_a_start() {
+    let policies = [("p", json!({"startup": {"images": "Listed"}}))];
+    for (age, counted) in [(0, 1), (900, 1), (30 * 24 * 3600, 0)] {
+        let mut gate = Gate::new(None, |_, _| None);
+        gate.pass(&[node("a", age)], &policies).await;
+        assert_eq!(gate.take(&Method::PATCH, "").len(), 1);
+        let shown = gate.metrics.expose();
+        assert!(
+            shown.contains(&format!("startup_seconds_count {counted}\n")),
+            "{age}: {shown}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_problem_is_shown_while_nodes_wait_and_only_on_their_policy() {
     let mut gate = Gate::new(Some("puller"), |method, path| {
         let is_refused = *method == Method::POST && path.ends_with("/pods") || path.ends_with("/deployments");
