@@ -26,6 +26,8 @@ mod test;
 mod uninstall;
 mod version;
 
+use std::fmt;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -153,8 +155,23 @@ fn exit_status(is_incomplete: bool, fails: bool) -> ExitCode {
 /// Writes what could not be read, one line each.
 fn write_errors(errors: &[String]) {
     for error in errors {
-        anstream::eprintln!("error: {}", one_line(error));
+        warn_line(format_args!("error: {}", one_line(error)));
     }
+}
+
+/// Writes a line to standard output. A closed one is not an error; unlike `println!`, a full disk is no panic.
+fn print_line(line: impl fmt::Display) -> anyhow::Result<()> {
+    match writeln!(anstream::stdout(), "{line}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a line to standard error; that it cannot be written is no reason to end a command.
+fn warn_line(line: impl fmt::Display) {
+    drop(writeln!(anstream::stderr(), "{line}"));
 }
 
 /// Runs a short command that calls the API server, on this thread.

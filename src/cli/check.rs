@@ -17,7 +17,7 @@ use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{DocumentationArgs, ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget, RuleArgs};
 use super::progress::bar;
 use super::registry::LookupArgs;
-use super::{exit_status, is_quiet};
+use super::{exit_status, is_quiet, warn_line};
 use crate::check::{
     Baseline, BaselineWriter, CheckNote, ConfigFailOn, ManifestObjects, Repository, SourceRole, SuppressedBy,
 };
@@ -249,7 +249,7 @@ fn write_baseline(report: &CheckReport<'_>, file: &Path) -> anyhow::Result<()> {
     let written = fs::write(file, text);
     written.with_context(|| format!("cannot write {} (--write-baseline)", file.display()))?;
     if !is_quiet() {
-        anstream::eprintln!("{count} findings written to {}", file.display());
+        warn_line(format_args!("{count} findings written to {}", file.display()));
     }
     Ok(())
 }

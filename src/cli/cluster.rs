@@ -5,8 +5,8 @@ use std::sync::Once;
 use clap::Args;
 use jiff::civil::Date;
 
-use super::is_quiet;
 use super::options::one_of;
+use super::{is_quiet, warn_line};
 use crate::model::facts::{Facts, Runtime};
 use crate::model::feature_gates::parse;
 use crate::model::node::major_minor;
@@ -66,9 +66,9 @@ fn note_newer(minor: u32) {
     }
     let newest = Facts::KUBERNETES;
     NOTED.call_once(|| {
-        anstream::eprintln!(
+        warn_line(format_args!(
             "note: Kubernetes 1.{minor} is newer than this Transom knows; it is evaluated as 1.{newest}"
-        );
+        ));
     });
 }
 

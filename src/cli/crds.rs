@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 
-use super::block_on;
+use super::{block_on, print_line};
 use crate::api;
 use crate::cluster::client::ClusterClientArgs;
 
@@ -74,9 +74,9 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
             .with_context(|| format!("cannot read the CustomResourceDefinition {name}"))?;
         let newer = stored.as_ref().and_then(|stored| newer_version(&stored.metadata));
         if let Some(newer) = newer.filter(|_| !args.force) {
-            anstream::println!(
+            print_line(format_args!(
                 "{name} kept: it is of version {newer}, which is newer than {OWN_VERSION}; --force replaces it"
-            );
+            ))?;
             continue;
         }
         let applied = definitions
@@ -86,7 +86,7 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
         let before = stored.map(|stored| stored.metadata);
         let outcome = outcome(before.as_ref(), &applied.metadata);
         let generation = applied.metadata.generation.unwrap_or_default();
-        anstream::println!("{name} {outcome} (generation {generation})");
+        print_line(format_args!("{name} {outcome} (generation {generation})"))?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
-use super::block_on;
+use super::{block_on, print_line};
 use crate::model::facts::Facts;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
@@ -54,16 +54,16 @@ pub fn run(DemoArgs {}: &DemoArgs) -> anyhow::Result<ExitCode> {
     let facts = Facts::new(Facts::KUBERNETES, today());
     block_on(while_serving(facts, config, async |address, ca| {
         let server = Webhook::of(address, ca)?;
-        anstream::println!(
+        print_line(format_args!(
             "The webhook listens on https://{address}. Its policy denies what cannot run on Windows.\n"
-        );
+        ))?;
         let denied = server.answer("validate", DENIED).await?;
-        anstream::println!("{}", shown("1. POST /validate", DENIED, &denied)?);
+        print_line(format_args!("{}", shown("1. POST /validate", DENIED, &denied)?))?;
         let patched = server.answer("mutate", PATCHED).await?;
-        anstream::println!("{}", shown("2. POST /mutate", PATCHED, &patched)?);
-        anstream::println!(
+        print_line(format_args!("{}", shown("2. POST /mutate", PATCHED, &patched)?))?;
+        print_line(format_args!(
             "Check your own manifests: transom check FILE\nExplain a rule: transom explain run-as-user"
-        );
+        ))?;
         Ok(())
     }))?;
     Ok(ExitCode::SUCCESS)

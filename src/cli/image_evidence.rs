@@ -1,7 +1,7 @@
 //! Which policies use what registries report, and the note of commands that evaluate images by their names under such
 //! policies.
 
-use super::is_quiet;
+use super::{is_quiet, warn_line};
 use crate::engine::policy_set::PolicySet;
 use crate::model::policy::ImageEvidence;
 use crate::model::text::{list, one_line};
@@ -30,7 +30,7 @@ pub(super) fn note_of(mut users: Vec<String>, setting: &str, remedy: Option<&str
     users.sort();
     users.dedup();
     if !users.is_empty() && !is_quiet() {
-        anstream::eprintln!("note: {}", one_line(&text(&users, setting, remedy)));
+        warn_line(format_args!("note: {}", one_line(&text(&users, setting, remedy))));
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Once};
 use clap::{Args, Subcommand};
 
 use super::options::{OutputArgs, ReportFormat};
+use super::{print_line, warn_line};
 use crate::check::read_knowledge;
 use crate::model::facts::Facts;
 use crate::model::knowledge::{Knowledge, KnowledgeFile, KnownFault};
@@ -36,7 +37,10 @@ impl KnowledgeArgs {
             Err(error) => {
                 NOTED.call_once(|| {
                     let error = error.to_string();
-                    anstream::eprintln!("warning: {}; the rows of this version apply", one_line(&error));
+                    warn_line(format_args!(
+                        "warning: {}; the rows of this version apply",
+                        one_line(&error)
+                    ));
                 });
                 known
             }
@@ -103,7 +107,7 @@ pub fn run(args: &KnowledgeCommandArgs) -> anyhow::Result<ExitCode> {
         }
         KnowledgeCommand::Check(CheckFileArgs { file }) => {
             let read = read_knowledge(file, Accept::RegularOrPipe)?;
-            anstream::println!("{}", checked(read));
+            print_line(format_args!("{}", checked(read)))?;
         }
     }
     Ok(ExitCode::SUCCESS)

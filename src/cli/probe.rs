@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::block_on;
+use super::{block_on, print_line};
 use crate::cluster::client::ClusterClientArgs;
 use crate::controller::webhook_probe::{self, ProbeResult};
 
@@ -39,19 +39,21 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
     })?;
     match &arrival {
         ProbeResult::Arrives => {
-            anstream::println!("{cluster}: the API server calls /mutate and /validate");
+            print_line(format_args!(
+                "{cluster}: the API server calls /mutate and /validate"
+            ))?;
             Ok(ExitCode::SUCCESS)
         }
         // A namespace that the webhooks exclude looks the same: only the leader knows the registration.
         ProbeResult::Lost { .. } => {
-            anstream::println!(
+            print_line(format_args!(
                 "{cluster}: {}. If the webhooks do not select the namespace {namespace}, name another one with --namespace",
                 problem(&arrival)
-            );
+            ))?;
             Ok(ExitCode::FAILURE)
         }
         ProbeResult::Shared(_) => {
-            anstream::println!("{cluster}: {}", problem(&arrival));
+            print_line(format_args!("{cluster}: {}", problem(&arrival)))?;
             Ok(ExitCode::FAILURE)
         }
         ProbeResult::Unknown(why) => {

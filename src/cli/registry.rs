@@ -7,8 +7,8 @@ use anyhow::{Context as _, bail};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
-use super::is_quiet;
 use super::progress::bar;
+use super::{is_quiet, warn_line};
 use crate::model::image::ImageError;
 use crate::model::registry_patterns::RegistryPattern;
 use crate::process::files::Accept;
@@ -139,7 +139,7 @@ impl RegistryArgs {
             }
             (Err(why), _) => {
                 if !is_quiet() {
-                    anstream::eprintln!("warning: answers of registries are not kept: {why}");
+                    warn_line(format_args!("warning: answers of registries are not kept: {why}"));
                 }
                 None
             }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 
-use super::{block_on, is_quiet};
+use super::{block_on, is_quiet, warn_line};
 use crate::cluster::client::{ConnectArgs, Connected, NamesArgs};
 use crate::cluster::offline::version;
 use crate::controller::cleanup::{self, CleanupOptions, CleanupReport, HOOKS};
@@ -84,12 +84,12 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     if yes {
         show(&connected, &options, None, &mut anstream::stderr().lock())?;
     } else if !confirmed(&connected, &options).await? {
-        anstream::eprintln!("nothing was removed");
+        warn_line(format_args!("nothing was removed"));
         return Ok(ExitCode::FAILURE);
     }
     let report_progress = |text| {
         if !is_quiet() {
-            anstream::eprintln!("{text}");
+            warn_line(format_args!("{text}"));
         }
     };
     let report = cleanup::run(&connected.client, &options, false, &report_progress).await;
@@ -217,7 +217,7 @@ fn kept_by_options(options: &CleanupOptions) -> Vec<&'static str> {
 }
 
 fn agrees() -> io::Result<bool> {
-    anstream::eprint!("Remove all of this? Type yes to continue: ");
+    write!(anstream::stderr(), "Remove all of this? Type yes to continue: ")?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "yes" | "y"))

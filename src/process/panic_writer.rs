@@ -43,7 +43,8 @@ pub(super) fn start() -> std::io::Result<()> {
 /// Writes a message, ahead of waiting log lines.
 pub fn write_line(text: String) {
     let Some(sender) = STDERR_WRITER.get() else {
-        return anstream::eprint!("{text}");
+        // `eprint!` would panic again.
+        return drop(write!(anstream::stderr(), "{text}"));
     };
     let (written, end) = channel();
     let waits = sender.try_send(StderrMessage { text, written }).is_ok();

@@ -8,6 +8,7 @@ use futures::{StreamExt as _, stream};
 use kube::Client;
 
 use crate::audit_log::{AuditReport, CurrentState, WorkloadRow};
+use crate::cli::warn_line;
 use crate::cluster::client::{ConnectArgs, Connected};
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::Listing;
@@ -94,11 +95,10 @@ async fn snapshot(connected: &Connected, namespace: &str) -> anyhow::Result<(Sna
     };
     let cluster = offline::open(connected, options, &mut |_, _| ()).await?;
     for part in cluster.gaps() {
-        anstream::eprintln!(
+        warn_line(format_args!(
             "note: cannot read {}: {}; evaluated without it",
-            part.resource,
-            part.why
-        );
+            part.resource, part.why
+        ));
     }
     let is_lacking = |resource: &&str| cluster.gaps().any(|part| part.resource == *resource);
     let lacks = NEEDED.into_iter().filter(is_lacking).collect();
