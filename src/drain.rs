@@ -2,21 +2,26 @@
 //! Pure: reads JSON that the command lists, and decides; the command evicts.
 
 mod classify;
+mod history;
 mod images;
 mod inventory;
 mod next;
+mod preemption;
 mod report;
 mod state;
 
 pub use self::classify::{Outage, OutageCause, PodClass, RefusedPods, classify, outages, refused};
+pub use self::history::DrainHistory;
 pub use self::images::{ImageWait, LackingImage, lacking_images};
-pub use self::inventory::{DrainHistory, DrainInventory, InventoryNode};
+pub use self::inventory::{DrainInventory, InventoryNode};
 pub use self::next::{DrainAction, StopCause, WaitCause, next};
+pub use self::preemption::foreseen_preemption;
 pub use self::report::{
     DRAIN_SCHEMA, DrainEvent, DrainEventKind, DrainReport, DrainResult, DrainedNode, PodToMove,
 };
 pub use self::state::{
     DisruptionBudget, DrainNode, DrainPod, DrainProgress, DrainRules, DrainState, EvictionAnswer, PodName,
+    ReadTime,
 };
 
 #[cfg(test)]

@@ -215,7 +215,7 @@ impl<'f> Planner<'f> {
     fn visit_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         let subject = in_namespace(Object::parse(kind, json, ReviewStage::Stored)?);
         let outline: WorkloadOutline<'_> = read_fields(json)?;
-        let key = WorkloadName::new(kind.as_str(), &subject.namespace, subject.meta.display_name());
+        let key = WorkloadName::of(kind, &subject.namespace, subject.meta.display_name());
         // Several inputs can contain the same object. Objects without a name are different ones.
         if !subject.meta.name.is_empty() && self.entries.contains_key(&key) {
             return Ok(());

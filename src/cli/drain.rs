@@ -2,6 +2,7 @@
 
 mod cluster;
 mod follow;
+mod lock;
 mod preparation;
 
 use std::collections::BTreeSet;
@@ -9,11 +10,12 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 
 use self::cluster::DrainCluster;
 use self::follow::{DrainEnd, DrainJournal, DrainRun};
+use self::lock::DrainLock;
 use self::preparation::Preparation;
 use super::options::{OutputArgs, OutputTarget, selector};
 use super::plan::source::{ClusterSourceArgs, Planning};
@@ -34,11 +36,11 @@ use crate::render::{drain_end, drain_text, write_json};
 /// How long pods that are not Ready may recover: a service that they depend on may be away for a moment.
 const RECOVERY: Duration = Duration::from_secs(180);
 
-/// Drain Windows nodes without an outage: evict a replica only while the others are Ready
+/// Drain Windows nodes without an outage: evict a replica only while the others are available
 ///
-/// Cordons all nodes, then evicts the pods of one node after the other, in the order of transom plan, through the Eviction API, so that
-/// PodDisruptionBudgets hold. Stops before it begins if a workload has an outage whatever it does: one replica, a budget of zero, a
-/// volume on the node, no controller, or an image that the other nodes do not run. Run it again to continue. Pods without a controller,
+/// Cordons all nodes, then evicts their pods in the order of transom plan, through the Eviction API, so that PodDisruptionBudgets
+/// hold. Stops before it begins if a workload has an outage whatever it does: one replica, a budget of zero, a volume on the node, no
+/// controller, or an image that the other nodes do not run. One drain works at a time. Run it again to continue. Pods without a controller,
 /// with emptyDir volumes, static pods and those of DaemonSets are treated as by kubectl drain.
 ///
 /// Exit status: 0 everything was moved and is Ready; 1 the drain stopped or was interrupted; 2 for bad usage, or a cluster that
@@ -73,6 +75,9 @@ pub struct DrainArgs {
     /// How many replicas of a workload without a PodDisruptionBudget may be unavailable
     #[arg(long, value_name = "N", default_value = "1", value_parser = count)]
     max_unavailable: usize,
+    /// How long a replica must be Ready to be available, if its workload has no minReadySeconds
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    min_ready: Duration,
     /// Wait before the first eviction until the other nodes have the images of the pods
     #[arg(long)]
     wait_for_images: bool,
@@ -104,6 +109,12 @@ pub struct DrainArgs {
     /// registries see which images the cluster runs
     #[arg(long, help_heading = "Registries")]
     registry: bool,
+    /// The namespace of the Lease transom-drain, which allows one drain at a time
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    lock_namespace: String,
+    /// Take the Lease from another drain, which is dead
+    #[arg(long)]
+    force_lock: bool,
     #[command(flatten)]
     output: OutputArgs<DrainFormat>,
     #[command(flatten)]
@@ -122,6 +133,7 @@ enum DrainFormat {
 
 pub fn run(args: &DrainArgs) -> anyhow::Result<ExitCode> {
     let targets = args.output.targets()?;
+    targets.iter().try_for_each(OutputTarget::check_writable)?;
     let is_live =
         |target: &OutputTarget<DrainFormat>| target.format == DrainFormat::Text && target.file.is_none();
     let mut journal = DrainJournal::new(targets.iter().any(is_live));
@@ -143,8 +155,9 @@ pub fn run(args: &DrainArgs) -> anyhow::Result<ExitCode> {
 
 async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<DrainReport> {
     let mut planning = args.planning()?;
-    let connected = args.source.connect().await?;
-    let cluster = DrainCluster::new(connected.0.client.clone(), args.grace_period);
+    let connected = args.source.connect_once().await?;
+    let client = &connected.0.client;
+    let cluster = DrainCluster::new(client.clone(), args.grace_period);
     journal.show("reading the cluster");
     let finish =
         |planner: &Planner<'_>, _: Option<&Registries>| Preparation::of(planner, &args.nodes, args.to);
@@ -165,10 +178,22 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     let missing_target = preparation.missing_target(&inventory).filter(|_| !waits);
     let hindrance = args.hindrance(missing_target, &state, &rules);
     run.journal.text(|out| drain_text(&report, out));
+    let missing = cluster
+        .missing_rights(run.namespaces(), &args.lock_namespace)
+        .await?;
+    if !missing.is_empty() {
+        bail!(
+            "nothing was changed, because rights are missing: {}",
+            missing.join(", ")
+        );
+    }
     let end = match hindrance {
         Some(reason) => DrainEnd::stopped(reason),
         None if args.dry_run => DrainEnd::of(DrainResult::Planned),
-        None => run.run(args.wait_for_images.then_some(&state)).await?,
+        None => match DrainLock::acquire(client, &args.lock_namespace, args.force_lock).await? {
+            Err(at_work) => DrainEnd::stopped(at_work),
+            Ok(lock) => run.run(lock, args.wait_for_images.then_some(&state)).await?,
+        },
     };
     (report.result, report.reason) = (end.result, end.reason);
     report.events = run.journal.take();
@@ -196,6 +221,7 @@ impl DrainArgs {
             pod_selector: self.pod_selector.clone(),
             allow_outage: self.allow_outage,
             max_unavailable: self.max_unavailable as u64,
+            min_ready: self.min_ready,
             timeout: self.timeout.filter(|timeout| !timeout.is_zero()),
             pending_timeout: self.pending_timeout,
             progress_timeout: self.progress_timeout,
@@ -238,6 +264,7 @@ impl DrainArgs {
                 list(&losing, 5)
             ));
         }
+        notes.extend(state.low_budgets(rules));
         let cordoned = state.nodes.iter().filter(|node| node.is_cordoned);
         let cordoned: Vec<String> = cordoned.map(|node| node.name.clone()).collect();
         if !cordoned.is_empty() {

@@ -132,6 +132,22 @@ impl<F> OutputTarget<F> {
 }
 
 impl<F: FormatList> OutputTarget<F> {
+    /// Opens the file without a change, so that a long command does not fail at its end.
+    ///
+    /// # Errors
+    /// If the file cannot be written; the error names it.
+    pub fn check_writable(&self) -> anyhow::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let is_new = !file.exists();
+        let opened = File::options().append(true).create(true).open(file);
+        opened.with_context(|| format!("cannot write the output to {}", file.display()))?;
+        if is_new {
+            // The command may end before it writes anything.
+            drop(std::fs::remove_file(file));
+        }
+        Ok(())
+    }
+
     /// Writes this output.
     ///
     /// # Errors

@@ -138,10 +138,28 @@ impl ConnectArgs {
     /// # Errors
     /// If no cluster is configured, or the kubeconfig cannot be used; the error says what to do.
     pub async fn connect(&self) -> anyhow::Result<(Connected, String)> {
-        let connected = self.client.connect().await?;
+        self.connect_as(Resend::Transient).await
+    }
+
+    /// The same, with a client that may send each request only once.
+    ///
+    /// # Errors
+    /// As [`ConnectArgs::connect`].
+    pub async fn connect_as(&self, resend: Resend) -> anyhow::Result<(Connected, String)> {
+        let client = &self.client;
+        let connected = client.kubeconfig.connect(&client.request, resend).await?;
         let namespace = self.own.namespace(&connected);
         Ok((connected, namespace))
     }
+}
+
+/// Whether a client sends requests again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resend {
+    /// Those that the API server answers with 429, 503 or 504, with growing pauses.
+    Transient,
+    /// None: what was decided by an old state is not sent later.
+    Never,
 }
 
 impl ServerConnectArgs {
@@ -150,7 +168,10 @@ impl ServerConnectArgs {
     /// # Errors
     /// As [`ConnectArgs::connect`].
     pub async fn connect(&self) -> anyhow::Result<(Connected, String)> {
-        let connected = self.kubeconfig.connect(&RequestArgs::default()).await?;
+        let connected = self
+            .kubeconfig
+            .connect(&RequestArgs::default(), Resend::Transient)
+            .await?;
         let namespace = self.own.namespace(&connected);
         Ok((connected, namespace))
     }
@@ -195,13 +216,14 @@ impl ClusterClientArgs {
     /// # Errors
     /// If no cluster is configured, or the kubeconfig cannot be used; the error says what to do.
     pub async fn connect(&self) -> anyhow::Result<Connected> {
-        self.kubeconfig.connect(&self.request).await
+        self.kubeconfig.connect(&self.request, Resend::Transient).await
     }
 }
 
 impl KubeconfigArgs {
-    async fn connect(&self, request: &RequestArgs) -> anyhow::Result<Connected> {
+    async fn connect(&self, request: &RequestArgs, resend: Resend) -> anyhow::Result<Connected> {
         let (mut config, context, of_pod) = self.config().await?;
+        config.default_retry = resend == Resend::Transient;
         let timeout = request.request_timeout;
         config.connect_timeout = Some(timeout.map_or(CONNECT, |timeout| timeout.min(CONNECT)));
         config.read_timeout = Some(timeout.unwrap_or(SILENCE));

@@ -29,6 +29,9 @@ pub enum ApiError {
     /// Another writer has changed the object since it was read, or created it.
     #[error("another client changed it first")]
     Conflict,
+    /// The API server does not know who asks; a token may be renewed by the next request.
+    #[error("{0}")]
+    Unauthorized(String),
     /// A right is missing.
     #[error("{0}")]
     Forbidden(String),
@@ -91,6 +94,7 @@ impl From<kube::Error> for ApiError {
             404 if details.is_some_and(|details| details.kind == "namespaces") => {
                 ApiError::NamespaceNotFound(text)
             }
+            401 => ApiError::Unauthorized(text),
             404 => ApiError::NotFound,
             409 => ApiError::Conflict,
             410 => {
@@ -100,7 +104,7 @@ impl From<kube::Error> for ApiError {
             403 if details.is_some_and(is_terminating) => ApiError::NamespaceTerminating(text),
             403 => ApiError::Forbidden(text),
             429 => ApiError::TooManyRequests {
-                message: text,
+                message: with_reasons(text, details),
                 retry_after: (details.map(|details| details.retry_after_seconds))
                     .filter(|seconds| *seconds > 0)
                     .map(|seconds| Duration::from_secs(seconds.into())),
@@ -127,6 +131,14 @@ impl From<watcher::Error> for ApiError {
             watcher::Error::NoResourceVersion => ApiError::Other(error.to_string()),
         }
     }
+}
+
+/// A message with its causes, as that of an eviction: the budget that does not allow it.
+fn with_reasons(message: String, details: Option<&StatusDetails>) -> String {
+    let causes = details.into_iter().flat_map(|details| &details.causes);
+    causes.fold(message, |all, cause| {
+        format!("{all} {} ({})", cause.message, cause.reason)
+    })
 }
 
 /// Whether the API server refuses an object because its namespace is being deleted.
@@ -208,6 +220,17 @@ mod tests {
                     message: text("m"),
                     retry_after: Some(Duration::from_secs(2)),
                 },
+            ),
+            (
+                json!({"code": 429, "message": "m.", "details": {"causes": [{"reason": "DisruptionBudget", "message": "b."}]}}),
+                ApiError::TooManyRequests {
+                    message: text("m. b. (DisruptionBudget)"),
+                    retry_after: None,
+                },
+            ),
+            (
+                json!({"code": 401, "message": "m"}),
+                ApiError::Unauthorized(text("m")),
             ),
             (
                 json!({"code": 503, "message": "m"}),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -91,17 +92,50 @@ impl DrainState {
         with_pods.chain(self.moved.keys()).collect()
     }
 
-    /// What is left to do.
-    pub fn progress(&self, rules: &DrainRules) -> DrainProgress {
-        let followed = self
-            .followed(rules)
-            .into_iter()
-            .filter(|owner| owner.has_replicas());
-        let missing = followed.map(|owner| self.desired(owner).saturating_sub(self.available(owner)));
-        DrainProgress {
-            pods_left: self.to_move(rules).count() as u64,
-            missing: missing.sum(),
+    /// What is left to do for each workload that has pods to evict, or of which pods were evicted.
+    pub(super) fn progress(&self, rules: &DrainRules) -> BTreeMap<WorkloadName, DrainProgress> {
+        let mut all: BTreeMap<WorkloadName, DrainProgress> = BTreeMap::new();
+        for owner in self.moved.keys() {
+            all.entry(owner.clone()).or_default();
         }
+        for pod in self.to_move(rules) {
+            all.entry(pod.workload()).or_default().pods_left += 1;
+        }
+        for (workload, progress) in &mut all {
+            (progress.missing, progress.settles_in) = (self.missing(workload), Duration::MAX);
+        }
+        for pod in self.pods.iter().filter(|pod| pod.is_settling()) {
+            if let Some(progress) = pod.owner.as_ref().and_then(|owner| all.get_mut(owner)) {
+                progress.settles_in = progress
+                    .settles_in
+                    .min(pod.min_ready.saturating_sub(pod.ready_for));
+            }
+        }
+        all
+    }
+}
+
+impl DrainState {
+    /// What budgets allow that `--max-unavailable` would not, for workloads with pods to evict.
+    pub fn low_budgets(&self, rules: &DrainRules) -> Vec<String> {
+        let mut notes = BTreeSet::new();
+        for pod in self.to_move(rules).filter(|pod| !pod.has_ended) {
+            let Some((owner, desired)) = pod.service().and_then(|owner| self.desired.get_key_value(owner))
+            else {
+                continue;
+            };
+            let budget = self.budgets_of(pod).next();
+            let Some(budget) = budget.filter(|budget| self.desired_of_budget(budget) == *desired) else {
+                continue;
+            };
+            if budget.desired_healthy.saturating_add(rules.max_unavailable) < *desired {
+                notes.insert(format!(
+                    "{owner} may fall to {} of {desired} replicas, as its PodDisruptionBudget {} allows",
+                    budget.desired_healthy, budget.name
+                ));
+            }
+        }
+        notes.into_iter().collect()
     }
 }
 
@@ -137,8 +171,14 @@ pub enum OutageCause {
     ZeroBudget,
     /// Several PodDisruptionBudgets select the pod, and the API server then evicts it never.
     SeveralBudgets,
-    /// Its volume is on the node.
+    /// No node but the drained ones can use its volume.
     NodeVolume,
+    /// It does not say how many replicas it should have.
+    UnknownReplicas,
+    /// Its new pods may come back to the drained nodes.
+    Returns,
+    /// The scheduler would preempt its pods for the pods that move.
+    Preempted,
     /// Nothing creates the pod again.
     NoController,
     /// By the plan, it cannot run on the nodes that remain.
@@ -151,15 +191,27 @@ pub fn outages(state: &DrainState, rules: &DrainRules) -> Vec<Outage> {
         .to_move(rules)
         .filter(|pod| !pod.has_ended && !pod.is_terminating);
     let mut all: Vec<Outage> = serving.flat_map(|pod| of_pod(state, pod)).collect();
+    // Once the drain has begun, it is too late to foresee.
+    let preempted = state.preempted.iter().filter(|_| state.moved.is_empty());
+    all.extend(preempted.map(|(workload, why)| Outage {
+        workload: workload.to_string(),
+        cause: OutageCause::Preempted,
+        message: why.clone(),
+    }));
     all.sort();
     all.dedup();
     all
 }
 
+/// Whether an eviction of a pod is an outage of its workload.
+pub(super) fn has_outage(state: &DrainState, pod: &DrainPod) -> bool {
+    !pod.has_ended && !pod.is_terminating && !of_pod(state, pod).is_empty()
+}
+
 /// Why the API server never evicts a pod, as long as budgets stay as they are.
 pub(super) fn never_evicted(state: &DrainState, pod: &DrainPod) -> Option<Outage> {
     let is_final = |outage: &Outage| match outage.cause {
-        OutageCause::ZeroBudget => pod.is_available(),
+        OutageCause::ZeroBudget => pod.is_healthy(),
         OutageCause::SeveralBudgets => pod.has_started && !pod.has_ended && !pod.is_terminating,
         _ => false,
     };
@@ -174,22 +226,33 @@ fn of_pod(state: &DrainState, pod: &DrainPod) -> Vec<Outage> {
             OutageCause::NoController,
             "it has no controller, so nothing creates it again".to_owned(),
         )),
-        Some(owner) if owner.has_replicas() && state.desired(owner) == 1 => {
-            all.push(outage(OutageCause::OneReplica, "it has one replica".to_owned()));
-        }
-        Some(_) => {}
+        Some(_) => all.extend(pod.service().and_then(|owner| of_replicas(state, pod, owner))),
+    }
+    if let Some(why) = &pod.returns {
+        all.push(outage(OutageCause::Returns, why.clone()));
     }
     let on_node = |claim: &&String| {
         let key = (pod.name.namespace.clone(), (*claim).clone());
         state.node_claims.contains(&key)
     };
     for claim in pod.claims.iter().filter(on_node) {
-        let message = format!("the volume of its PersistentVolumeClaim {claim} is on one node");
+        let message = format!("no other node can use the volume of its PersistentVolumeClaim {claim}");
         all.push(outage(OutageCause::NodeVolume, message));
     }
-    let cannot = pod.owner.as_ref().and_then(|owner| state.cannot_move.get(owner));
+    // The plan reads files too, which have no uids.
+    let of_plan = pod.owner.clone().map(|owner| owner.with_uid(""));
+    let cannot = of_plan.and_then(|owner| state.cannot_move.get(&owner));
     all.extend(cannot.map(|why| outage(OutageCause::CannotMove, why.clone())));
     all
+}
+
+fn of_replicas(state: &DrainState, pod: &DrainPod, owner: &WorkloadName) -> Option<Outage> {
+    if state.unknown.contains(owner) {
+        let message = "it is not known how many replicas it should have: its kind has no scale subresource";
+        return Some(outage(pod, OutageCause::UnknownReplicas, message.to_owned()));
+    }
+    let is_one = state.desired.get(owner) == Some(&1);
+    is_one.then(|| outage(pod, OutageCause::OneReplica, "it has one replica".to_owned()))
 }
 
 fn of_budgets(state: &DrainState, pod: &DrainPod) -> Vec<Outage> {
@@ -203,7 +266,8 @@ fn of_budgets(state: &DrainState, pod: &DrainPod) -> Vec<Outage> {
     }
     let zero = budgets.into_iter().filter(|budget| budget.is_zero);
     zero.map(|budget| {
-        let message = format!("its PodDisruptionBudget {} allows no eviction", budget.name);
+        let why = (budget.failure.as_ref()).map_or_else(String::new, |why| format!(": {why}"));
+        let message = format!("its PodDisruptionBudget {} allows no eviction{why}", budget.name);
         outage(pod, OutageCause::ZeroBudget, message)
     })
     .collect()

@@ -1,16 +1,22 @@
 //! The next step of a drain, decided from the state alone. Whatever the API server answers, the replicas that are
 //! available never fall below what budgets or `--max-unavailable` allow, and every drain ends.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::classify::{Outage, never_evicted, outages, refused};
-use super::state::{DrainNode, DrainPod, DrainRules, DrainState, PodName};
+use super::classify::{Outage, PodClass, classify, has_outage, never_evicted, outages, refused};
+use super::state::{DrainNode, DrainPod, DrainRules, DrainState, PodName, ReadTime};
 use crate::model::text::{list, one_line};
 use crate::model::workload_name::WorkloadName;
 
-/// How old a state may be when a pod is evicted: other pods fail meanwhile, and a state does not show it.
+/// How old the lists of a namespace may be when one of its pods is evicted, from the start of the first one: other pods
+/// fail meanwhile, and the lists do not show it.
 pub(super) const FRESH: Duration = Duration::from_secs(5);
+/// While so many workloads lack replicas because of the drain, no further node begins. Those that do not improve do not count.
+const BUSY: usize = 10;
+/// For how long a workload may not improve until it no longer counts.
+const STALLED: Duration = Duration::from_secs(60);
 
 /// A step.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,6 +25,8 @@ pub enum DrainAction {
     Cordon(String),
     /// Evict this pod.
     Evict(PodName),
+    /// Read this namespace again now: a pod could be evicted, but the lists are too old.
+    Read(String),
     /// Read the cluster again in a moment.
     Wait(WaitCause),
     /// End, although pods are left.
@@ -38,12 +46,16 @@ pub enum WaitCause {
     Budget(PodName, String),
     /// Too few replicas of the workload are available: available, desired.
     Replicas(WorkloadName, u64, u64),
+    /// The workload is being rolled out, so that its controller ends replicas too.
+    Rollout(WorkloadName),
+    /// It is not known yet how many replicas the workload should have.
+    NotListed(WorkloadName),
     /// The eviction has failed for now: why.
     Refused(PodName, String),
     /// The node could not be cordoned: why.
     NotCordoned(String, String),
-    /// The state is too old for the next eviction.
-    Stale,
+    /// The lists of a namespace take too long: their state is too old when they are complete.
+    SlowLists(String, Duration),
 }
 
 impl fmt::Display for WaitCause {
@@ -58,15 +70,20 @@ impl fmt::Display for WaitCause {
                 )
             }
             WaitCause::Replicas(owner, available, desired) => {
-                write!(f, "{owner} has {available} of {desired} replicas Ready")
+                write!(f, "{owner} has {available} of {desired} replicas available")
             }
+            WaitCause::Rollout(owner) => write!(f, "{owner} is being rolled out"),
+            WaitCause::NotListed(owner) => write!(f, "{owner} is not in the lists yet"),
             WaitCause::Refused(pod, why) => {
                 write!(f, "the API server does not evict {pod} now: {}", one_line(why))
             }
             WaitCause::NotCordoned(node, why) => write!(f, "cannot cordon {node}: {}", one_line(why)),
-            WaitCause::Stale => {
-                f.write_str("evictions take long, so the cluster is read again before the next one")
-            }
+            WaitCause::SlowLists(namespace, took) => write!(
+                f,
+                "the lists of the namespace {namespace} take {}; a pod is evicted only within {} after their start",
+                shown_duration(*took),
+                shown_duration(FRESH)
+            ),
         }
     }
 }
@@ -82,8 +99,10 @@ pub enum StopCause {
     Pending(PodName, String),
     /// Budgets never allow to evict what is left.
     NeverEvicted(Vec<Outage>),
-    /// Nothing has improved for this long.
-    NoProgress(Duration, WaitCause),
+    /// Nothing has improved for this long: what the drain waits for, and the pods that are left.
+    NoProgress(Duration, WaitCause, Vec<String>),
+    /// A pod came to a drained node after others of its workload were evicted from there.
+    Returned(PodName, String),
     /// It has run for this long.
     Timeout(Duration),
 }
@@ -91,10 +110,17 @@ pub enum StopCause {
 impl fmt::Display for StopCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |outages: &[Outage]| {
-            let names = outages
-                .iter()
-                .map(|it| format!("{}: {}", it.workload, it.message));
-            list(names.collect::<Vec<_>>(), 5)
+            let mut causes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+            for outage in outages {
+                causes.entry(&outage.workload).or_default().push(&outage.message);
+            }
+            let named = causes.into_iter();
+            list(
+                named
+                    .map(|(name, why)| format!("{name}: {}", why.join("; ")))
+                    .collect::<Vec<_>>(),
+                5,
+            )
         };
         match self {
             StopCause::Refused(option, why, pods) => {
@@ -117,13 +143,21 @@ impl fmt::Display for StopCause {
                     named(outages)
                 )
             }
-            StopCause::NoProgress(for_long, wait) => {
+            StopCause::NoProgress(for_long, wait, left) => {
                 write!(
                     f,
                     "nothing has improved for {}: {wait}",
                     shown_duration(*for_long)
-                )
+                )?;
+                match left.as_slice() {
+                    [] => Ok(()),
+                    left => write!(f, "; still to move: {}", list(left, 5)),
+                }
             }
+            StopCause::Returned(pod, node) => write!(
+                f,
+                "{pod} came to {node}, which is drained: its workload puts pods on cordoned nodes, so evictions do not move it"
+            ),
             StopCause::Timeout(after) => write!(f, "it has run for {}", shown_duration(*after)),
         }
     }
@@ -147,16 +181,26 @@ pub fn next(state: &DrainState, rules: &DrainRules) -> DrainAction {
     if let Some(timeout) = rules.timeout.filter(|timeout| state.elapsed >= *timeout) {
         return DrainAction::Stop(StopCause::Timeout(timeout));
     }
-    let step = match step {
-        DrainAction::Evict(_) if state.age >= FRESH => DrainAction::Wait(WaitCause::Stale),
-        step => step,
-    };
     match step {
-        DrainAction::Wait(wait) if state.idle >= rules.progress_timeout => {
-            DrainAction::Stop(StopCause::NoProgress(rules.progress_timeout, wait))
+        DrainAction::Wait(wait) if idle(state, rules) >= rules.progress_timeout => {
+            let mut left: Vec<String> = (state.to_move(rules).map(|pod| pod.name.to_string())).collect();
+            left.sort();
+            DrainAction::Stop(StopCause::NoProgress(rules.progress_timeout, wait, left))
         }
         step => step,
     }
+}
+
+/// For how long nothing has improved for any workload that is not done.
+fn idle(state: &DrainState, rules: &DrainRules) -> Duration {
+    let left = state.to_move(rules).map(DrainPod::workload);
+    let short = state
+        .moved
+        .keys()
+        .filter(|owner| short_of(state, owner).is_some());
+    let open = left.chain(short.cloned());
+    let idle = open.map(|workload| state.idle.get(&workload).copied().unwrap_or_default());
+    idle.min().unwrap_or(state.elapsed)
 }
 
 /// The same without limits of the whole drain.
@@ -165,7 +209,9 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
         return DrainAction::Stop(StopCause::Refused(why.option(), why.to_string(), pods));
     }
     let outages = outages(state, rules);
-    if !outages.is_empty() && !rules.allow_outage {
+    let stops = !outages.is_empty() && !rules.allow_outage;
+    // What changed since the drain began keeps its pods; the others are moved first.
+    if stops && state.moved.is_empty() {
         return DrainAction::Stop(StopCause::Outage(outages));
     }
     // All nodes first: an evicted pod must not start on the next one.
@@ -185,24 +231,27 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
             DrainAction::Wait(WaitCause::Pending(name, message))
         };
     }
-    if let Some(step) = state.nodes.iter().find_map(|node| on_node(state, rules, node)) {
-        return step;
+    if let Some((pod, node)) = &state.returned {
+        return DrainAction::Stop(StopCause::Returned(pod.clone(), node.clone()));
     }
-    let missing = state
-        .moved
-        .iter()
-        .find_map(|(owner, before)| missing(state, owner, *before));
-    if let Some(wait) = missing {
+    match evictable(state, rules) {
+        Ok(pod) => return evict(state, pod),
+        Err(Some(wait)) => return DrainAction::Wait(wait),
+        Err(None) => {}
+    }
+    if let Some(wait) = state.moved.keys().find_map(|owner| short_of(state, owner)) {
         return DrainAction::Wait(wait);
     }
     let left: Vec<Outage> = state
         .to_move(rules)
         .filter_map(|pod| never_evicted(state, pod))
         .collect();
-    if left.is_empty() {
-        DrainAction::Done
-    } else {
-        DrainAction::Stop(StopCause::NeverEvicted(left))
+    match left.is_empty() {
+        false => DrainAction::Stop(StopCause::NeverEvicted(left)),
+        true if stops && state.to_move(rules).next().is_some() => {
+            DrainAction::Stop(StopCause::Outage(outages))
+        }
+        true => DrainAction::Done,
     }
 }
 
@@ -219,54 +268,102 @@ fn longest_pending<'s>(state: &'s DrainState, rules: &DrainRules) -> Option<(&'s
     pending.max_by_key(|(pod, _)| pod.waits)
 }
 
-/// The step for one node; `None` if nothing is left on it that could ever be evicted.
-fn on_node(state: &DrainState, rules: &DrainRules, node: &DrainNode) -> Option<DrainAction> {
+/// The next pod that may be evicted; otherwise what the first one of those that are left waits for, or `None` if nothing is
+/// left that could ever be evicted. A node begins when nothing is left on those before it, or what is left waits for few others.
+fn evictable<'s>(state: &'s DrainState, rules: &DrainRules) -> Result<&'s DrainPod, Option<WaitCause>> {
+    let is_busy = |owner: &&WorkloadName| {
+        let is_stalled = state.idle.get(*owner).is_some_and(|idle| *idle >= STALLED);
+        !is_stalled && short_of(state, owner).is_some()
+    };
+    let busy = state.moved.keys().filter(is_busy).count();
     let mut wait = None;
-    let on_node = |pod: &&DrainPod| pod.node.as_deref() == Some(&*node.name);
-    let mut pods: Vec<&DrainPod> = state.to_move(rules).filter(on_node).collect();
+    for node in &state.nodes {
+        match on_node(state, rules, node) {
+            Ok(pod) => return Ok(pod),
+            Err(why) => wait = wait.or(why),
+        }
+        if wait.is_some() && busy >= BUSY {
+            break;
+        }
+    }
+    Err(wait)
+}
+
+/// The same for one node.
+fn on_node<'s>(
+    state: &'s DrainState,
+    rules: &DrainRules,
+    node: &DrainNode,
+) -> Result<&'s DrainPod, Option<WaitCause>> {
+    let is_there = |pod: &&DrainPod| {
+        let is_left = pod.node.as_deref() == Some(&*node.name) && classify(pod, rules) == PodClass::Evict;
+        is_left && never_evicted(state, pod).is_none() && (rules.allow_outage || !has_outage(state, pod))
+    };
+    let mut pods: Vec<&DrainPod> = state.pods.iter().filter(is_there).collect();
     // What is not available costs nothing.
     pods.sort_by(|a, b| (a.is_available(), &a.name).cmp(&(b.is_available(), &b.name)));
+    let mut wait = None;
     for pod in pods {
-        if never_evicted(state, pod).is_some() {
-            continue;
-        }
         match held(state, rules, pod) {
-            None => return Some(DrainAction::Evict(pod.name.clone())),
+            None => return Ok(pod),
             Some(why) => wait = wait.or(Some(why)),
         }
     }
-    wait.map(DrainAction::Wait)
+    Err(wait)
+}
+
+/// Evicts a pod if the lists of its namespace are fresh, otherwise reads them first.
+fn evict(state: &DrainState, pod: &DrainPod) -> DrainAction {
+    let namespace = &pod.name.namespace;
+    let Some(ReadTime { started, took }) = state.read.get(namespace).copied() else {
+        return DrainAction::Read(namespace.clone());
+    };
+    if took >= FRESH {
+        return DrainAction::Wait(WaitCause::SlowLists(namespace.clone(), took));
+    }
+    if state.elapsed.saturating_sub(started) >= FRESH {
+        return DrainAction::Read(namespace.clone());
+    }
+    DrainAction::Evict(pod.name.clone())
 }
 
 /// Why a pod is not evicted now.
 fn held(state: &DrainState, rules: &DrainRules, pod: &DrainPod) -> Option<WaitCause> {
+    let name = || pod.name.clone();
     if let Some(why) = &pod.refused {
-        return Some(WaitCause::Refused(pod.name.clone(), why.clone()));
+        return Some(WaitCause::Refused(name(), why.clone()));
     }
     if pod.is_terminating {
-        return Some(WaitCause::Terminating(pod.name.clone()));
+        return Some(WaitCause::Terminating(name()));
     }
     // One that was not Ready only now may serve again in a moment, as the others of its workload.
     if pod.has_ended || (!pod.is_ready && pod.unready >= rules.recovery_timeout) {
         return None;
     }
-    if let Some(budget) = state.budgets_of(pod).next() {
-        let is_used = budget.allowed == 0;
-        return is_used.then(|| WaitCause::Budget(pod.name.clone(), budget.name.clone()));
+    let service = pod.service();
+    if let Some(owner) = service.filter(|owner| state.rolling.contains(*owner)) {
+        return Some(WaitCause::Rollout(owner.clone()));
     }
-    let owner = pod.owner.as_ref().filter(|owner| owner.has_replicas())?;
-    let (available, desired) = (state.available(owner), state.desired(owner));
+    if let Some(budget) = state.budgets_of(pod).next() {
+        let is_used = state.allowed(budget) == 0;
+        return is_used.then(|| WaitCause::Budget(name(), budget.name.clone()));
+    }
+    let owner = service?;
+    let Some(desired) = state.desired.get(owner).copied() else {
+        return Some(WaitCause::NotListed(owner.clone()));
+    };
+    let available = state.available(owner);
     let others = available.saturating_sub(u64::from(pod.is_available()));
     let stays = others.saturating_add(rules.max_unavailable);
     (stays < desired).then(|| WaitCause::Replicas(owner.clone(), available, desired))
 }
 
-/// What a workload lacks after its pods were evicted.
-fn missing(state: &DrainState, owner: &WorkloadName, before: u64) -> Option<WaitCause> {
-    let available = state.available(owner);
-    let expected = before.min(state.desired(owner));
-    let is_missing = owner.has_replicas() && available < expected;
-    is_missing.then(|| WaitCause::Replicas(owner.clone(), available, expected))
+/// What a workload lacks after its pods were evicted: the replicas that it had before, or those that it should have now.
+fn short_of(state: &DrainState, owner: &WorkloadName) -> Option<WaitCause> {
+    let before = state.moved.get(owner).copied().unwrap_or_default();
+    let desired = state.desired.get(owner).copied().unwrap_or_default();
+    let (available, expected) = (state.available(owner), before.min(desired));
+    (available < expected).then(|| WaitCause::Replicas(owner.clone(), available, expected))
 }
 
 #[cfg(test)]

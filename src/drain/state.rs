@@ -5,10 +5,12 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::model::label_selector::LabelSelector;
+use crate::model::workload::Kind;
 use crate::model::workload_name::WorkloadName;
+use crate::plan::ResourceList;
 
 /// A pod, by namespace and name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PodName {
     /// Its namespace.
     pub namespace: String,
@@ -22,15 +24,8 @@ impl fmt::Display for PodName {
     }
 }
 
-impl WorkloadName {
-    /// Whether its pods are replicas that serve: the pods of a Job end.
-    pub(super) fn has_replicas(&self) -> bool {
-        !matches!(self.kind.as_str(), "Job" | "CronJob")
-    }
-}
-
 /// A pod on a drained node, or another pod of a workload that has one there.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct DrainPod {
     /// Its name.
@@ -39,8 +34,10 @@ pub struct DrainPod {
     pub uid: String,
     /// Its node, once it is scheduled.
     pub node: Option<String>,
-    /// Its workload, which is its topmost known owner; `None` if it has no controller.
+    /// Its workload, which is its topmost owner with replicas; `None` if it has no controller.
     pub owner: Option<WorkloadName>,
+    /// Whether it is a replica that serves: the pods of Jobs, and those that are not always restarted, end.
+    pub is_replica: bool,
     /// Whether it is the kubelet's copy of a static pod.
     pub is_mirror: bool,
     /// Whether it has succeeded or failed.
@@ -55,29 +52,77 @@ pub struct DrainPod {
     pub labels: BTreeMap<String, String>,
     /// The images of its containers.
     pub images: BTreeSet<String>,
-    /// Whether it is Ready.
+    /// Whether it is Ready, which is all that budgets read.
     pub is_ready: bool,
+    /// When it became Ready, as its status says: the clock is that of its node.
+    pub ready_transition: String,
+    /// How long the drain has seen it Ready since then, on a node that exists.
+    pub ready_for: Duration,
+    /// How long it must be Ready to be available.
+    pub min_ready: Duration,
     /// Whether it is being deleted.
     pub is_terminating: bool,
+    /// How long the drain has seen it being deleted.
+    pub ending_for: Duration,
+    /// How long that may take.
+    pub grace: Duration,
+    /// Its priority.
+    pub priority: i64,
+    /// Whether the pod that replaces it may preempt others (`preemptionPolicy`).
+    pub preempts: bool,
+    /// What it requests.
+    pub requests: ResourceList,
+    /// Its spec, as JSON, if the nodes were listed with it.
+    pub spec: Option<Box<str>>,
+    /// Whether an eviction of it has no certain answer: it may end at any time.
+    pub may_end: bool,
+    /// Why the pod that replaces it may come back to its node.
+    pub returns: Option<String>,
     /// Why the scheduler finds no node for it.
     pub unschedulable: Option<String>,
     /// How long the drain has seen it without a node.
     pub waits: Duration,
     /// How long the drain has seen it not Ready.
     pub unready: Duration,
-    /// Why its eviction has failed in this round.
+    /// Why its eviction is not tried now.
     pub refused: Option<String>,
 }
 
 impl DrainPod {
-    /// Whether it serves: Ready, and not being deleted.
+    /// Whether it serves, as its owner means it: Ready for long enough, and not being deleted.
     pub fn is_available(&self) -> bool {
-        self.is_ready && !self.is_terminating && !self.has_ended
+        self.is_healthy() && !self.is_settling()
     }
 
-    /// Whether a DaemonSet created it.
+    /// Whether a budget counts it.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.is_ready && !self.is_terminating && !self.may_end && !self.has_ended
+    }
+
+    /// Whether it is Ready, and not for long enough.
+    pub(super) fn is_settling(&self) -> bool {
+        self.is_healthy() && self.ready_for < self.min_ready
+    }
+
+    /// Whether it is being deleted, and has time left for it.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_terminating && self.ending_for < self.grace
+    }
+
+    /// Whether a DaemonSet created it, of any API group: it stays on its node, or comes back to it.
     pub fn is_daemon(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
+    }
+
+    /// Its workload, which may have no outage; `None` for pods that end or that nothing creates again.
+    pub(super) fn service(&self) -> Option<&WorkloadName> {
+        self.owner.as_ref().filter(|_| self.is_replica)
+    }
+
+    /// Its workload; itself if it has no controller.
+    pub fn workload(&self) -> WorkloadName {
+        let of_pod = || WorkloadName::of(Kind::Pod, &self.name.namespace, &self.name.name);
+        self.owner.clone().unwrap_or_else(of_pod)
     }
 }
 
@@ -86,7 +131,7 @@ impl DrainPod {
 pub struct DrainNode {
     /// Its name.
     pub name: String,
-    /// Whether it is cordoned (`spec.unschedulable`).
+    /// Whether nothing is scheduled on it: it is cordoned (`spec.unschedulable`), or gone.
     pub is_cordoned: bool,
     /// Why it could not be cordoned in this round.
     pub refused: Option<String>,
@@ -107,6 +152,8 @@ pub struct DisruptionBudget {
     pub desired_healthy: u64,
     /// Whether it allows no eviction even if all its pods are healthy.
     pub is_zero: bool,
+    /// Why Kubernetes cannot compute it, so that it allows nothing.
+    pub failure: Option<String>,
 }
 
 impl DisruptionBudget {
@@ -132,6 +179,8 @@ pub struct DrainRules {
     pub allow_outage: bool,
     /// How many replicas of a workload without a PodDisruptionBudget may be unavailable.
     pub max_unavailable: u64,
+    /// How long a replica must be Ready to be available, if its workload has no `minReadySeconds`.
+    pub min_ready: Duration,
     /// How long the drain may take; `None` for as long as it makes progress.
     pub timeout: Option<Duration>,
     /// How long a pod may have no node.
@@ -157,13 +206,24 @@ pub enum EvictionAnswer {
     Unknown(String),
 }
 
-/// What is left to do. A smaller value is progress, and it cannot become smaller forever.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// What is left to do for a workload. A smaller value is progress, and it cannot become smaller forever.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct DrainProgress {
-    /// The pods that are still on the drained nodes.
+    /// Its pods that are still on the drained nodes.
     pub pods_left: u64,
-    /// The replicas that are missing from workloads with pods there, or with evicted pods.
+    /// Its replicas that are missing.
     pub missing: u64,
+    /// How long the next of these must stay Ready until it is available.
+    pub settles_in: Duration,
+}
+
+/// When what decides about a namespace was listed. Times are since the start of the drain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadTime {
+    /// When the first list was started.
+    pub started: Duration,
+    /// How long it took until the last list was read.
+    pub took: Duration,
 }
 
 /// The state of a drain.
@@ -173,22 +233,30 @@ pub struct DrainState {
     pub nodes: Vec<DrainNode>,
     /// Their pods, and the other pods of the workloads of these.
     pub pods: Vec<DrainPod>,
-    /// The desired replicas of workloads; of those that were not listed, the most pods that the drain has seen.
+    /// The desired replicas of workloads; of those in `unknown`, the most pods that the drain has seen.
     pub desired: BTreeMap<WorkloadName, u64>,
+    /// The workloads that do not say how many replicas they should have.
+    pub unknown: BTreeSet<WorkloadName>,
+    /// The workloads that are being rolled out, so that their own controller also ends replicas.
+    pub rolling: BTreeSet<WorkloadName>,
     /// The PodDisruptionBudgets.
     pub budgets: Vec<DisruptionBudget>,
     /// The workloads of which pods were evicted, with the replicas that were available before.
     pub moved: BTreeMap<WorkloadName, u64>,
     /// Why workloads cannot run on the nodes that remain, by the plan.
     pub cannot_move: BTreeMap<WorkloadName, String>,
-    /// The claims whose volume is on one node: namespace and name.
+    /// The claims whose volume no node but the drained ones can use: namespace and name.
     pub node_claims: BTreeSet<(String, String)>,
-    /// How long ago it was listed.
-    pub age: Duration,
+    /// The workloads that the scheduler would preempt for the pods that move, and why.
+    pub preempted: BTreeMap<WorkloadName, String>,
+    /// A pod that came to a drained node after pods of its workload were evicted, and the node.
+    pub returned: Option<(PodName, String)>,
+    /// When each namespace was read.
+    pub read: BTreeMap<String, ReadTime>,
     /// How long the drain has run.
     pub elapsed: Duration,
-    /// How long nothing has improved ([`DrainState::progress`]).
-    pub idle: Duration,
+    /// How long nothing has improved for workloads ([`DrainState::progress`]).
+    pub idle: BTreeMap<WorkloadName, Duration>,
 }
 
 impl DrainState {
@@ -203,16 +271,23 @@ impl DrainState {
         self.budgets.iter().filter(move |budget| budget.selects(pod))
     }
 
+    /// How many evictions a budget allows now. Replicas that are Ready only now may fail.
+    pub(super) fn allowed(&self, budget: &DisruptionBudget) -> u64 {
+        let settling = |pod: &&DrainPod| pod.is_settling() && budget.selects(pod);
+        let settling = self.pods.iter().filter(settling).count() as u64;
+        budget.allowed.saturating_sub(settling)
+    }
+
     /// How many replicas of a workload are available.
     pub fn available(&self, owner: &WorkloadName) -> u64 {
         let of_owner = |pod: &&DrainPod| pod.owner.as_ref() == Some(owner) && pod.is_available();
         self.pods.iter().filter(of_owner).count() as u64
     }
 
-    /// How many replicas a workload should have.
-    pub(super) fn desired(&self, owner: &WorkloadName) -> u64 {
-        let known = self.desired.get(owner).copied();
-        known.unwrap_or_else(|| self.available(owner))
+    /// How many replicas a workload lacks.
+    pub(super) fn missing(&self, owner: &WorkloadName) -> u64 {
+        let desired = self.desired.get(owner).copied().unwrap_or_default();
+        desired.saturating_sub(self.available(owner))
     }
 
     /// How many pods a budget should select: the replicas of the workloads that it selects, and its pods without replicas.
@@ -221,12 +296,12 @@ impl DrainState {
         let mut workloads = BTreeSet::new();
         let mut others = 0;
         for pod in selected {
-            match &pod.owner {
-                Some(owner) if owner.has_replicas() => _ = workloads.insert(owner),
-                _ => others += 1,
+            match pod.service() {
+                Some(owner) => _ = workloads.insert(owner),
+                None => others += 1,
             }
         }
-        let replicas = workloads.into_iter().map(|owner| self.desired(owner));
+        let replicas = workloads.into_iter().filter_map(|owner| self.desired.get(owner));
         replicas.sum::<u64>().saturating_add(others)
     }
 
@@ -241,8 +316,9 @@ impl DrainState {
         }
     }
 
-    /// Records that a node was cordoned.
+    /// Records that a node was cordoned. Everything is read again before an eviction: a pod may just have come to the node.
     pub fn cordoned(&mut self, node: &str) {
+        self.read.clear();
         for drained in self.nodes.iter_mut().filter(|drained| drained.name == node) {
             drained.is_cordoned = true;
         }
@@ -256,7 +332,7 @@ impl DrainState {
     }
 
     /// Records the answer to the eviction of a pod. Until the next list, a pod that may end is not available.
-    pub fn answered(&mut self, name: &PodName, answer: &EvictionAnswer) {
+    pub(super) fn answered(&mut self, name: &PodName, answer: &EvictionAnswer) {
         match answer {
             EvictionAnswer::Accepted | EvictionAnswer::Gone => self.evicted(name),
             EvictionAnswer::NotNow(why) | EvictionAnswer::Failed(why) => self.refused(name, why),
@@ -273,12 +349,12 @@ impl DrainState {
             return;
         };
         let pod = &self.pods[index]; // found above
-        let was_available = pod.is_available();
+        let (was_healthy, is_replica) = (pod.is_healthy(), pod.is_replica);
         if let Some(owner) = pod.owner.clone() {
-            let available = self.available(&owner);
+            let available = if is_replica { self.available(&owner) } else { 0 };
             self.moved.entry(owner).or_insert(available);
         }
-        if was_available {
+        if was_healthy {
             let pod = self.pods[index].clone();
             for budget in self.budgets.iter_mut().filter(|budget| budget.selects(&pod)) {
                 budget.allowed = budget.allowed.saturating_sub(1);

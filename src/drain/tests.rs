@@ -1,9 +1,10 @@
 //! What tests of drains share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::model::workload::Kind;
 use crate::model::workload_name::WorkloadName;
 
 /// The options of a drain that evicts everything that it may.
@@ -15,6 +16,7 @@ pub fn rules() -> DrainRules {
         pod_selector: None,
         allow_outage: false,
         max_unavailable: 1,
+        min_ready: Duration::ZERO,
         timeout: None,
         pending_timeout: Duration::from_secs(300),
         progress_timeout: Duration::from_secs(1800),
@@ -24,7 +26,7 @@ pub fn rules() -> DrainRules {
 
 /// A Deployment in the namespace `shop`.
 pub fn owner(name: &str) -> WorkloadName {
-    WorkloadName::new("Deployment", "shop", name)
+    WorkloadName::of(Kind::Deployment, "shop", name)
 }
 
 /// A pod of a Deployment, without a node.
@@ -35,21 +37,11 @@ pub fn pod(name: &str, workload: &str) -> DrainPod {
             name: name.to_owned(),
         },
         uid: name.to_owned(),
-        node: None,
         owner: Some(owner(workload)),
-        is_mirror: false,
-        has_ended: false,
+        is_replica: true,
         has_started: true,
-        has_empty_dir: false,
-        claims: Vec::new(),
         labels: BTreeMap::from([("app".to_owned(), workload.to_owned())]),
-        images: BTreeSet::new(),
-        is_ready: false,
-        is_terminating: false,
-        unschedulable: None,
-        waits: Duration::ZERO,
-        unready: Duration::ZERO,
-        refused: None,
+        ..DrainPod::default()
     }
 }
 
@@ -76,6 +68,7 @@ pub fn state(pods: Vec<DrainPod>, desired: &[(&str, u64)]) -> DrainState {
             .iter()
             .map(|(name, replicas)| (owner(name), *replicas))
             .collect(),
+        read: BTreeMap::from([("shop".to_owned(), ReadTime::default())]),
         ..DrainState::default()
     }
 }

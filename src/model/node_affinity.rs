@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::json_types::{Map, Str};
-use super::pod::{Expression, NodeSelectorTerm, PodSpec};
+use super::pod::{Expression, NodeSelector, NodeSelectorTerm, PodSpec};
 
 /// The only field of nodes that `matchFields` supports.
 const NAME_FIELD: &str = "metadata.name";
@@ -89,14 +89,20 @@ fn matches_terms(pod: &PodSpec<'_>, node: &impl KnownNodeLabels, of: &impl Fn(&s
     if pod.required_node_affinity().is_none() {
         return Match::Yes;
     }
-    let mut best = Match::No;
-    for term in pod.required_terms() {
-        best = best.max(matches_term(term, node, of));
-        if best == Match::Yes {
-            break;
-        }
-    }
-    best
+    let terms = pod.required_terms().iter();
+    terms
+        .map(|term| matches_term(term, node, of))
+        .max()
+        .unwrap_or(Match::No)
+}
+
+/// Whether a node satisfies a node selector with terms, as that of a volume: at least one of them.
+pub fn matches_selector(selector: &NodeSelector<'_>, node: &impl KnownNodeLabels) -> Match {
+    let terms = selector.node_selector_terms.iter();
+    terms
+        .map(|term| matches_term(term, node, &|_: &str| true))
+        .max()
+        .unwrap_or(Match::No)
 }
 
 /// Whether a node satisfies all requirements of a term. A term without any matches no node.

@@ -21,6 +21,8 @@ struct ObjectCondition<'a> {
     status: Str<'a>,
     reason: Str<'a>,
     message: Str<'a>,
+    #[serde(rename = "lastTransitionTime")]
+    last_transition_time: Str<'a>,
 }
 
 impl<'a> ObjectStatus<'a> {
@@ -37,6 +39,13 @@ impl<'a> ObjectStatus<'a> {
     /// Whether this condition has the status `True`.
     pub fn is_true(&self, condition: &str) -> bool {
         self.has(condition, "True")
+    }
+
+    /// When the status of this condition last changed, as it is written; empty if it does not say that.
+    pub fn transition(&self, condition: &str) -> &str {
+        let mut conditions = self.conditions.iter();
+        let found = conditions.find(|it| it.r#type.as_str() == condition);
+        found.map_or("", |found| found.last_transition_time.as_str())
     }
 
     /// Whether it is a pod whose containers have not started.

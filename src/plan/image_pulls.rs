@@ -17,6 +17,7 @@ use super::workload::PlannedWorkload;
 use crate::model::build::{Build, Compatibility, ContainerIsolation};
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant, best_variant};
 use crate::model::os::Os;
+use crate::model::workload::Kind;
 use crate::rules::KnownVersions;
 
 /// The schema of [`ImagePulls`].
@@ -237,13 +238,13 @@ impl PlannedWorkload {
             return None;
         }
         let pods = self.pods.values().sum::<u64>() + self.pending;
-        Some(match (self.key.kind.as_str(), self.replicas) {
+        Some(match (self.key.known_kind(), self.replicas) {
             // Read from its pods.
             _ if self.read_from.is_some() => pods,
             // No controller creates pods from it.
-            ("PodTemplate", _) => 0,
+            (Some(Kind::PodTemplate), _) => 0,
             // The pods of its Jobs come and go.
-            ("CronJob", _) => 1,
+            (Some(Kind::CronJob), _) => 1,
             (_, replicas) => replicas.unwrap_or(pods),
         })
     }

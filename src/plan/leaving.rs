@@ -7,6 +7,7 @@ use super::nodes::{NoNode, NoPool, NodePool};
 use super::target::TargetBuild;
 use super::upgrade_plan::DrainStep;
 use super::workload::PlannedWorkload;
+use crate::model::workload::Kind;
 
 impl Planner<'_> {
     /// The pools to remove or to upgrade in place: the named ones, otherwise every pool of an older build. Of a pool whose
@@ -21,9 +22,15 @@ impl Planner<'_> {
             let older = pools.filter(|(_, pool)| is_older(pool));
             return Ok(older.map(|(index, _)| index).collect());
         }
+        let build = |index: &usize| self.nodes.pools.get(*index).and_then(|pool| pool.build);
+        let is_new = |index: &usize| upgrade.is_some_and(|upgrade| build(index) == Some(upgrade.to));
         let mut found = BTreeSet::new();
         for wanted in &self.plan_options.from {
             let mut these = self.pools_called(wanted);
+            // Of a pool with nodes of several builds, those of the new build stay.
+            if !these.iter().all(is_new) {
+                these.retain(|index| !is_new(index));
+            }
             if these.is_empty() {
                 these.extend(self.nodes.get(wanted).map(|node| node.pool));
             }
@@ -32,17 +39,18 @@ impl Planner<'_> {
             }
             found.extend(these);
         }
-        if let Some(upgrade) = upgrade.filter(|upgrade| upgrade.is_in_place()) {
-            let build = |index: &usize| self.nodes.pools.get(*index).and_then(|pool| pool.build);
-            found.retain(|index| build(index) != Some(upgrade.to));
+        if upgrade.is_some_and(|upgrade| upgrade.is_in_place()) {
+            found.retain(|index| !is_new(index));
         }
         Ok(found)
     }
 
-    /// The pools with this name; if there are none, those of this release or build.
+    /// The pools with this name, or shown as this, as in `win22 (10.0.20348)`; if there are none, those of this release or build.
     fn pools_called(&self, wanted: &str) -> Vec<usize> {
         let build = TargetBuild::parse(wanted).ok().map(|target| target.0);
-        let by_name = |pool: &NodePool| !pool.label.is_empty() && pool.name == wanted;
+        let all = &self.nodes.pools;
+        let by_name =
+            |pool: &NodePool| !pool.label.is_empty() && (pool.name == wanted || pool.shown(all) == wanted);
         let by_build = |pool: &NodePool| build.is_some() && pool.build == build;
         let those = |is_meant: &dyn Fn(&NodePool) -> bool| -> Vec<usize> {
             let pools = self.nodes.pools.iter().enumerate();
@@ -101,7 +109,7 @@ impl Planner<'_> {
         let pools = self.pools_that_go()?;
         let goes = |workload: &&PlannedWorkload| {
             let mut selected = workload.selected_pools.iter();
-            workload.key.kind == "CronJob" && selected.any(|pool| pools.contains(pool))
+            workload.key.known_kind() == Some(Kind::CronJob) && selected.any(|pool| pools.contains(pool))
         };
         let images = |workload: &PlannedWorkload| {
             workload

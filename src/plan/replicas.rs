@@ -73,7 +73,7 @@ impl PlacedPod<'_> {
     pub(super) fn workload(&self) -> WorkloadName {
         let owner = self.metadata.controller();
         owner.map_or_else(
-            || WorkloadName::new("Pod", self.namespace(), self.metadata.display_name()),
+            || WorkloadName::of(Kind::Pod, self.namespace(), self.metadata.display_name()),
             |owner| WorkloadName::of_owner(owner, self.namespace()),
         )
     }

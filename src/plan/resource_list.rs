@@ -35,13 +35,13 @@ impl ResourceList {
     }
 
     /// Reads what a node offers; `None` if it does not report its CPU, its memory or its number of pods.
-    pub(super) fn of_node(allocatable: &Map<'_, Quantity<'_>>) -> Option<Self> {
+    pub(crate) fn of_node(allocatable: &Map<'_, Quantity<'_>>) -> Option<Self> {
         let all = ResourceList::of(allocatable);
         (all.cpu_millis > 0 && all.memory_bytes > 0 && all.pods > 0).then_some(all)
     }
 
     /// The requests that the scheduler computes for a pod, plus the overhead of its RuntimeClass.
-    pub(super) fn of_pod(pod: &PodSpec<'_>, overhead_of: impl Fn(&str) -> Option<ResourceList>) -> Self {
+    pub(crate) fn of_pod(pod: &PodSpec<'_>, overhead_of: impl Fn(&str) -> Option<ResourceList>) -> Self {
         let mut all = ResourceList::each_of(pod.named_resources(), |name| pod.requested_millis(name));
         if pod.overhead.is_empty() {
             let of_class = pod.runtime_class_name.as_deref().and_then(overhead_of);
@@ -80,13 +80,13 @@ impl ResourceList {
 
     /// Subtracts; results below zero become zero.
     #[must_use]
-    pub(super) fn without(mut self, other: &ResourceList) -> Self {
+    pub(crate) fn without(mut self, other: &ResourceList) -> Self {
         self.each(other, u64::saturating_sub);
         self
     }
 
     /// How many of these are needed to hold `other`; `None` if no number is enough.
-    pub(super) fn to_hold(&self, other: &ResourceList) -> Option<u64> {
+    pub(crate) fn to_hold(&self, other: &ResourceList) -> Option<u64> {
         let count = |room: u64, needed: u64| match (room, needed) {
             (_, 0) => Some(0),
             (0, _) => None,

@@ -77,6 +77,9 @@ pub struct PlanSummary {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadPlan {
+    /// The API group of its kind.
+    #[serde(skip)]
+    pub group: String,
     /// Its kind.
     pub kind: String,
     /// Its namespace.
@@ -232,9 +235,9 @@ impl UpgradePlan {
 }
 
 impl WorkloadPlan {
-    /// Its kind, namespace and name.
+    /// Its group, kind, namespace and name.
     pub fn workload(&self) -> WorkloadName {
-        WorkloadName::new(&self.kind, &self.namespace, &self.name)
+        WorkloadName::new(&self.group, &self.kind, &self.namespace, &self.name)
     }
 
     pub(super) fn blocker(&self) -> Blocker {

@@ -109,7 +109,11 @@ pub fn drain_end(
             " when the cause is removed"
         }
         DrainResult::Interrupted => {
-            writeln!(out, "interrupted; evictions that were accepted go on")?;
+            let evictions = match report.has_changes() {
+                true => "; evictions that were accepted continue",
+                false => "",
+            };
+            writeln!(out, "interrupted{evictions}")?;
             ""
         }
     };

@@ -14,6 +14,7 @@ mod coexistence;
 mod conformance;
 mod crds;
 mod drain;
+mod drain_promises;
 mod existing_cluster;
 mod image_lookups;
 mod match_conditions;

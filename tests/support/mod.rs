@@ -6,6 +6,8 @@ pub mod command;
 #[cfg(unix)]
 pub mod control_plane;
 pub mod dice;
+#[cfg(unix)]
+pub mod faulty_proxy;
 pub mod gate;
 #[cfg(unix)]
 pub mod hostile_registry;

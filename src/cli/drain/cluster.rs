@@ -1,10 +1,15 @@
 //! The requests of a drain: lists, cordons and evictions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -12,7 +17,10 @@ use crate::cli::READ_RIGHTS;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, NODES_PATH, for_each};
 use crate::drain::{DrainInventory, DrainPod, EvictionAnswer, PodName};
+use crate::model::json::at;
+use crate::model::object::ObjectError;
 use crate::model::workload::Kind;
+use crate::model::workload_name::WorkloadName;
 
 /// Windows nodes; their kubelets write the label.
 const WINDOWS: &str = "kubernetes.io/os=windows";
@@ -27,13 +35,16 @@ const KINDS: [Kind; 6] = [
     Kind::Job,
     Kind::Pod,
 ];
-/// Of more namespaces than these, everything is listed instead.
-const MOST_NAMESPACES: usize = 8;
+/// How many lists are read at a time.
+const AT_A_TIME: usize = 8;
 
 /// The API server, as a drain uses it.
 pub struct DrainCluster {
+    /// Sends each request once.
     client: Client,
     grace_period: Option<u32>,
+    /// The paths of custom resources that can be scaled, by API version and kind; `None` if they cannot.
+    scaled: Mutex<BTreeMap<(String, String), Option<String>>>,
 }
 
 /// What an eviction came to.
@@ -60,39 +71,185 @@ fn answer_of(error: Option<ApiError>) -> Result<EvictionAnswer, ApiError> {
     })
 }
 
+/// A right, and the same in words.
+fn right(verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> (ResourceAttributes, String) {
+    let (kind, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let attributes = ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        group: Some(group.to_owned()),
+        resource: Some(kind.to_owned()),
+        subresource: Some(subresource.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    let place = namespace.map_or_else(String::new, |namespace| format!(" in the namespace {namespace}"));
+    (attributes, format!("{verb} {resource}{place}"))
+}
+
+/// What a scale subresource says.
+enum ScaleAnswer {
+    Replicas(u64),
+    /// The kind has none.
+    None,
+    /// There is no such object.
+    Gone,
+}
+
+/// What is listed of each namespace; `None` for PodDisruptionBudgets.
+fn listings() -> impl Iterator<Item = (Option<Kind>, Listing)> {
+    let kinds = KINDS.into_iter();
+    let kinds = kinds.filter_map(|kind| Some((Some(kind), Listing::of_pod_carrier(kind)?)));
+    kinds.chain([(None, Listing::new(BUDGETS))])
+}
+
+fn visit(inventory: &mut DrainInventory, kind: Option<Kind>, json: &str) -> Result<(), ObjectError> {
+    match kind {
+        Some(kind) => inventory.visit(kind, json),
+        None => inventory.visit_budget(json),
+    }
+}
+
+fn unreadable(resource: &str, error: &ObjectError) -> anyhow::Error {
+    anyhow::anyhow!("cannot read one of the {resource}: {error}")
+}
+
 impl DrainCluster {
     /// With the grace period of evictions, if it is not that of each pod.
     pub fn new(client: Client, grace_period: Option<u32>) -> Self {
-        DrainCluster { client, grace_period }
+        DrainCluster {
+            client,
+            grace_period,
+            scaled: Mutex::default(),
+        }
     }
 
-    /// Lists everything that a drain decides by. `namespaces`: only the pods, workloads and budgets of these, and no volumes.
+    /// Lists everything that a drain decides by, in all namespaces. Without the replicas of custom resources.
     ///
     /// # Errors
     /// If something cannot be listed or read.
-    pub async fn read(&self, namespaces: Option<&BTreeSet<String>>) -> anyhow::Result<DrainInventory> {
+    pub async fn read(&self) -> anyhow::Result<DrainInventory> {
         let mut inventory = self.nodes().await?;
-        if namespaces.is_none() {
-            let volumes = Listing::new(VOLUMES);
-            self.list(&mut inventory, Some(Kind::PersistentVolume), volumes)
-                .await?;
-        }
-        let few = namespaces.filter(|namespaces| namespaces.len() <= MOST_NAMESPACES);
-        let kinds = KINDS
-            .into_iter()
-            .filter_map(|kind| Some((Some(kind), Listing::of_pod_carrier(kind)?)));
-        for (kind, listing) in kinds.chain([(None, Listing::new(BUDGETS))]) {
-            match few {
-                None => self.list(&mut inventory, kind, listing).await?,
-                Some(few) => {
-                    for namespace in few {
-                        let listing = listing.clone().in_namespace(namespace);
-                        self.list(&mut inventory, kind, listing).await?;
-                    }
-                }
-            }
+        let volumes = Listing::new(VOLUMES);
+        self.list(&mut inventory, Some(Kind::PersistentVolume), volumes)
+            .await?;
+        for (kind, listing) in listings() {
+            self.list(&mut inventory, kind, listing).await?;
         }
         Ok(inventory)
+    }
+
+    /// Lists what a drain decides by in one namespace, all at a time. `known`: with what is known of owners.
+    ///
+    /// # Errors
+    /// If something cannot be listed or read.
+    pub async fn read_namespace(
+        &self,
+        mut known: DrainInventory,
+        namespace: &str,
+    ) -> anyhow::Result<DrainInventory> {
+        let lists = listings().map(|(kind, listing)| async move {
+            let listing = listing.in_namespace(namespace);
+            let (resource, mut objects) = (listing.resource().to_owned(), Vec::new());
+            self.each(listing, |json| objects.push(json.to_owned())).await?;
+            Ok::<_, anyhow::Error>((kind, resource, objects))
+        });
+        for (kind, resource, objects) in futures::future::try_join_all(lists).await? {
+            for json in objects {
+                visit(&mut known, kind, &json).map_err(|error| unreadable(&resource, &error))?;
+            }
+        }
+        Ok(known)
+    }
+
+    /// Reads how many replicas these owners should have. What is gone has none.
+    ///
+    /// # Errors
+    /// If the right is missing, or the API server does not answer.
+    pub async fn read_scales(
+        &self,
+        inventory: &mut DrainInventory,
+        owners: Vec<(WorkloadName, String)>,
+    ) -> anyhow::Result<()> {
+        let answers = owners.into_iter().map(|(owner, version)| async move {
+            let scale = self.scale(&owner, &version).await;
+            scale.map(|scale| (owner, scale))
+        });
+        let answers = futures::stream::iter(answers).buffer_unordered(AT_A_TIME);
+        for (owner, scale) in answers.try_collect::<Vec<_>>().await? {
+            match scale {
+                ScaleAnswer::Replicas(replicas) => inventory.scaled(&owner, Some(replicas)),
+                ScaleAnswer::None => inventory.scaled(&owner, None),
+                ScaleAnswer::Gone => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn scale(&self, owner: &WorkloadName, version: &str) -> anyhow::Result<ScaleAnswer> {
+        let what = || format!("cannot read how many replicas {owner} should have (its scale subresource)");
+        let Some(path) = self.scale_path(version, &owner.kind).await.with_context(what)? else {
+            return Ok(ScaleAnswer::None);
+        };
+        let listing = Listing::new(path).in_namespace(&owner.namespace);
+        match listing.get(&self.client, &format!("{}/scale", owner.name)).await {
+            Ok(json) => {
+                let replicas = at(&json, &["spec", "replicas"]).and_then(|replicas| replicas.parse().ok());
+                Ok(ScaleAnswer::Replicas(replicas.unwrap_or_default()))
+            }
+            Err(ApiError::NotFound) => Ok(ScaleAnswer::Gone),
+            Err(error) => Err(anyhow::Error::new(error).context(what())),
+        }
+    }
+
+    /// The path of the objects of a kind; `None` if it has no scale subresource.
+    async fn scale_path(&self, version: &str, kind: &str) -> Result<Option<String>, ApiError> {
+        let key = (version.to_owned(), kind.to_owned());
+        let known = self
+            .scaled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+            .cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let served = match answered(self.client.list_api_group_resources(version)).await {
+            Ok(served) => served.resources,
+            Err(ApiError::NotFound) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let of_kind = served
+            .iter()
+            .find(|it| it.kind == kind && it.namespaced && !it.name.contains('/'));
+        let path = of_kind.and_then(|it| {
+            let scale = format!("{}/scale", it.name);
+            let mut all = served.iter();
+            all.any(|it| it.name == scale)
+                .then(|| format!("/apis/{version}/{}", it.name))
+        });
+        let mut scaled = self.scaled.lock().unwrap_or_else(PoisonError::into_inner);
+        scaled.insert(key, path.clone());
+        Ok(path)
+    }
+
+    /// The namespaces with pods on these nodes.
+    ///
+    /// # Errors
+    /// If the pods cannot be listed.
+    pub async fn namespaces_on(&self, nodes: &[String]) -> anyhow::Result<BTreeSet<String>> {
+        let lists = nodes.iter().map(|node| async move {
+            let mut namespaces = BTreeSet::new();
+            let pods = Listing::new("/api/v1/pods").with_fields(&format!("spec.nodeName={node}"));
+            let note = |json: &str| {
+                let namespace = at(json, &["metadata", "namespace"]).unwrap_or_default();
+                namespaces.insert(namespace.trim_matches('"').to_owned());
+            };
+            self.each(pods.metadata_only(), note).await?;
+            Ok::<_, anyhow::Error>(namespaces)
+        });
+        let lists = futures::stream::iter(lists).buffer_unordered(AT_A_TIME);
+        let all: Vec<_> = lists.try_collect().await?;
+        Ok(all.into_iter().flatten().collect())
     }
 
     /// Lists the Windows nodes.
@@ -106,7 +263,7 @@ impl DrainCluster {
         Ok(inventory)
     }
 
-    /// Reads a list. `kind`: `None` for PodDisruptionBudgets.
+    /// Reads a list into an inventory. `kind`: `None` for PodDisruptionBudgets.
     async fn list(
         &self,
         inventory: &mut DrainInventory,
@@ -114,27 +271,70 @@ impl DrainCluster {
         listing: Listing,
     ) -> anyhow::Result<()> {
         let resource = listing.resource().to_owned();
-        let mut unreadable = None;
+        let mut failed = None;
         let visit = |json: &str| {
-            let visited = match kind {
-                Some(kind) => inventory.visit(kind, json),
-                None => inventory.visit_budget(json),
-            };
-            if let Err(error) = visited {
-                unreadable.get_or_insert(error);
+            if let Err(error) = visit(inventory, kind, json) {
+                failed.get_or_insert(error);
             }
         };
-        if let Err(error) = for_each(&self.client, listing, visit).await {
-            let rights = match &error.why {
-                ApiError::Forbidden(_) => format!("; {READ_RIGHTS}"),
-                _ => String::new(),
-            };
-            return Err(anyhow::Error::new(error.why).context(format!("cannot list {resource}{rights}")));
-        }
-        if let Some(error) = unreadable {
-            bail!("cannot read one of the {resource}: {error}");
-        }
-        Ok(())
+        self.each(listing, visit).await?;
+        failed.map_or(Ok(()), |error| Err(unreadable(&resource, &error)))
+    }
+
+    /// Hands every object of a list to `visit`, as JSON.
+    async fn each(&self, listing: Listing, visit: impl FnMut(&str) + Send) -> anyhow::Result<()> {
+        let resource = listing.resource().to_owned();
+        let Err(error) = for_each(&self.client, listing, visit).await else {
+            return Ok(());
+        };
+        let rights = match &error.why {
+            ApiError::Forbidden(_) => format!("; {READ_RIGHTS}"),
+            _ => String::new(),
+        };
+        Err(anyhow::Error::new(error.why).context(format!("cannot list {resource}{rights}")))
+    }
+
+    /// The rights that a drain needs and the user lacks, as in `patch nodes`. `namespaces`: those in which it evicts; `lock`: that
+    /// of its Lease.
+    ///
+    /// # Errors
+    /// If the API server does not answer.
+    pub async fn missing_rights(
+        &self,
+        namespaces: &BTreeSet<String>,
+        lock: &str,
+    ) -> anyhow::Result<Vec<String>> {
+        let leases =
+            ["get", "create", "update"].map(|verb| right(verb, "coordination.k8s.io", "leases", Some(lock)));
+        let evictions = namespaces
+            .iter()
+            .map(|namespace| right("create", "", "pods/eviction", Some(namespace)));
+        let wanted = evictions.chain(leases).chain([right("patch", "", "nodes", None)]);
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
+        let answers = wanted.map(|(attributes, shown)| {
+            let reviews = &reviews;
+            async move {
+                let review = SelfSubjectAccessReview {
+                    spec: SelfSubjectAccessReviewSpec {
+                        resource_attributes: Some(attributes),
+                        ..SelfSubjectAccessReviewSpec::default()
+                    },
+                    ..SelfSubjectAccessReview::default()
+                };
+                let params = PostParams::default();
+                let answer = answered(reviews.create(&params, &review)).await;
+                let allowed = answer.context("cannot ask which rights this account has")?.status;
+                let is_missing = !allowed.is_some_and(|status| status.allowed);
+                Ok::<_, anyhow::Error>(is_missing.then_some(shown))
+            }
+        });
+        let answers = futures::stream::iter(answers).buffered(AT_A_TIME);
+        Ok(answers
+            .try_collect::<Vec<_>>()
+            .await?
+            .into_iter()
+            .flatten()
+            .collect())
     }
 
     /// Cordons or uncordons a node.

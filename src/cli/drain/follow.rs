@@ -1,26 +1,38 @@
 //! Makes the steps of a drain, one after the other, and reads the cluster again between them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use futures::FutureExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use super::cluster::DrainCluster;
+use super::lock::DrainLock;
 use super::preparation::Preparation;
+use crate::cli::print_line;
 use crate::cli::progress::Progress;
 use crate::cluster::errors::ApiError;
 use crate::drain::{
     DrainAction, DrainEvent, DrainEventKind, DrainHistory, DrainInventory, DrainResult, DrainRules,
-    DrainState, EvictionAnswer, ImageWait, PodName, next,
+    DrainState, EvictionAnswer, ImageWait, PodName, ReadTime, foreseen_preemption, next,
 };
 use crate::model::text::{count, one_line};
+use crate::model::workload_name::WorkloadName;
 use crate::serve::shutdown;
 
 /// The pause between two rounds of lists. A round that takes longer is followed by a longer pause.
 const PAUSE: Duration = Duration::from_secs(2);
+/// How many namespaces are read at a time.
+const NAMESPACES_AT_A_TIME: usize = 4;
+/// How long a request that is under way may take after a signal.
+const LAST_REQUEST: Duration = Duration::from_millis(1200);
+
+/// Whether a signal ends the drain.
+type Interrupted = watch::Receiver<bool>;
 
 /// The end of a drain.
 pub struct DrainEnd {
@@ -84,8 +96,7 @@ impl DrainJournal {
             about,
         };
         if self.is_live {
-            self.progress
-                .suspend(|| anstream::println!("{}", Self::line(&event)));
+            self.progress.suspend(|| drop(print_line(Self::line(&event))));
         }
         self.events.push(event);
     }
@@ -126,11 +137,15 @@ pub struct DrainRun<'d> {
     started: Instant,
     /// What happened.
     pub journal: &'d mut DrainJournal,
-    /// The last state of everything, for what is not listed in every round.
-    whole: DrainState,
+    /// What was listed last.
+    inventory: DrainInventory,
+    /// The namespaces with pods on the nodes, before the drain and whenever it seems done.
+    namespaces: BTreeSet<String>,
+    /// The workloads that the scheduler would preempt.
+    preempted: BTreeMap<WorkloadName, String>,
+    /// The Lease, once the drain may act.
+    lock: Option<DrainLock>,
 }
-
-type Signal<'s> = Pin<&'s mut (dyn Future<Output = ()> + 's)>;
 
 impl<'d> DrainRun<'d> {
     /// Of the nodes of a preparation.
@@ -148,112 +163,179 @@ impl<'d> DrainRun<'d> {
             history: DrainHistory::default(),
             started: Instant::now(),
             journal,
-            whole: DrainState::default(),
+            inventory: DrainInventory::default(),
+            namespaces: BTreeSet::new(),
+            preempted: BTreeMap::new(),
+            lock: None,
         }
     }
 
-    /// The state before the drain, from everything, and what was listed.
+    /// The state before the drain, from all namespaces, and what was listed.
     ///
     /// # Errors
     /// If the cluster cannot be read.
     pub async fn first_state(&mut self) -> anyhow::Result<(DrainState, DrainInventory)> {
-        let inventory = self.cluster.read(None).await?;
-        let state = self.state_of(inventory.clone());
-        self.whole = state.clone();
+        let started = self.started.elapsed();
+        let mut inventory = self.cluster.read().await?;
+        let namespaces: Vec<String> = inventory.namespaces().cloned().collect();
+        for namespace in namespaces {
+            let owners = inventory.scaled_owners(&namespace, &self.nodes, &BTreeSet::new());
+            self.cluster.read_scales(&mut inventory, owners).await?;
+        }
+        let took = self.started.elapsed().saturating_sub(started);
+        inventory.read_in(ReadTime { started, took });
+        let now = self.started.elapsed();
+        let mut state = self.history.state(&inventory, &self.nodes, self.rules, now);
+        let namespaces = state.to_move(self.rules).map(|pod| pod.name.namespace.clone());
+        self.namespaces = namespaces.collect();
+        self.preempted = foreseen_preemption(&inventory, &state, self.rules);
+        self.inventory = inventory.clone();
+        self.inventory.retain(&self.namespaces);
+        self.complete(&mut state);
         Ok((state, inventory))
     }
 
-    fn state_of(&mut self, inventory: DrainInventory) -> DrainState {
+    /// The namespaces with pods on the nodes.
+    pub fn namespaces(&self) -> &BTreeSet<String> {
+        &self.namespaces
+    }
+
+    fn state(&mut self) -> DrainState {
         let now = self.started.elapsed();
-        let mut state = self.history.state(inventory, &self.nodes, self.rules, now);
-        state.cannot_move.clone_from(&self.preparation.cannot_move);
-        state.node_claims.extend(self.whole.node_claims.iter().cloned());
+        let mut state = self.history.state(&self.inventory, &self.nodes, self.rules, now);
+        self.complete(&mut state);
         state
     }
 
-    /// The state now. `is_whole`: from everything; otherwise only from the namespaces of the drain.
-    async fn state(&mut self, is_whole: bool) -> anyhow::Result<DrainState> {
-        if is_whole {
-            return Ok(self.first_state().await?.0);
-        }
-        let left = self
-            .whole
-            .to_move(self.rules)
-            .map(|pod| pod.name.namespace.clone());
-        let moved = self.history.namespaces().map(str::to_owned);
-        let namespaces = left.chain(moved).collect();
-        let inventory = self.cluster.read(Some(&namespaces)).await?;
-        Ok(self.state_of(inventory))
+    /// Adds what is known from before the drain.
+    fn complete(&self, state: &mut DrainState) {
+        state.cannot_move.clone_from(&self.preparation.cannot_move);
+        state.preempted.clone_from(&self.preempted);
     }
 
-    /// Drains. `waits_for`: the state whose pods need their images on the other nodes first.
+    /// Reads the nodes, and the namespaces of the drain. `finds`: also in which namespaces pods are on the nodes.
+    async fn read(&mut self, finds: bool) -> anyhow::Result<()> {
+        if finds {
+            self.namespaces = self.cluster.namespaces_on(&self.nodes).await?;
+        }
+        let moved = self.history.moved().map(|owner| owner.namespace.clone());
+        let namespaces: BTreeSet<String> = self.namespaces.iter().cloned().chain(moved).collect();
+        self.inventory.retain(&namespaces);
+        let reads = namespaces.iter().map(|namespace| self.listed(namespace));
+        let reads = futures::stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(NAMESPACES_AT_A_TIME);
+        let listed: Vec<_> = reads.try_collect().await?;
+        for (namespace, listed, read) in listed {
+            self.inventory.replace(&namespace, listed, read);
+        }
+        self.read_nodes().await
+    }
+
+    /// Reads the nodes, after what runs on them: what is not known to exist does not serve.
+    async fn read_nodes(&mut self) -> anyhow::Result<()> {
+        self.inventory.nodes = self.cluster.nodes().await?.nodes;
+        Ok(())
+    }
+
+    /// What decides about a namespace, and when it was listed.
+    async fn listed(&self, namespace: &str) -> anyhow::Result<(String, DrainInventory, ReadTime)> {
+        let started = self.started.elapsed();
+        let known = self.inventory.for_namespace();
+        let mut listed = self.cluster.read_namespace(known, namespace).await?;
+        let moved = self.history.moved().cloned().collect();
+        let owners = listed.scaled_owners(namespace, &self.nodes, &moved);
+        self.cluster.read_scales(&mut listed, owners).await?;
+        let took = self.started.elapsed().saturating_sub(started);
+        Ok((namespace.to_owned(), listed, ReadTime { started, took }))
+    }
+
+    /// Drains with this Lease, and gives it back. `waits_for`: the state whose pods need their images on the other nodes first.
     ///
     /// # Errors
     /// If the cluster cannot be read, or a right is missing, before something was changed.
-    pub async fn run(&mut self, waits_for: Option<&DrainState>) -> anyhow::Result<DrainEnd> {
-        if let Some(state) = waits_for
-            && let Some(end) = self.wait_for_images(state).await?
-        {
-            return Ok(end);
+    pub async fn run(&mut self, lock: DrainLock, waits_for: Option<&DrainState>) -> anyhow::Result<DrainEnd> {
+        self.lock = Some(lock);
+        let (interrupt, interrupted) = watch::channel(false);
+        let signal = shutdown()?;
+        let end = {
+            let work = std::pin::pin!(self.work(waits_for, interrupted));
+            until_interrupted(work, signal, &interrupt).await
+        };
+        if let Some(lock) = self.lock.take() {
+            lock.release().await;
         }
-        match self.follow().await {
+        match end {
             // What was changed is reported in any case.
             Err(error) if self.journal.has_changes() => Ok(DrainEnd::stopped(format!("{error:#}"))),
             end => end,
         }
     }
 
+    async fn work(
+        &mut self,
+        waits_for: Option<&DrainState>,
+        mut interrupted: Interrupted,
+    ) -> anyhow::Result<DrainEnd> {
+        if let Some(state) = waits_for
+            && let Some(end) = self.wait_for_images(state, &mut interrupted).await?
+        {
+            return Ok(end);
+        }
+        self.follow(&mut interrupted).await
+    }
+
     /// Makes steps until the drain ends.
-    async fn follow(&mut self) -> anyhow::Result<DrainEnd> {
-        let signal = shutdown()?;
-        let mut signal = std::pin::pin!(signal);
-        let mut is_whole = true;
-        let mut read = Instant::now();
+    async fn follow(&mut self, interrupted: &mut Interrupted) -> anyhow::Result<DrainEnd> {
+        let mut finds = false;
+        let mut answered = Instant::now();
         loop {
-            let round = Instant::now();
-            match self.state(is_whole).await {
-                Ok(mut state) => {
-                    read = Instant::now();
-                    match self.round(&mut state, read, signal.as_mut()).await? {
-                        // Pods may have come to the nodes in other namespaces.
-                        Some(end) if end.result == DrainResult::Done && !is_whole => {
-                            is_whole = true;
-                            continue;
-                        }
-                        Some(end) => return Ok(end),
-                        None => is_whole = false,
-                    }
+            let begin = Instant::now();
+            match self.round(finds, interrupted).await {
+                // Pods may have come to the nodes in other namespaces.
+                Ok(Some(end)) if end.result == DrainResult::Done && !finds => {
+                    finds = true;
+                    continue;
                 }
-                // The evictions so far are not lost, and the next list may succeed.
-                Err(error) if is_transient(&error) && read.elapsed() < self.rules.progress_timeout => {
+                Ok(Some(end)) => return Ok(end),
+                Ok(None) => (finds, answered) = (false, Instant::now()),
+                // The evictions so far are not lost, and the next request may succeed.
+                Err(error) if may_pass(&error) && answered.elapsed() < self.rules.progress_timeout => {
                     self.journal.note(DrainEventKind::Waiting, format!("{error:#}"));
                 }
                 Err(error) => return Err(error),
             }
-            let pause = PAUSE.max(round.elapsed());
-            if is_over_after(signal.as_mut(), pause).await {
+            let pause = PAUSE.max(begin.elapsed());
+            if is_over_after(interrupted, pause).await {
                 return Ok(DrainEnd::of(DrainResult::Interrupted));
             }
         }
     }
 
-    /// Makes the steps that a state allows, which was listed at this time; returns the end, if it is reached.
-    async fn round(
-        &mut self,
-        state: &mut DrainState,
-        listed: Instant,
-        mut signal: Signal<'_>,
-    ) -> anyhow::Result<Option<DrainEnd>> {
+    /// Reads the cluster, and makes the steps that its state allows; returns the end, if it is reached.
+    async fn round(&mut self, finds: bool, interrupted: &Interrupted) -> anyhow::Result<Option<DrainEnd>> {
+        self.read(finds).await?;
+        let mut state = self.state();
         loop {
-            if signal.as_mut().now_or_never().is_some() {
+            if *interrupted.borrow() {
                 return Ok(Some(DrainEnd::of(DrainResult::Interrupted)));
             }
-            state.age = listed.elapsed();
-            match next(state, self.rules) {
-                DrainAction::Cordon(node) => self.cordon(state, node).await?,
-                DrainAction::Evict(name) => self.evict(state, &name).await?,
+            state.elapsed = self.started.elapsed();
+            let step = next(&state, self.rules);
+            if let Some(lock) = self.lock.as_ref().filter(|lock| !lock.holds()) {
+                let taken = lock.taken().await;
+                self.journal.note(DrainEventKind::Waiting, lock.waits());
+                return Ok(taken.map(DrainEnd::stopped));
+            }
+            match step {
+                DrainAction::Cordon(node) => self.cordon(&mut state, node).await?,
+                DrainAction::Read(namespace) => {
+                    let (namespace, listed, read) = self.listed(&namespace).await?;
+                    self.inventory.replace(&namespace, listed, read);
+                    self.read_nodes().await?;
+                    state = self.state();
+                }
+                DrainAction::Evict(name) => self.evict(&mut state, &name).await?,
                 DrainAction::Wait(wait) => {
-                    let left = state.progress(self.rules).pods_left;
+                    let left = state.to_move(self.rules).count();
                     let wait = wait.to_string();
                     self.journal.show(&format!("{} left; {wait}", count(left, "pod")));
                     self.journal.note(DrainEventKind::Waiting, wait);
@@ -269,10 +351,13 @@ impl<'d> DrainRun<'d> {
         match self.cluster.set_cordoned(&node, true).await {
             Ok(()) => {
                 state.cordoned(&node);
+                if let Some(listed) = self.inventory.nodes.get_mut(&node) {
+                    listed.is_cordoned = true;
+                }
                 self.journal.note(DrainEventKind::Cordoned, node);
             }
             // The next list shows whether the node is there.
-            Err(why) if why.is_transient() || why == ApiError::NotFound => {
+            Err(why) if is_passing(&why) || why == ApiError::NotFound => {
                 state.not_cordoned(&node, &why.to_string());
             }
             Err(why) => return Err(why).with_context(|| format!("cannot cordon {node}")),
@@ -286,15 +371,15 @@ impl<'d> DrainRun<'d> {
         };
         let from = pod.node.clone().unwrap_or_default();
         let answer = self.cluster.evict(pod).await?;
-        state.answered(name, &answer);
-        self.history.keep(state);
+        state.elapsed = self.started.elapsed();
+        self.history.answered(state, name, &answer);
         match answer {
             EvictionAnswer::Accepted => {
                 self.journal
                     .note(DrainEventKind::Evicted, format!("{name} from {from}"));
             }
-            EvictionAnswer::Gone | EvictionAnswer::NotNow(_) => {}
-            EvictionAnswer::Failed(why) | EvictionAnswer::Unknown(why) => {
+            EvictionAnswer::Gone => {}
+            EvictionAnswer::NotNow(why) | EvictionAnswer::Failed(why) | EvictionAnswer::Unknown(why) => {
                 self.journal
                     .note(DrainEventKind::Failed, format!("{name}: {why}"));
             }
@@ -303,9 +388,11 @@ impl<'d> DrainRun<'d> {
     }
 
     /// Waits until no image is missing, and a node takes pods; returns the end, if the drain ends before that.
-    async fn wait_for_images(&mut self, state: &DrainState) -> anyhow::Result<Option<DrainEnd>> {
-        let signal = shutdown()?;
-        let mut signal = std::pin::pin!(signal);
+    async fn wait_for_images(
+        &mut self,
+        state: &DrainState,
+        interrupted: &mut Interrupted,
+    ) -> anyhow::Result<Option<DrainEnd>> {
         let mut wait = ImageWait::default();
         loop {
             match self.cluster.nodes().await {
@@ -322,7 +409,7 @@ impl<'d> DrainRun<'d> {
                     self.journal.show(&what);
                     self.journal.note(DrainEventKind::Waiting, what);
                 }
-                Err(error) if is_transient(&error) => {
+                Err(error) if may_pass(&error) => {
                     self.journal.note(DrainEventKind::Waiting, format!("{error:#}"));
                 }
                 Err(error) => return Err(error),
@@ -330,25 +417,50 @@ impl<'d> DrainRun<'d> {
             if let Some(why) = wait.end(self.rules, self.started.elapsed()) {
                 return Ok(Some(DrainEnd::stopped(why)));
             }
-            if is_over_after(signal.as_mut(), PAUSE).await {
+            if is_over_after(interrupted, PAUSE).await {
                 return Ok(Some(DrainEnd::of(DrainResult::Interrupted)));
             }
         }
     }
 }
 
-/// Pauses; returns whether a signal ends the drain.
-async fn is_over_after(signal: Signal<'_>, pause: Duration) -> bool {
+/// Works until the end, or until a signal. What is under way then may finish, but not for long; another signal ends it.
+async fn until_interrupted(
+    mut work: Pin<&mut impl Future<Output = anyhow::Result<DrainEnd>>>,
+    signal: impl Future<Output = ()>,
+    interrupt: &watch::Sender<bool>,
+) -> anyhow::Result<DrainEnd> {
     tokio::select! {
-        () = signal => true,
+        end = work.as_mut() => return end,
+        () = signal => drop(interrupt.send(true)),
+    }
+    let again = shutdown()?;
+    tokio::select! {
+        end = work => end,
+        () = again => Ok(DrainEnd::of(DrainResult::Interrupted)),
+        () = tokio::time::sleep(LAST_REQUEST) => Ok(DrainEnd::of(DrainResult::Interrupted)),
+    }
+}
+
+/// Pauses; returns whether a signal ends the drain.
+async fn is_over_after(interrupted: &mut Interrupted, pause: Duration) -> bool {
+    tokio::select! {
+        _ = interrupted.wait_for(|interrupted| *interrupted) => true,
         () = tokio::time::sleep(pause) => false,
     }
 }
 
-fn is_transient(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<ApiError>()
-        .is_some_and(ApiError::is_transient)
+/// Whether the next request may succeed, although nothing is changed.
+fn is_passing(error: &ApiError) -> bool {
+    error.is_transient()
+        || matches!(
+            error,
+            ApiError::Conflict | ApiError::Unauthorized(_) | ApiError::Expired(_)
+        )
+}
+
+fn may_pass(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<ApiError>().is_some_and(is_passing)
 }
 
 #[cfg(test)]

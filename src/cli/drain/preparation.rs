@@ -164,6 +164,7 @@ mod tests {
             is_ready: true,
             images: BTreeSet::new(),
             has_more_images: false,
+            allocatable: None,
         };
         let mut inventory = DrainInventory::default();
         let mut missing = |name: &str, taints| {

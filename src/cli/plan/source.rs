@@ -15,7 +15,7 @@ use crate::cli::manifest_inputs::read_all;
 use crate::cli::options::{PathArgs, PolicyArgs, date};
 use crate::cli::registry::look_up;
 use crate::cli::{READ_RIGHTS, block_on};
-use crate::cluster::client::{ConnectArgs, Connected, InstallationArgs, NoCluster};
+use crate::cluster::client::{ConnectArgs, Connected, InstallationArgs, NoCluster, Resend};
 use crate::cluster::offline::{self, ObjectsInFiles, OfflineOptions};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
@@ -120,6 +120,14 @@ impl ClusterSourceArgs {
     /// If no cluster is configured.
     pub async fn connect(&self) -> anyhow::Result<(Connected, String)> {
         self.connect.connect().await
+    }
+
+    /// The same, with a client that sends each request once.
+    ///
+    /// # Errors
+    /// If no cluster is configured.
+    pub async fn connect_once(&self) -> anyhow::Result<(Connected, String)> {
+        self.connect.connect_as(Resend::Never).await
     }
 
     /// The flags that connect to the same cluster as the same user, as words.

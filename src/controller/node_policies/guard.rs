@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use self::impact::Impact;
 
-use self::impact::{AffectedKey, AffectedWorkload, Remedy, remedy, selects};
+use self::impact::{AffectedWorkload, Remedy, remedy, selects};
 use crate::cluster::snapshot::NamespacePolicy;
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::cluster::workload_survey::WorkloadSurvey;
@@ -27,6 +27,7 @@ use crate::model::object_status::ObjectStatus;
 use crate::model::os::{Inference, Verdict};
 use crate::model::pod::PodSpec;
 use crate::model::workload::Kind;
+use crate::model::workload_name::WorkloadName;
 
 /// The guard's result for a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -76,14 +77,14 @@ pub struct Guard<'g> {
     /// What was looked up, by namespace.
     policies: BTreeMap<String, Arc<NamespacePolicy>>,
     /// The owners of ReplicaSets and Jobs, so that the top-level owner of a pod can be named.
-    owners: BTreeMap<AffectedKey, AffectedKey>,
-    affected_workloads: BTreeMap<AffectedKey, TaintEffects>,
+    owners: BTreeMap<WorkloadName, WorkloadName>,
+    affected_workloads: BTreeMap<WorkloadName, TaintEffects>,
     /// DaemonSets that lose nodes that join others, which matters only if they run on those now.
-    if_running: BTreeMap<AffectedKey, (AffectingTaints, Remedy)>,
+    if_running: BTreeMap<WorkloadName, (AffectingTaints, Remedy)>,
     /// The generations of the affected workloads whose own object was read.
-    generations: BTreeMap<AffectedKey, i64>,
+    generations: BTreeMap<WorkloadName, i64>,
     /// The groups on whose nodes Ready pods of each workload run.
-    running: BTreeMap<AffectedKey, BTreeSet<GuardGroup>>,
+    running: BTreeMap<WorkloadName, BTreeSet<GuardGroup>>,
 }
 
 /// A pod, or a template of pods.
@@ -165,9 +166,9 @@ impl<'g> Guard<'g> {
         if subject.meta.deletion_timestamp.0 {
             return;
         }
-        let place = AffectedKey::of(&subject);
+        let place = WorkloadName::of(subject.kind, &subject.namespace, &subject.meta.name);
         let owner = subject.meta.controller().map(|owner| {
-            let place = AffectedKey::of_owner(&subject.namespace, owner);
+            let place = WorkloadName::of_owner(owner, &subject.namespace);
             (
                 place,
                 subject.owner_kind().filter(|kind| self.survey.reads(*kind)),
@@ -198,7 +199,7 @@ impl<'g> Guard<'g> {
         // The API server validates no pod of a custom resource, so any client could store such an object later.
         groups.retain(|group| !kind.is_custom() || !self.nodes.joining.contains_key(group));
         let head = ObjectHeadMeta::of(json);
-        let place = AffectedKey::new(&head.namespace, kind.group(), kind.as_str(), &head.name);
+        let place = WorkloadName::of(kind, &head.namespace, &head.name);
         let affected = TaintEffects {
             why: format!("cannot be read: {error}"),
             remedy: None,
@@ -209,7 +210,7 @@ impl<'g> Guard<'g> {
     }
 
     /// Evaluates one of the pods that an object describes.
-    fn visit_template(&mut self, object: &Object<'_>, generation: Option<i64>, place: &AffectedKey) {
+    fn visit_template(&mut self, object: &Object<'_>, generation: Option<i64>, place: &WorkloadName) {
         let subject = self.subject(object);
         let inference = &subject.inference;
         // A Task runs where its TaskRun says, unless it selects nodes itself.
@@ -300,7 +301,7 @@ impl<'g> Guard<'g> {
     }
 
     /// Notes that a DaemonSet runs on a node: if it loses nodes that join the pool of this one, it is affected.
-    fn note_running(&mut self, daemon_set: &AffectedKey, node: &str) {
+    fn note_running(&mut self, daemon_set: &WorkloadName, node: &str) {
         let Some((waiting, remedy)) = self.if_running.remove(daemon_set) else {
             return;
         };
@@ -317,8 +318,8 @@ impl<'g> Guard<'g> {
         &mut self,
         object: &Object<'_>,
         json: &str,
-        place: AffectedKey,
-        owner: Option<(AffectedKey, Option<Kind>)>,
+        place: WorkloadName,
+        owner: Option<(WorkloadName, Option<Kind>)>,
     ) {
         if self.facts().is_stored_mirror(object) {
             return;
@@ -416,7 +417,7 @@ impl<'g> Guard<'g> {
         policy
     }
 
-    fn add(&mut self, place: AffectedKey, lacking: &AffectingTaints, why: &str, remedy: Remedy) {
+    fn add(&mut self, place: WorkloadName, lacking: &AffectingTaints, why: &str, remedy: Remedy) {
         if lacking.is_empty() {
             return;
         }

@@ -2,6 +2,7 @@ use super::super::state::DisruptionBudget;
 use super::super::tests::{owner, pod, ready, rules, state};
 use super::*;
 use crate::model::label_selector::LabelSelector;
+use crate::model::workload::Kind;
 
 #[test]
 fn pods_are_classified_as_by_kubectl_drain() {
@@ -24,10 +25,7 @@ fn pods_are_classified_as_by_kubectl_drain() {
         [&strict, &rules(), &selecting].map(|rules| classify(&pod, rules))
     };
     let daemon = |pod: &mut DrainPod| {
-        pod.owner = Some(crate::model::workload_name::WorkloadName {
-            kind: "DaemonSet".to_owned(),
-            ..owner("agent")
-        });
+        pod.owner = Some(WorkloadName::of(Kind::DaemonSet, "shop", "agent"));
     };
     let (evict, ignore) = (PodClass::Evict, PodClass::Ignore);
     for (name, pod, expected) in [
@@ -70,6 +68,7 @@ fn what_has_an_outage_is_named_with_its_causes() {
         allowed: 1,
         desired_healthy: 1,
         is_zero,
+        failure: None,
     };
     let mut pods: Vec<DrainPod> = ["one", "zero", "both", "disk", "pinned", "fine"]
         .map(|app| ready(&format!("{app}-1"), app, "old-1"))
@@ -121,10 +120,8 @@ fn what_has_an_outage_is_named_with_its_causes() {
 #[test]
 fn the_pods_of_a_job_are_no_replicas() {
     let job = DrainPod {
-        owner: Some(crate::model::workload_name::WorkloadName {
-            kind: "Job".to_owned(),
-            ..owner("import")
-        }),
+        is_replica: false,
+        owner: Some(WorkloadName::of(Kind::Job, "shop", "import")),
         ..ready("import-1", "import", "old-1")
     };
     let mut state = state(vec![job], &[]);

@@ -18,6 +18,7 @@ fn node(name: &str, images: &[&str], has_more_images: bool) -> InventoryNode {
         is_ready: true,
         images: images.iter().filter_map(|image| image_key(image)).collect(),
         has_more_images,
+        allocatable: None,
     }
 }
 

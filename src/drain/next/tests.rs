@@ -19,6 +19,8 @@ fn all_nodes_are_cordoned_before_the_first_eviction() {
     state.nodes[1].is_cordoned = false;
     assert_eq!(next(&state, &rules()), DrainAction::Cordon("old-2".to_owned()));
     state.cordoned("old-2");
+    assert_eq!(next(&state, &rules()), DrainAction::Read("shop".to_owned()));
+    state.read.insert("shop".to_owned(), ReadTime::default());
     assert_eq!(next(&state, &rules()), evicts("a"));
 }
 
@@ -52,7 +54,7 @@ fn a_replica_is_evicted_only_while_the_others_are_ready() {
 }
 
 #[test]
-fn a_node_is_empty_before_the_next_one_begins_and_what_is_not_ready_goes_first() {
+fn nodes_are_drained_in_order_and_what_is_not_ready_goes_first() {
     let pods = vec![
         ready("a", "web", "old-1"),
         DrainPod {
@@ -68,10 +70,6 @@ fn a_node_is_empty_before_the_next_one_begins_and_what_is_not_ready_goes_first()
     };
     assert_eq!(next(&state, &rules), evicts("z"));
     state.evicted(&state.pods[1].name.clone());
-    let waits = next(&state, &rules);
-    assert!(matches!(waits, DrainAction::Wait(_)), "{waits:?}");
-    state.pods.retain(|pod| pod.node.as_deref() != Some("old-1"));
-    state.moved.clear();
     assert_eq!(next(&state, &rules), evicts("b"));
 }
 
@@ -105,7 +103,7 @@ fn a_pod_without_a_node_pauses_the_drain_and_then_stops_it_with_the_schedulers_m
 fn limits_of_time_end_what_waits_and_not_what_is_done() {
     let pods = vec![ready("a", "web", "old-1")];
     let mut state = state(pods, &[("web", 3)]);
-    state.idle = Duration::from_secs(1800);
+    state.idle.insert(owner("web"), Duration::from_secs(1800));
     let step = next(&state, &rules());
     assert!(
         matches!(step, DrainAction::Stop(StopCause::NoProgress(..))),
@@ -115,7 +113,7 @@ fn limits_of_time_end_what_waits_and_not_what_is_done() {
         timeout: Some(Duration::from_secs(60)),
         ..rules()
     };
-    (state.idle, state.elapsed) = (Duration::ZERO, Duration::from_secs(60));
+    (state.idle, state.elapsed) = (BTreeMap::new(), Duration::from_secs(60));
     assert_eq!(
         next(&state, &timed),
         DrainAction::Stop(StopCause::Timeout(Duration::from_secs(60)))
@@ -186,6 +184,7 @@ fn several_budgets_keep_a_pod_that_has_started_and_is_not_ready() {
         allowed: 1,
         desired_healthy: 1,
         is_zero: false,
+        failure: None,
     };
     let allow = DrainRules {
         allow_outage: true,
@@ -211,13 +210,27 @@ fn several_budgets_keep_a_pod_that_has_started_and_is_not_ready() {
 }
 
 #[test]
-fn an_old_state_evicts_nothing_and_a_node_that_is_not_cordoned_is_tried_again() {
+fn old_lists_evict_nothing_and_a_node_that_is_not_cordoned_is_tried_again() {
     let mut state = state(
         vec![ready("a", "web", "old-1"), ready("b", "web", "new")],
         &[("web", 2)],
     );
-    state.age = FRESH;
-    assert_eq!(next(&state, &rules()), DrainAction::Wait(WaitCause::Stale));
+    state.elapsed = FRESH - Duration::from_millis(1);
+    assert_eq!(next(&state, &rules()), evicts("a"));
+    state.elapsed = FRESH;
+    assert_eq!(next(&state, &rules()), DrainAction::Read("shop".to_owned()));
+    let took = FRESH;
+    state.read.insert(
+        "shop".to_owned(),
+        ReadTime {
+            started: Duration::ZERO,
+            took,
+        },
+    );
+    assert_eq!(
+        next(&state, &rules()),
+        DrainAction::Wait(WaitCause::SlowLists("shop".to_owned(), took))
+    );
     for node in &mut state.nodes {
         node.is_cordoned = false;
     }
@@ -226,7 +239,130 @@ fn an_old_state_evicts_nothing_and_a_node_that_is_not_cordoned_is_tried_again() 
     state.cordoned("old-2");
     let waits = WaitCause::NotCordoned("old-1".to_owned(), "no answer".to_owned());
     assert_eq!(next(&state, &rules()), DrainAction::Wait(waits.clone()));
-    state.idle = rules().progress_timeout;
-    let stop = StopCause::NoProgress(state.idle, waits);
+    let long = rules().progress_timeout;
+    state.idle.insert(owner("web"), long);
+    let stop = StopCause::NoProgress(long, waits, vec!["shop/a".to_owned()]);
     assert_eq!(next(&state, &rules()), DrainAction::Stop(stop));
+    for node in &mut state.nodes {
+        node.is_cordoned = true;
+    }
+    assert_eq!(
+        next(&state, &rules()),
+        DrainAction::Read("shop".to_owned()),
+        "a pod may just have come to the node"
+    );
+}
+
+#[test]
+fn what_cannot_move_does_not_hold_the_others_and_is_named_in_the_end() {
+    let pods = vec![
+        ready("a", "stuck", "old-1"),
+        ready("b", "web", "old-2"),
+        ready("c", "web", "new"),
+    ];
+    let mut state = state(pods, &[("stuck", 3), ("web", 2)]);
+    assert_eq!(next(&state, &rules()), evicts("b"));
+    state.idle.insert(owner("stuck"), Duration::from_secs(9000));
+    state.evicted(&state.pods[1].name.clone());
+    let waits = next(&state, &rules());
+    assert!(
+        matches!(waits, DrainAction::Wait(_)),
+        "web still moves: {waits:?}"
+    );
+    state.pods[1] = ready("d", "web", "new");
+    let step = next(&state, &rules());
+    let DrainAction::Stop(stop) = &step else {
+        panic!("{step:?}")
+    };
+    assert!(
+        stop.to_string().contains("stuck has 1 of 3 replicas")
+            && stop.to_string().contains("still to move: shop/a")
+    );
+}
+
+#[test]
+fn a_further_node_begins_only_while_few_workloads_lack_replicas() {
+    let begins = |short: usize, idle| {
+        let names: Vec<String> = (0..short).map(|index| format!("w{index}")).collect();
+        let mut pods = vec![
+            ready("first", "w0", "old-1"),
+            ready("next", "web", "old-2"),
+            ready("b", "web", "new"),
+        ];
+        pods.extend(names.iter().map(|name| ready(name, name, "new")));
+        let mut desired: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 4)).collect();
+        desired.push(("web", 2));
+        let mut state = state(pods, &desired);
+        for name in &names {
+            state.moved.insert(owner(name), 4);
+            state.idle.insert(owner(name), Duration::from_secs(idle));
+        }
+        next(&state, &rules()) == evicts("next")
+    };
+    assert!(begins(9, 0) && !begins(10, 0));
+    assert!(begins(10, 60), "those that do not improve do not count");
+}
+
+#[test]
+fn a_workload_in_a_rollout_or_not_listed_yet_keeps_its_pods() {
+    let pods = || vec![ready("a", "web", "old-1"), ready("b", "web", "new")];
+    let mut rolling = state(pods(), &[("web", 2)]);
+    rolling.rolling.insert(owner("web"));
+    assert_eq!(
+        next(&rolling, &rules()),
+        DrainAction::Wait(WaitCause::Rollout(owner("web")))
+    );
+    assert_eq!(
+        next(&state(pods(), &[]), &rules()),
+        DrainAction::Wait(WaitCause::NotListed(owner("web")))
+    );
+}
+
+#[test]
+fn a_budget_waits_for_replicas_that_are_ready_only_now() {
+    let settling = DrainPod {
+        min_ready: Duration::from_secs(10),
+        ready_for: Duration::from_secs(9),
+        ..ready("b", "web", "new")
+    };
+    let mut state = state(vec![ready("a", "web", "old-1"), settling], &[("web", 2)]);
+    state.budgets = vec![DisruptionBudget {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        selector: Some(LabelSelector::default()),
+        allowed: 1,
+        desired_healthy: 1,
+        is_zero: false,
+        failure: None,
+    }];
+    let waits = next(&state, &rules());
+    assert!(
+        matches!(waits, DrainAction::Wait(WaitCause::Budget(..))),
+        "{waits:?}"
+    );
+    state.pods[1].ready_for = Duration::from_secs(10);
+    assert_eq!(next(&state, &rules()), evicts("a"));
+}
+
+#[test]
+fn what_changes_after_the_first_eviction_keeps_its_pods_and_the_others_move() {
+    let pods = vec![
+        ready("a", "one", "old-1"),
+        ready("b", "web", "old-1"),
+        ready("c", "web", "new"),
+    ];
+    let mut state = state(pods, &[("one", 1), ("web", 2)]);
+    let stops = next(&state, &rules());
+    assert!(
+        matches!(stops, DrainAction::Stop(StopCause::Outage(_))),
+        "{stops:?}"
+    );
+    state.moved.insert(owner("web"), 2);
+    assert_eq!(next(&state, &rules()), evicts("b"));
+    state.pods[1] = ready("d", "web", "new");
+    let stops = next(&state, &rules());
+    assert!(
+        matches!(stops, DrainAction::Stop(StopCause::Outage(_))),
+        "{stops:?}"
+    );
 }

@@ -342,6 +342,7 @@ pub fn plan() -> UpgradePlan {
         ..NodeCapacity::default()
     };
     let workload = |at: usize| WorkloadPlan {
+        group: "apps".to_owned(),
         kind: "Deployment".to_owned(),
         namespace: NAMESPACES[at].to_owned(),
         name: format!("web-{at} {HOSTILE}"),

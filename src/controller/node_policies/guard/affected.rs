@@ -123,8 +123,9 @@ fn has_changed(known: &mut Option<i64>, now: WorkloadChange) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::node_policies::guard::impact::{AffectedKey, AffectedWorkload};
+    use crate::controller::node_policies::guard::impact::AffectedWorkload;
     use crate::model::workload::Kind;
+    use crate::model::workload_name::WorkloadName;
 
     #[test]
     fn another_generation_is_a_change_and_the_first_is_none() {
@@ -145,7 +146,7 @@ mod tests {
                 remedy: None,
                 generation: None,
             };
-            let key = |at| AffectedKey::new("shop", group, kind, &format!("agent-{at}"));
+            let key = |at| WorkloadName::new(group, kind, "shop", &format!("agent-{at}"));
             Impact((0..count).map(|at| (key(at), affected.clone())).collect())
         };
         let survey = WorkloadSurvey::listing_custom([Kind::AdvancedDaemonSet]);
@@ -153,20 +154,5 @@ mod tests {
         assert_eq!(kept(&impact("apps", "DaemonSet", 30)).len(), MOST);
         assert_eq!(kept(&impact("apps.kruise.io", "DaemonSet", 1)).len(), 1);
         assert_eq!(kept(&impact("argoproj.io", "Rollout", 1)).len(), 0);
-    }
-
-    #[test]
-    fn a_kind_of_kubernetes_is_named_without_its_group() {
-        for (group, kind, text) in [
-            ("apps", "DaemonSet", "DaemonSet shop/agent"),
-            ("", "Pod", "Pod shop/agent"),
-            (
-                "apps.kruise.io",
-                "DaemonSet",
-                "DaemonSet.apps.kruise.io shop/agent",
-            ),
-        ] {
-            assert_eq!(AffectedKey::new("shop", group, kind, "agent").to_string(), text);
-        }
     }
 }

@@ -1,15 +1,13 @@
 //! The message about a taint that was not set: which workloads would be affected, and what to write to prevent that.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use crate::api::{TAINTS_BLOCKED, WORKLOADS_EXCLUDED};
 use crate::model::node::Taint;
-use crate::model::object::Object;
 use crate::model::os::{EvidenceKind, Inference, Verdict};
-use crate::model::resources::OwnerReference;
 use crate::model::text::{count, cut, list};
-use crate::model::workload::Kind;
+use crate::model::workload_name::WorkloadName;
 
 /// How many workloads the short message names.
 const BRIEF: usize = 3;
@@ -19,63 +17,6 @@ const NAMED: usize = 20;
 
 /// How many workloads are named with one remedy.
 const NAMED_AGAIN: usize = 5;
-
-/// A workload. Two kinds of different API groups may have the same name.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct AffectedKey {
-    pub(super) namespace: String,
-    pub(super) kind: String,
-    pub(super) name: String,
-    pub(super) group: String,
-}
-
-impl AffectedKey {
-    pub(super) fn new(namespace: &str, group: &str, kind: &str, name: &str) -> Self {
-        AffectedKey {
-            namespace: namespace.to_owned(),
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            group: group.to_owned(),
-        }
-    }
-
-    pub(super) fn of(object: &Object<'_>) -> Self {
-        let kind = object.kind;
-        AffectedKey::new(&object.namespace, kind.group(), kind.as_str(), &object.meta.name)
-    }
-
-    /// The owner of an object in this namespace.
-    pub(super) fn of_owner(namespace: &str, owner: &OwnerReference<'_>) -> Self {
-        let group = owner.api_version.rsplit_once('/');
-        let group = group.map(|(group, _)| group).unwrap_or_default();
-        // Old groups have new names.
-        let group = match Kind::of(group, &owner.kind) {
-            Some(kind) => kind.group(),
-            None => group,
-        };
-        AffectedKey::new(namespace, group, &owner.kind, &owner.name)
-    }
-}
-
-impl fmt::Display for AffectedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AffectedKey {
-            namespace,
-            kind,
-            name,
-            group,
-        } = self;
-        f.write_str(kind)?;
-        // As kubectl names it, if it is not a kind of Kubernetes.
-        if group.contains('.') {
-            write!(f, ".{group}")?;
-        }
-        match namespace.as_str() {
-            "" => write!(f, " {name}"),
-            _ => write!(f, " {namespace}/{name}"),
-        }
-    }
-}
 
 /// How a workload would be affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -142,7 +83,7 @@ pub(super) fn selects(inference: &Inference, in_template: bool) -> bool {
 
 /// The workloads that taints would affect.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Impact(pub(super) BTreeMap<AffectedKey, AffectedWorkload>);
+pub struct Impact(pub(super) BTreeMap<WorkloadName, AffectedWorkload>);
 
 impl Impact {
     /// Adds those that are not in it yet.

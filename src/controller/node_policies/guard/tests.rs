@@ -516,7 +516,7 @@ fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
             generation: None,
         };
         (
-            AffectedKey::new("a", "apps", "Deployment", &format!("d{i:02}")),
+            WorkloadName::new("apps", "Deployment", "a", &format!("d{i:02}")),
             affected,
         )
     };
