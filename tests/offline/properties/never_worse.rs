@@ -198,8 +198,8 @@ fn tainted(cluster: &Cluster, new: &NewTaint) -> Cluster {
     changed
 }
 
-/// The nodes that run a pod and that the scheduler could put it on, apart from requests for addresses.
-fn reached(cluster: &Cluster, pod: &Value) -> BTreeSet<String> {
+/// The pod without requests for addresses, which placement adds.
+pub(super) fn without_addresses(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for container in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {
         for amounts in ["limits", "requests"] {
@@ -209,6 +209,12 @@ fn reached(cluster: &Cluster, pod: &Value) -> BTreeSet<String> {
             }
         }
     }
+    pod
+}
+
+/// The nodes that run a pod and that the scheduler could put it on, apart from requests for addresses.
+fn reached(cluster: &Cluster, pod: &Value) -> BTreeSet<String> {
+    let pod = without_addresses(pod);
     let runnable = cluster.runnable(&pod);
     cluster
         .feasible(&pod, &[])

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use tokio::time::Instant;
@@ -25,6 +26,9 @@ use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts, hash_of};
 use crate::model::node::{Host, NodeSigns as _, ReportedOs, Taint};
 use crate::registration::configurations::Configurations;
 
+/// How many times as long as a survey took the next one waits at least: the nodes of a large cluster change all the time.
+const REST: u32 = 10;
+
 /// The workloads that taints of Transom's keep off nodes of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExcludedWorkloads {
@@ -42,8 +46,8 @@ pub struct CarriedTaints {
     inputs: Option<SurveyInputs>,
     /// Whether that has changed since, even if it has changed back: pods may have been created meanwhile.
     is_stale: bool,
-    /// When the last survey ended.
-    last: Option<Instant>,
+    /// When the last survey ended, and how long it took.
+    last: Option<(Instant, Duration)>,
     /// When to repeat it although nothing changed.
     again: Option<Instant>,
     /// How many surveys in a row found workloads, or failed.
@@ -118,9 +122,10 @@ impl CarriedTaints {
         if let Some(due) = self.due().await {
             return Ok(due);
         }
+        let began = Instant::now();
         let found = survey(&planned, &self.client, snapshot).await;
         (self.inputs, self.is_stale) = (Some(inputs), false);
-        self.last = Some(Instant::now());
+        self.last = Some((Instant::now(), began.elapsed()));
         let found = match found {
             Ok(found) => found,
             Err(error) => {
@@ -152,7 +157,8 @@ impl CarriedTaints {
     /// `None`: a survey is due now; else when to ask again.
     async fn due(&mut self) -> Option<Option<Instant>> {
         let now = Instant::now();
-        let earliest = self.last.map(|last| last + self.settings.guard_every);
+        let pause = |took: Duration| self.settings.guard_every.max(took * REST);
+        let earliest = self.last.map(|(last, took)| last + pause(took));
         if self.is_stale {
             return earliest.filter(|earliest| now < *earliest).map(Some);
         }
@@ -245,6 +251,9 @@ impl SurveyInputs {
     }
 }
 
+/// The name of a policy, and the label and the name of a pool of its nodes.
+type PoolOfPolicy<'a> = (&'a str, Option<(&'a str, &'a str)>);
+
 /// Nodes of one pool that carry taints of Transom's, and keep them or not together.
 struct CarryingNodes<'a> {
     policy: &'a NodePolicy,
@@ -273,7 +282,7 @@ impl<'a> PlannedNodes<'a> {
             taints: HashMap::new(),
             missing: HashMap::new(),
         };
-        let mut by_pool: BTreeMap<(&str, Option<(&str, &str)>), CarryingNodes<'a>> = BTreeMap::new();
+        let mut by_pool: BTreeMap<PoolOfPolicy<'a>, CarryingNodes<'a>> = BTreeMap::new();
         for node in nodes.iter().map(AsRef::as_ref) {
             let taints = without_removals.decide(node).taints_after(node);
             let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
