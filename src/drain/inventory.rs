@@ -551,12 +551,12 @@ impl RolloutFields<'_> {
             Kind::Deployment => {
                 let is_complete =
                     status.updated_replicas >= replicas && status.replicas <= status.updated_replicas;
-                !spec.paused && !(is_seen && is_complete)
+                !(spec.paused || is_seen && is_complete)
             }
             Kind::StatefulSet => {
                 let updated = replicas.saturating_sub(spec.update_strategy.rolling_update.partition);
                 let is_manual = &*spec.update_strategy.r#type == "OnDelete";
-                !is_manual && !(is_seen && status.updated_replicas >= updated)
+                !(is_manual || is_seen && status.updated_replicas >= updated)
             }
             _ => false,
         }

@@ -16,9 +16,9 @@ pub struct WorkloadName {
     /// Its name.
     pub name: String,
     /// The API group of its kind; empty for the core group.
-    pub group: String,
+    pub group: Box<str>,
     /// Its uid; empty if it is not compared, because files have none.
-    pub uid: String,
+    pub uid: Box<str>,
 }
 
 impl WorkloadName {
@@ -28,8 +28,8 @@ impl WorkloadName {
             namespace: namespace.to_owned(),
             kind: kind.to_owned(),
             name: name.to_owned(),
-            group: Kind::of(group, kind).map_or_else(|| group.to_owned(), |kind| kind.group().to_owned()),
-            uid: String::new(),
+            group: Kind::of(group, kind).map_or(Box::from(group), |kind| Box::from(kind.group())),
+            uid: Box::default(),
         }
     }
 
@@ -49,7 +49,7 @@ impl WorkloadName {
     #[must_use]
     pub fn with_uid(self, uid: &str) -> Self {
         WorkloadName {
-            uid: uid.to_owned(),
+            uid: uid.into(),
             ..self
         }
     }

@@ -226,7 +226,7 @@ impl PlannedWorkload {
     fn plan(&self, findings: Vec<PlanFinding>) -> WorkloadPlan {
         let worst = findings.iter().map(|it| it.class).max();
         WorkloadPlan {
-            group: self.key.group.clone(),
+            group: self.key.group.to_string(),
             kind: self.key.kind.clone(),
             namespace: self.key.namespace.clone(),
             name: self.key.name.clone(),

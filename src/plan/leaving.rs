@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Planner;
+use super::new_nodes::Upgrade;
 use super::nodes::{NoNode, NoPool, NodePool};
 use super::target::TargetBuild;
 use super::upgrade_plan::DrainStep;
@@ -39,7 +40,7 @@ impl Planner<'_> {
             }
             found.extend(these);
         }
-        if upgrade.is_some_and(|upgrade| upgrade.is_in_place()) {
+        if upgrade.is_some_and(Upgrade::is_in_place) {
             found.retain(|index| !is_new(index));
         }
         Ok(found)

@@ -109,9 +109,10 @@ pub fn drain_end(
             " when the cause is removed"
         }
         DrainResult::Interrupted => {
-            let evictions = match report.has_changes() {
-                true => "; evictions that were accepted continue",
-                false => "",
+            let evictions = if report.has_changes() {
+                "; evictions that were accepted continue"
+            } else {
+                ""
             };
             writeln!(out, "interrupted{evictions}")?;
             ""
