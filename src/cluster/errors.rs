@@ -59,6 +59,9 @@ pub enum ApiError {
     /// The API server, or the way to it, does not work at present.
     #[error("{0}")]
     Unavailable(String),
+    /// An object has more bytes than Transom reads; other objects were read.
+    #[error("{0}")]
+    ObjectTooLarge(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),

@@ -1,5 +1,5 @@
-//! Lists of the API server, read page by page. Nothing else in the crate knows limits, continue tokens, expired tokens
-//! (410), retries and timeouts of a list.
+//! Lists of the API server, read page by page and object by object. Nothing else in the crate knows limits, continue tokens,
+//! expired tokens (410), retries and timeouts of a list.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -10,9 +10,10 @@ use kube::api::{GetParams, ListParams};
 use kube::core::Request;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 
-use super::errors::{ApiError, answered, answered_within};
+use super::errors::{ApiError, answered_within};
+use super::json_items::Sequence;
+use super::object_stream::{LARGEST, ObjectStream, ObjectText, StreamedObject, TIMEOUT, name_in};
 use crate::model::json::at;
 use crate::model::workload::Kind;
 
@@ -33,12 +34,14 @@ pub const POD_CARRIERS: [(Kind, &str); 9] = [
 /// The path of the list of nodes.
 pub const NODES_PATH: &str = "/api/v1/nodes";
 
-/// The most objects of a page. An object may have more than a megabyte, and a page is held in one piece.
-const PAGE: u32 = 100;
+/// The objects of the first page: an object may have megabytes, and the API server holds a page in one piece.
+pub(super) const FIRST_PAGE: u32 = 10;
+/// The most objects of a page.
+pub(super) const LONGEST_PAGE: u32 = 100;
 /// A page of more bytes is followed by a shorter one.
 const LARGE: usize = 1 << 20;
-/// How long the API server may take to answer with one page.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the API server may take to begin its answer with one object.
+const GET_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often a page is requested, in all, if the error is one that may pass.
 const ATTEMPTS: u32 = 3;
 /// The pause before another attempt, unless the API server asks for another one.
@@ -131,7 +134,7 @@ impl Listing {
     ///
     /// # Errors
     /// The API server refuses, or does not answer; [`ApiError::NotFound`] if there is no such object.
-    pub async fn get(&self, client: &Client, name: &str) -> Result<String, ApiError> {
+    pub async fn get(&self, client: &Client, name: &str) -> Result<ObjectText, ApiError> {
         let (request, params) = (Request::new(&self.path), GetParams::default());
         let request = if self.is_metadata_only {
             request.get_metadata(name, &params)
@@ -139,7 +142,12 @@ impl Listing {
             request.get(name, &params)
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
-        answered(client.request_text(request)).await
+        let opened = ObjectStream::open(client, request, Sequence::Values);
+        match answered_within(GET_TIMEOUT, opened).await?.next().await? {
+            Some(StreamedObject::Whole(object)) => Ok(object),
+            Some(StreamedObject::TooLarge(beginning)) => Err(too_large(&beginning)),
+            None => Err(ApiError::Unavailable("the answer is not an object".to_owned())),
+        }
     }
 
     /// Hands at most so many of the objects to `visit`, as JSON: the first ones, on one page.
@@ -226,7 +234,7 @@ pub async fn for_each(
     listing: Listing,
     mut visit: impl FnMut(&str) + Send,
 ) -> Result<usize, ListError> {
-    let mut pages = Pages::of(listing).each_once();
+    let mut pages = Pages::of(listing);
     loop {
         match pages.next(client, &mut visit).await {
             Ok(true) => {}
@@ -274,7 +282,8 @@ pub async fn collect<T: DeserializeOwned + Send>(
     unreadable.map_or(Ok(all), Err)
 }
 
-/// A list that is read page by page, as fast as its reader asks for them.
+/// A list that is read page by page, as fast as its reader asks for them. Its reader sees each object once, also if a page is
+/// requested again.
 #[derive(Debug)]
 pub struct Pages {
     listing: Listing,
@@ -288,17 +297,18 @@ pub struct Pages {
     read: usize,
     /// How many follow the last page, if the API server reports it.
     remaining: Option<u64>,
-    /// The uids of the objects that were visited, as numbers. `None`: an object may be visited twice.
-    visited: Option<HashSet<u64>>,
+    /// The uids of the objects that were visited, as numbers.
+    visited: HashSet<u64>,
     hashes: RandomState,
+    /// The first object that is too large to be read.
+    too_large: Option<ApiError>,
 }
 
+/// A list without its objects.
 #[derive(Deserialize)]
-struct Page<'a> {
+struct ListEnvelope {
     #[serde(default)]
     metadata: PageMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -309,13 +319,6 @@ struct PageMeta {
     remaining_item_count: Option<u64>,
 }
 
-impl<'a> Page<'a> {
-    fn read(body: &'a str, path: &str) -> Result<Self, ApiError> {
-        serde_json::from_str(body)
-            .map_err(|error| ApiError::Unavailable(format!("the answer is not a list of {path}: {error}")))
-    }
-}
-
 impl Pages {
     /// A list at its beginning. Without a resourceVersion: with `resourceVersion=0` the API server ignores the limit
     /// and answers with everything, which for pods of a large cluster are hundreds of megabytes.
@@ -323,7 +326,7 @@ impl Pages {
         let params = ListParams {
             field_selector: listing.field_selector.clone(),
             label_selector: listing.label_selector.clone(),
-            ..ListParams::default().limit(PAGE)
+            ..ListParams::default().limit(FIRST_PAGE)
         };
         Pages {
             listing,
@@ -333,17 +336,9 @@ impl Pages {
             restarts: 0,
             read: 0,
             remaining: None,
-            visited: None,
+            visited: HashSet::new(),
             hashes: RandomState::new(),
-        }
-    }
-
-    /// Visits no object twice if the list has to start again, at the cost of a number for each object.
-    #[must_use]
-    pub fn each_once(self) -> Self {
-        Pages {
-            visited: Some(HashSet::new()),
-            ..self
+            too_large: None,
         }
     }
 
@@ -365,52 +360,29 @@ impl Pages {
     ///
     /// # Errors
     /// The page cannot be read. A continue token that has expired is not an error: the list continues, or starts again, in
-    /// what is stored now.
+    /// what is stored now. After the last page: [`ApiError::ObjectTooLarge`] if an object could not be visited for its size.
     pub async fn next(&mut self, client: &Client, mut visit: impl FnMut(&str)) -> Result<bool, ApiError> {
         if self.is_over {
             return Ok(false);
         }
-        self.page(client, |pages, page, bytes| {
-            pages.remaining = page.metadata.remaining_item_count;
-            for item in page.items.iter().flatten() {
-                if pages.is_new(item.get()) {
-                    pages.read += 1;
-                    visit(item.get());
-                }
-            }
-            let requested = pages.params.limit.unwrap_or(PAGE);
-            pages.params.limit = Some(next_limit(requested, bytes));
-            pages.params.continue_token = page.metadata.continue_token.filter(|token| !token.is_empty());
-            pages.is_over = pages.params.continue_token.is_none();
-            !pages.is_over
-        })
-        .await
+        self.page(client, &mut visit).await?;
+        match self.too_large.take_if(|_| self.is_over) {
+            Some(error) => Err(error),
+            None => Ok(!self.is_over),
+        }
     }
 
     fn is_new(&mut self, json: &str) -> bool {
-        let Some(visited) = &mut self.visited else {
-            return true;
-        };
         let uid = at(json, &["metadata", "uid"]);
-        uid.is_none_or(|uid| visited.insert(self.hashes.hash_one(uid)))
+        uid.is_none_or(|uid| self.visited.insert(self.hashes.hash_one(uid)))
     }
 
-    /// Hands the next page, with its size in bytes, to `take`. Tries again after errors that may pass, and after an
-    /// expired token.
-    async fn page<T>(
-        &mut self,
-        client: &Client,
-        take: impl FnOnce(&mut Self, Page<'_>, usize) -> T,
-    ) -> Result<T, ApiError> {
+    /// Reads the next page. Tries again after errors that may pass, and after an expired token.
+    async fn page(&mut self, client: &Client, visit: &mut impl FnMut(&str)) -> Result<(), ApiError> {
         let mut attempts = 1;
         loop {
-            let error = match self.request(client).await {
-                Ok(body) => match Page::read(&body, &self.listing.path) {
-                    Ok(page) => return Ok(take(self, page, body.len())),
-                    // Perhaps cut short.
-                    Err(error) => error,
-                },
-                Err(error) => error,
+            let Err(error) = self.request(client, visit).await else {
+                return Ok(());
             };
             match error {
                 ApiError::Expired(Some(token)) if self.continued < MOST_CONTINUED => {
@@ -435,26 +407,52 @@ impl Pages {
         }
     }
 
-    async fn request(&self, client: &Client) -> Result<String, ApiError> {
-        let answer = async {
-            let request = Request::new(&self.listing.path);
-            let request = if self.listing.is_metadata_only {
-                request.list_metadata(&self.params)
-            } else {
-                request.list(&self.params)
-            };
-            client
-                .request_text(request.map_err(kube::Error::BuildRequest)?)
-                .await
+    async fn request(&mut self, client: &Client, visit: &mut impl FnMut(&str)) -> Result<(), ApiError> {
+        let request = Request::new(&self.listing.path);
+        let request = if self.listing.is_metadata_only {
+            request.list_metadata(&self.params)
+        } else {
+            request.list(&self.params)
         };
-        answered_within(TIMEOUT, answer).await
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let opened = ObjectStream::open(client, request, Sequence::List);
+        let mut objects = answered_within(TIMEOUT, opened).await?;
+        while let Some(object) = objects.next().await? {
+            match object {
+                StreamedObject::Whole(json) if self.is_new(&json) => {
+                    self.read += 1;
+                    visit(&json);
+                }
+                StreamedObject::Whole(_) => {}
+                StreamedObject::TooLarge(beginning) => {
+                    self.too_large.get_or_insert_with(|| too_large(&beginning));
+                }
+            }
+        }
+        let not_a_list = |error| {
+            let path = &self.listing.path;
+            ApiError::Unavailable(format!("the answer is not a list of {path}: {error}"))
+        };
+        let ListEnvelope { metadata } = serde_json::from_slice(objects.around()).map_err(not_a_list)?;
+        self.remaining = metadata.remaining_item_count;
+        let requested = self.params.limit.unwrap_or(FIRST_PAGE);
+        self.params.limit = Some(next_limit(requested, objects.bytes()));
+        self.params.continue_token = metadata.continue_token.filter(|token| !token.is_empty());
+        self.is_over = self.params.continue_token.is_none();
+        Ok(())
     }
 }
 
-/// How many objects to request after a page of so many had so many bytes.
-fn next_limit(requested: u32, bytes: usize) -> u32 {
+fn too_large(beginning: &str) -> ApiError {
+    let (name, most) = (name_in(beginning), LARGEST >> 20);
+    ApiError::ObjectTooLarge(format!("{name} has more than {most} MiB and was not read"))
+}
+
+/// How many objects to request after a page of so many had so many bytes: pages become longer while objects are small.
+pub(super) fn next_limit(requested: u32, bytes: usize) -> u32 {
     let fitting = LARGE.saturating_mul(requested as usize) / bytes.max(1);
-    u32::try_from(fitting).unwrap_or(PAGE).clamp(1, PAGE)
+    let longest = requested.saturating_mul(2).clamp(1, LONGEST_PAGE);
+    u32::try_from(fitting).unwrap_or(longest).clamp(1, longest)
 }
 
 #[cfg(test)]

@@ -4,25 +4,32 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::stream::{BoxStream, SelectAll};
-use futures::{Stream, StreamExt as _, stream};
+use futures::{FutureExt as _, Stream, StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope, GroupVersionKind};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client, Resource};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::sync::{SemaphorePermit, oneshot};
 
 use super::errors::ApiError;
-use super::list::{Listing, POD_CARRIERS, finished_pods_excluded};
+use super::large_objects::names_of_large;
+use super::list::{LONGEST_PAGE, Listing, POD_CARRIERS, finished_pods_excluded};
+use super::object_stream::ObjectText;
 use super::watch::watch_events;
 use crate::model::json_types::Str;
 use crate::model::workload::Kind;
 
-/// The most objects of a page. An object may have more than a megabyte, and a whole page is held in memory.
-const PAGE: u32 = 50;
+/// How often a large object is requested before it is reported.
+const ATTEMPTS: u32 = 3;
+/// The pause between two of these requests.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Objects of one kind in the whole cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,14 +67,14 @@ impl ObjectList {
         client: Client,
         namespace: Option<&str>,
     ) -> impl Stream<Item = Result<Event<StoredObject>, ApiError>> + use<> {
-        let resource = self.resource();
+        let (resource, client) = (self.resource(), names_of_large(&client));
         let api = match namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &resource),
             None => Api::all_with(client, &resource),
         };
         let config = Config {
             field_selector: finished_pods_excluded(self.kind).map(str::to_owned),
-            ..Config::default().page_size(PAGE)
+            ..Config::default().page_size(LONGEST_PAGE)
         };
         watch_events(api, config)
     }
@@ -112,10 +119,29 @@ impl ObjectList {
             Err(ApiError::NotFound | ApiError::NamespaceNotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let object: StoredObject =
-            serde_json::from_str(&json).map_err(|error| ApiError::Other(error.to_string()))?;
+        let object = StoredObject::of(json).map_err(|error| ApiError::Other(error.to_string()))?;
         // An object with another uid is another one of this name.
         Ok(Some(object).filter(|object| *object.head().uid == *uid))
+    }
+
+    /// Reads the object of an event of which only the name is known; `None` if it is gone.
+    async fn complete(self, client: Client, event: Event<StoredObject>) -> Option<KindEvent> {
+        let (object, is_listed) = match event {
+            Event::InitApply(object) => (object, true),
+            Event::Apply(object) => (object, false),
+            event => return Some((self.kind, Ok(event))),
+        };
+        let head = object.head();
+        let mut attempts = 1;
+        let read = loop {
+            match self.get(&client, &head.namespace, &head.name, &head.uid).await {
+                Err(error) if attempts < ATTEMPTS && error.is_transient() => attempts += 1,
+                read => break read,
+            }
+            tokio::time::sleep(PAUSE).await;
+        };
+        let event = if is_listed { Event::InitApply } else { Event::Apply };
+        Some((self.kind, read.transpose()?.map(event)))
     }
 
     fn resource(&self) -> ApiResource {
@@ -131,9 +157,23 @@ impl ObjectList {
 pub struct StoredObject {
     json: Box<RawValue>,
     meta: Box<ObjectMeta>,
+    /// Whether it is too large for a page or an event, and must be read.
+    is_name_only: bool,
+    /// Of a large object.
+    _permit: Option<Arc<SemaphorePermit<'static>>>,
 }
 
 impl StoredObject {
+    /// An object that was read.
+    fn of(object: ObjectText) -> Result<Self, serde_json::Error> {
+        let (json, permit) = object.into_parts();
+        Ok(StoredObject {
+            _permit: permit.map(Arc::new),
+            is_name_only: false,
+            ..StoredObject::from(RawValue::from_string(json)?)
+        })
+    }
+
     /// The object as JSON.
     pub fn json(&self) -> &str {
         self.json.get()
@@ -155,17 +195,28 @@ impl StoredObject {
 
 impl<'de> Deserialize<'de> for StoredObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let json = Box::<RawValue>::deserialize(deserializer)?;
-        let head = ObjectHeadMeta::of(json.get());
+        Box::<RawValue>::deserialize(deserializer).map(StoredObject::from)
+    }
+}
+
+impl From<Box<RawValue>> for StoredObject {
+    fn from(json: Box<RawValue>) -> Self {
+        let head = ObjectHead::of(json.get());
         let text = |field: &Str<'_>| Some(field.to_string());
         let meta = Box::new(ObjectMeta {
-            uid: text(&head.uid),
-            namespace: text(&head.namespace),
-            name: text(&head.name),
-            resource_version: text(&head.resource_version),
+            uid: text(&head.metadata.uid),
+            namespace: text(&head.metadata.namespace),
+            name: text(&head.metadata.name),
+            resource_version: text(&head.metadata.resource_version),
             ..ObjectMeta::default()
         });
-        Ok(StoredObject { json, meta })
+        let is_name_only = head.is_name_only;
+        StoredObject {
+            json,
+            meta,
+            is_name_only,
+            _permit: None,
+        }
     }
 }
 
@@ -203,6 +254,15 @@ impl Resource for StoredObject {
 struct ObjectHead<'h> {
     #[serde(borrow)]
     metadata: ObjectHeadMeta<'h>,
+    /// [`super::large_objects::NAME_ONLY`].
+    #[serde(rename = "$nameOnly")]
+    is_name_only: bool,
+}
+
+impl<'h> ObjectHead<'h> {
+    fn of(json: &'h str) -> Self {
+        serde_json::from_str(json).unwrap_or_default()
+    }
 }
 
 /// The metadata that identifies a stored object, read without its spec.
@@ -226,8 +286,7 @@ pub struct ObjectHeadMeta<'h> {
 impl<'h> ObjectHeadMeta<'h> {
     /// The metadata of an object; empty if it does not parse.
     pub fn of(json: &'h str) -> Self {
-        let head: ObjectHead<'h> = serde_json::from_str(json).unwrap_or_default();
-        head.metadata
+        ObjectHead::of(json).metadata
     }
 }
 
@@ -235,7 +294,7 @@ impl<'h> ObjectHeadMeta<'h> {
 pub type KindEvent = (Kind, Result<Event<StoredObject>, ApiError>);
 
 /// Lists the objects of several kinds and streams their changes. One kind is listed at a time, so that one page is in
-/// memory, and owners are known before what they own.
+/// memory, and owners are known before what they own. A large object is read alone.
 pub struct StoredObjects {
     client: Client,
     lists: Vec<ObjectList>,
@@ -248,6 +307,8 @@ pub struct StoredObjects {
     /// The namespaces to list again.
     namespaces: VecDeque<(ObjectList, BTreeSet<String>)>,
     sweep: Option<(Kind, BoxStream<'static, Result<StoredObject, ApiError>>)>,
+    /// The event whose large object is being read.
+    incomplete: Option<BoxFuture<'static, Option<KindEvent>>>,
 }
 
 impl StoredObjects {
@@ -262,6 +323,7 @@ impl StoredObjects {
             ends: HashMap::new(),
             namespaces: VecDeque::new(),
             sweep: None,
+            incomplete: None,
         }
     }
 
@@ -301,6 +363,25 @@ impl StoredObjects {
 
     /// The next event; the objects of namespaces that are listed again are `InitApply`. Cancel safe.
     pub async fn next(&mut self) -> KindEvent {
+        loop {
+            if let Some(incomplete) = &mut self.incomplete {
+                let complete = incomplete.await;
+                self.incomplete = None;
+                if let Some(event) = complete {
+                    return event;
+                }
+            }
+            let (kind, event) = self.next_short().await;
+            match (event, self.list(kind)) {
+                (Ok(event), Some(list)) if is_name_only(&event) => {
+                    self.incomplete = Some(list.clone().complete(self.client.clone(), event).boxed());
+                }
+                (event, _) => return (kind, event),
+            }
+        }
+    }
+
+    async fn next_short(&mut self) -> KindEvent {
         if let Some((kind, object)) = self.next_swept().await {
             return (kind, Ok(Event::InitApply(object)));
         }
@@ -345,6 +426,13 @@ impl StoredObjects {
         let events = list.watch(self.client.clone(), None);
         let events = events.map(move |event| (kind, event));
         self.streams.push(events.take_until(ended).boxed());
+    }
+}
+
+fn is_name_only(event: &Event<StoredObject>) -> bool {
+    match event {
+        Event::InitApply(object) | Event::Apply(object) => object.is_name_only,
+        _ => false,
     }
 }
 

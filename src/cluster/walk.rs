@@ -60,7 +60,7 @@ async fn one(
     meet: &mut (impl FnMut(ListItem<'_>) + Send),
 ) -> Result<(), ListError> {
     let resource = listing.resource().to_owned();
-    let mut pages = Pages::of(listing).each_once();
+    let mut pages = Pages::of(listing);
     meet(ListItem::List(&resource, None));
     loop {
         match pages

@@ -84,12 +84,13 @@ impl WorkloadSurvey {
     /// Hands every object to `visit`, as JSON: owners before what they own, each once, without the pods that have ended.
     ///
     /// # Errors
-    /// One of the lists cannot be read to its end.
+    /// One of the lists cannot be read to its end; or, after every other object was visited, one is too large to be read.
     pub async fn for_each(
         &self,
         client: &Client,
         mut visit: impl FnMut(Kind, &str) + Send,
     ) -> Result<(), SurveyError> {
+        let mut too_large = Ok(());
         for ObjectList { kind, path } in ObjectList::all(&self.custom) {
             let listing = Listing::of(kind, &path);
             let resource = listing.resource().to_owned();
@@ -97,10 +98,13 @@ impl WorkloadSurvey {
                 Ok(_) => {}
                 // Its definition was deleted meanwhile.
                 Err(error) if kind.is_custom() && error.why == ApiError::NotFound => {}
+                Err(error) if matches!(error.why, ApiError::ObjectTooLarge(_)) => {
+                    too_large = too_large.and(Err(SurveyError::List(error)));
+                }
                 Err(error) => return Err(error_of(kind, resource, error)),
             }
         }
-        Ok(())
+        too_large
     }
 }
 

@@ -9,6 +9,10 @@ use crate::model::workload::Kind;
 
 /// How many objects are kept at most. Policies that select only further workloads have no finding.
 const MOST: usize = 20_000;
+/// The bytes of labels and claims that are kept at most, of all objects and of one: whoever writes a template decides how many
+/// it has.
+const MOST_BYTES: usize = 8 << 20;
+const MOST_BYTES_OF_ONE: usize = 64 << 10;
 
 /// The kind, namespace and name of an object.
 type ObjectKey = (Kind, String, String);
@@ -17,6 +21,8 @@ type ObjectKey = (Kind, String, String);
 #[derive(Debug, Default)]
 pub struct NetworkObjects {
     objects: HashMap<ObjectKey, NetworkObject>,
+    /// The bytes of their labels and claims.
+    bytes: usize,
     /// The facts that were asked for last, and the same with these objects: a copy is expensive.
     facts: Option<(Facts, Option<Facts>)>,
 }
@@ -45,11 +51,15 @@ impl NetworkObjects {
             return self.remove(kind, namespace, name);
         }
         let key = (kind, namespace.to_owned(), name.to_owned());
-        if self.objects.len() >= MOST && !self.objects.contains_key(&key) {
-            return false;
+        let bytes = bytes_of(workload.as_ref());
+        let before = self.objects.get(&key);
+        let others = self.bytes - before.map_or(0, |before| bytes_of(before.workload.as_ref()));
+        let has_room = before.is_some() || self.objects.len() < MOST;
+        if !has_room || bytes > MOST_BYTES_OF_ONE || others + bytes > MOST_BYTES {
+            return self.remove(kind, namespace, name);
         }
-        let is_same = |before: &NetworkObject| before.workload == workload;
-        let is_known = self.objects.get(&key).is_some_and(is_same);
+        let is_known = before.is_some_and(|before| before.workload == workload);
+        self.bytes = others + bytes;
         self.objects.insert(key, NetworkObject { workload, pass });
         if !is_known {
             self.facts = None;
@@ -63,18 +73,21 @@ impl NetworkObjects {
             return false;
         }
         let key = (kind, namespace.to_owned(), name.to_owned());
-        let is_known = self.objects.remove(&key).is_some();
-        if is_known {
-            self.facts = None;
-        }
-        is_known
+        let known = self.objects.remove(&key);
+        let Some(known) = known else { return false };
+        self.bytes -= bytes_of(known.workload.as_ref());
+        self.facts = None;
+        true
     }
 
     /// Forgets the objects of a kind that a complete pass did not see; returns their namespaces.
     pub fn end_pass(&mut self, kind: Kind, pass: u64) -> BTreeSet<String> {
         let is_gone = |key: &ObjectKey, object: &mut NetworkObject| key.0 == kind && object.pass < pass;
-        let gone = self.objects.extract_if(is_gone);
-        let gone: BTreeSet<String> = gone.map(|((_, namespace, _), _)| namespace).collect();
+        let mut gone = BTreeSet::new();
+        for ((_, namespace, _), object) in self.objects.extract_if(is_gone) {
+            self.bytes -= bytes_of(object.workload.as_ref());
+            gone.insert(namespace);
+        }
         if !gone.is_empty() {
             self.facts = None;
         }
@@ -110,6 +123,18 @@ impl NetworkObjects {
         (facts.workloads, facts.network) = (workloads, network);
         Some(facts)
     }
+}
+
+/// The bytes of the labels and claims of a workload.
+fn bytes_of(workload: Option<&WindowsWorkload>) -> usize {
+    let Some(workload) = workload else { return 0 };
+    let labels = workload.labels.iter().map(|(key, value)| key.len() + value.len());
+    let claims = workload
+        .claims
+        .iter()
+        .chain(&workload.claim_prefixes)
+        .map(String::len);
+    labels.chain(claims).sum()
 }
 
 #[cfg(test)]
@@ -155,5 +180,29 @@ mod tests {
         assert_eq!(names(&mut objects).unwrap(), ["web"]);
         assert!(objects.record(Kind::Deployment, "shop", "web", None, 2));
         assert_eq!(names(&mut objects), None);
+    }
+
+    #[test]
+    fn what_one_template_can_take_and_all_of_them_is_bounded() {
+        let labelled = |name: &str, bytes: usize| {
+            let labels = [("a".to_owned(), "x".repeat(bytes))].into();
+            Some(WindowsWorkload {
+                labels,
+                ..workload(name)
+            })
+        };
+        let mut objects = NetworkObjects::default();
+        let mut record = |name: &str, bytes: usize| {
+            let is_new = objects.record(Kind::Deployment, "shop", name, labelled(name, bytes), 1);
+            (is_new, objects.bytes)
+        };
+        assert_eq!(record("large", MOST_BYTES_OF_ONE), (false, 0));
+        for at in 0..1_000 {
+            record(&at.to_string(), MOST_BYTES_OF_ONE - 1);
+        }
+        assert_eq!(record("one-more", MOST_BYTES_OF_ONE - 1), (false, MOST_BYTES));
+        assert_eq!(record("0", 9).1, MOST_BYTES - MOST_BYTES_OF_ONE + 10);
+        assert_eq!(objects.end_pass(Kind::Deployment, 2).len(), 1);
+        assert_eq!(objects.bytes, 0);
     }
 }

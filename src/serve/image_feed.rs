@@ -123,7 +123,10 @@ impl ImageFeed {
     async fn take(&mut self, (kind, event): KindEvent) {
         match event {
             Ok(Event::InitApply(object)) => {
-                if let Some(images) = images_of(kind, object.json(), &self.wanted) {
+                let images = images_of(kind, object.json(), &self.wanted);
+                // It may be a large one, and no other one is read meanwhile.
+                drop(object);
+                if let Some(images) = images {
                     self.prepare(images).await;
                 }
             }

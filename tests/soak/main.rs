@@ -17,6 +17,8 @@ mod netns;
 mod policies;
 mod service;
 mod stored;
+#[cfg(target_os = "linux")]
+mod tenant_objects;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

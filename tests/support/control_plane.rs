@@ -248,6 +248,8 @@ impl ControlPlane {
                 "--data-dir=etcd".to_owned(),
                 // The data need not survive a crash, and other writers to this disk must not delay tests.
                 "--unsafe-no-fsync".to_owned(),
+                // Soak tests store more than the default of 2 GiB.
+                format!("--quota-backend-bytes={}", 8_u64 << 30),
                 format!("--listen-client-urls=http://127.0.0.1:{etcd}"),
                 format!("--advertise-client-urls=http://127.0.0.1:{etcd}"),
                 format!("--listen-peer-urls=http://127.0.0.1:{peer}"),

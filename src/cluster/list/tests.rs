@@ -182,7 +182,7 @@ async fn one_object_is_read_by_its_kind_and_names() {
         (Kind::DaemonSet, "/apis/apps/v1/namespaces/shop/daemonsets/web"),
     ] {
         let listing = Listing::of_pod_carrier(kind).unwrap().in_namespace("shop");
-        assert_eq!(listing.get(&client, "web").await, Ok("{}".to_owned()));
+        assert_eq!(&*listing.get(&client, "web").await.unwrap(), "{}");
         assert_eq!(
             requests.lock().unwrap().last().unwrap().trim_end_matches('?'),
             path
@@ -195,6 +195,52 @@ async fn one_object_is_read_by_its_kind_and_names() {
 fn large_objects_come_in_shorter_pages() {
     assert_eq!(next_limit(100, 100), 100);
     assert_eq!(next_limit(100, 10 * LARGE), 10);
-    assert_eq!(next_limit(10, LARGE / 10), 100);
+    assert_eq!(
+        next_limit(10, LARGE / 10),
+        20,
+        "not longer than twice the last one"
+    );
     assert_eq!(next_limit(100, usize::MAX), 1);
+}
+
+#[tokio::test]
+async fn an_object_that_is_too_large_is_reported_after_the_others_were_read() {
+    let (client, requests) = server(|uri, _| match uri {
+        uri if uri.contains("continue=next") => page(&["c"], ""),
+        _ => {
+            let metadata = json!({"name": "large", "namespace": "shop", "uid": "large"});
+            let large = json!({"metadata": metadata, "spec": "<".repeat(LARGEST)});
+            let small = |name: &str| json!({"metadata": {"name": name, "uid": name}});
+            page_of(&[small("a"), large, small("b")], "next")
+        }
+    });
+    let (names, read) = names(&client).await;
+    assert_eq!(names, ["a", "b", "c"]);
+    let error = read.unwrap_err();
+    assert_eq!(error.read, 3);
+    assert_eq!(
+        error.why,
+        ApiError::ObjectTooLarge("shop/large has more than 20 MiB and was not read".to_owned())
+    );
+    // What is read after a large page is a shorter one.
+    let requests = requests.lock().unwrap();
+    let limits: Vec<bool> = ["limit=10", "limit=1&"]
+        .iter()
+        .zip(&*requests)
+        .map(|(limit, uri)| format!("{uri}&").contains(limit))
+        .collect();
+    assert_eq!(limits, [true, true], "{requests:?}");
+}
+
+#[tokio::test]
+async fn large_objects_are_read_one_after_the_other_in_the_whole_process() {
+    let large = json!({"metadata": {"name": "large", "uid": "large"}, "spec": "<".repeat(2 << 20)});
+    let (client, _) = server(move |_, _| Reply::Json(200, large.clone()));
+    let listing = Listing::new("/api/v1/pods").in_namespace("shop");
+    let first = listing.get(&client, "large").await.unwrap();
+    let mut second = Box::pin(listing.get(&client, "large"));
+    let waited = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
+    assert!(waited.is_err(), "the first one is still kept");
+    drop(first);
+    assert!(second.await.unwrap().len() > 2 << 20);
 }

@@ -113,7 +113,7 @@ async fn named_namespaces_are_listed_one_by_one_and_finished_pods_left_out() {
     let pods = requested.last().unwrap();
     assert!(pods.starts_with("/api/v1/namespaces/b/pods?"), "{pods}");
     assert!(
-        pods.contains("limit=100") && pods.contains("status.phase"),
+        pods.contains("limit=10") && pods.contains("status.phase"),
         "{pods}"
     );
 }

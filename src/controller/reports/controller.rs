@@ -168,7 +168,11 @@ impl ReportsController {
     fn object(&mut self, (kind, event): KindEvent) {
         let (snapshot, state) = (self.context.latest.borrow().clone(), &mut self.state);
         match event {
-            Ok(Event::Init) => return state.index.begin_pass(kind),
+            Ok(Event::Init) => {
+                let activity = format!("cannot read every {kind}");
+                state.health.works(&activity);
+                return state.index.begin_pass(kind);
+            }
             Ok(Event::InitApply(object)) => {
                 state.observe(&snapshot, kind, &object, List);
                 return;
@@ -178,6 +182,10 @@ impl ReportsController {
             Ok(Event::Delete(object)) => state.deleted(kind, &object),
             // The watcher lists them again.
             Err(ApiError::Expired(_)) => return,
+            Err(error @ ApiError::ObjectTooLarge(_)) => {
+                let activity = format!("cannot read every {kind}");
+                return state.health.fails(&activity, &error.to_string());
+            }
             Err(error) => {
                 let activity = self.watching(kind);
                 return self.state.health.fails(&activity, &error.to_string());

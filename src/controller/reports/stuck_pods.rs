@@ -17,7 +17,7 @@ use super::events::owner_event;
 use super::stored_images::KnownFacts;
 use crate::cluster::list::Listing;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::stored::{ObjectList, StoredObject};
+use crate::cluster::stored::ObjectList;
 use crate::controller::events::reference;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::workload::Kind;
@@ -90,16 +90,22 @@ impl StuckPodsCheck {
             let stored = self.pods.get(&self.client, &pod.namespace, &pod.name, &uid);
             match stored.await {
                 Ok(None) => explained.gone.push(uid),
-                Ok(Some(stored)) => explained.events.extend(self.explain(&uid, &pod, &stored).await),
+                Ok(Some(stored)) => {
+                    let reason = self.reason(stored.json());
+                    // While a large one is kept, no other one can be read.
+                    drop(stored);
+                    if let Some(reason) = reason {
+                        explained.events.push(self.explain(&uid, &pod, reason).await);
+                    }
+                }
                 Err(_) => {}
             }
         }
         explained
     }
 
-    /// The Event for a pod; `None` if it is not stuck, or Transom cannot explain why.
-    async fn explain(&self, uid: &str, pod: &StuckPod, stored: &StoredObject) -> Option<Event> {
-        let (reason, message) = self.reason(stored.json())?;
+    /// The Event for a pod that is stuck for this reason.
+    async fn explain(&self, uid: &str, pod: &StuckPod, (reason, message): (&'static str, String)) -> Event {
         let mut owner = reference("v1", "Pod", &pod.name, uid);
         for _ in 0..STEPS {
             match self.controller_of(&owner, &pod.namespace).await {
@@ -108,10 +114,10 @@ impl StuckPodsCheck {
             }
         }
         owner.namespace = Some(pod.namespace.clone());
-        Some(owner_event(reason, &message, owner, Timestamp::now()))
+        owner_event(reason, &message, owner, Timestamp::now())
     }
 
-    /// Why a pod is stuck: the reason of an Event, and its message.
+    /// Why a pod is stuck: the reason of an Event, and its message. `None` if it is not, or if Transom cannot explain why.
     fn reason(&self, json: &str) -> Option<(&'static str, String)> {
         let object = Object::parse(Kind::Pod, json, ReviewStage::Stored).ok()?;
         let eval_context = EvalContext::of(&self.snapshot);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kube::Client;
 
 use crate::api::NodeStartup;
+use crate::cluster::errors::ApiError;
 use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::engine::policy_set::PolicySet;
@@ -102,7 +103,13 @@ pub async fn survey(
             tracing::debug!(%kind, %error, "cannot read an object");
         }
     };
-    survey.for_each(&client, visit).await?;
+    match survey.for_each(&client, visit).await {
+        // Whoever can write one must not hold back nodes.
+        Err(SurveyError::List(error)) if matches!(error.why, ApiError::ObjectTooLarge(_)) => {
+            tracing::warn!("images that new nodes need: {error}");
+        }
+        read => read?,
+    }
     if let Some(service) = images {
         let open: Vec<String> = planner.open_images().into_iter().collect();
         for some in open.chunks(ASKED) {
