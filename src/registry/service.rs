@@ -4,7 +4,7 @@
 //! ```text
 //! reviews ──────────┐                                    ┌─ cache (bounded, in memory)
 //!                   ├─ ImageService::known ─ ServiceState ┼─ queue (namespaces in turn, single flight, rate)
-//! stored workloads ─┘                                    └─ registries (circuit breaker, slots)
+//! stored workloads ─┘                                    └─ registries (circuit breakers, slots)
 //!                                        run ─ RegistryClient
 //! ```
 //!
@@ -14,6 +14,7 @@ mod breaker;
 mod cache;
 mod key;
 mod metrics;
+mod outages;
 mod queue;
 mod state;
 

@@ -337,6 +337,78 @@ fn slow_and_lying_registries_fail_no_create_delay_no_review_and_take_nothing_tha
 }
 
 #[test]
+fn repositories_of_one_namespace_that_never_answer_switch_evidence_off_for_nobody_else() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let Some(cluster) = ControlPlane::start_or_skip("look-ups of images") else {
+        return;
+    };
+    for number in 0..4 {
+        let media = crate::support::registry::Media::Oci;
+        registry.push_image(media, &format!("shop/web:{number}"), &windows(LTSC2022));
+    }
+    let hostile = HostileRegistry::before(registry.port);
+    join(&cluster, "win-2022", "10.0.20348");
+    install::prepare(&cluster, &policies(200));
+    cluster.create_namespace("evil", &[]);
+    let host = hostile.host();
+    let replica = Replica::start(&cluster, "transom", &["--image-registry", &host]);
+    install::register(&cluster, replica.port, &["--image-registry", &host]);
+    replica.is_ready(&cluster);
+    let is_known = |number: usize| {
+        let image = hostile.reference(&format!("shop/web:{number}"));
+        let placed = || is_placed(&cluster, &pod("default", "web", &image, None));
+        assert!(
+            wait(A_WHILE, placed),
+            "{number}: {}",
+            cluster.end_of_log("transom")
+        );
+    };
+    is_known(0);
+    let unreachable = || {
+        let labels = format!("registry=\"{host}\",outcome=\"unreachable\"");
+        replica
+            .metric(&format!("transom_image_lookups_total{{{labels}}}"))
+            .unwrap_or(0)
+    };
+    let ask = |name: &str| {
+        for number in 0..6 {
+            let image = hostile.reference(&format!("evil/{name}-{number}:1"));
+            assert!(!is_placed(&cluster, &pod("evil", "web", &image, None)));
+        }
+    };
+    hostile.behave_for("/evil/", Behaviour::Hang);
+    ask("hang");
+    assert!(
+        wait(Duration::from_secs(240), || unreachable() >= 3),
+        "{}",
+        unreachable()
+    );
+    is_known(1);
+    // More hang meanwhile.
+    ask("more");
+    is_known(2);
+    hostile.behave_for("/evil/", Behaviour::TooManyRequests);
+    let before = unreachable();
+    assert!(
+        wait(A_WHILE, || {
+            ask("limited");
+            unreachable() > before && hostile.refused("limited") > 0
+        }),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    is_known(3);
+    let down = replica.metric(&format!(
+        "transom_image_registries_unreachable{{registry=\"{host}\"}}"
+    ));
+    assert_eq!(down, Some(0));
+    // It is asked by this namespace no more.
+    assert_eq!(hostile.refused("limited"), 1);
+}
+
+#[test]
 fn reports_and_scan_use_what_registries_report_of_stored_workloads() {
     const RULE: &str = "image-has-no-windows-variant";
     let Some(registry) = Registry::start_or_skip() else {

@@ -30,6 +30,8 @@ pub enum Behaviour {
 pub struct HostileRegistry {
     port: u16,
     behaviour: Arc<Mutex<Behaviour>>,
+    /// It behaves like this for paths with this part; honest for others.
+    part: Arc<Mutex<String>>,
     /// The paths of the requests that got no honest answer.
     refused: Arc<Mutex<Vec<String>>>,
 }
@@ -41,17 +43,23 @@ impl HostileRegistry {
         let registry = HostileRegistry {
             port: listener.local_addr().unwrap().port(),
             behaviour: Arc::new(Mutex::new(Behaviour::Honest)),
+            part: Arc::default(),
             refused: Arc::default(),
         };
         let (behaviour, refused) = (Arc::clone(&registry.behaviour), Arc::clone(&registry.refused));
+        let part = Arc::clone(&registry.part);
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let (behaviour, refused) = (Arc::clone(&behaviour), Arc::clone(&refused));
+                let part = part.lock().unwrap().clone();
                 std::thread::spawn(move || {
                     let Some(head) = head_of(&connection) else {
                         return;
                     };
-                    let behaviour = *behaviour.lock().unwrap();
+                    let mut behaviour = *behaviour.lock().unwrap();
+                    if !head.split(' ').nth(1).unwrap_or_default().contains(&part) {
+                        behaviour = Behaviour::Honest;
+                    }
                     if behaviour != Behaviour::Honest {
                         let path = head.split(' ').nth(1).unwrap_or_default();
                         refused.lock().unwrap().push(path.to_owned());
@@ -74,6 +82,12 @@ impl HostileRegistry {
 
     pub fn behave(&self, behaviour: Behaviour) {
         *self.behaviour.lock().unwrap() = behaviour;
+    }
+
+    /// The same for paths with this part only.
+    pub fn behave_for(&self, part: &str, behaviour: Behaviour) {
+        part.clone_into(&mut self.part.lock().unwrap());
+        self.behave(behaviour);
     }
 
     /// The number of requests for paths with this part that got no honest answer.

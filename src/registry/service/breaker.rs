@@ -1,4 +1,4 @@
-//! The circuit breaker of one registry: after repeated failures one look-up at a time asks it, with growing
+//! The circuit breaker of a repository, or of a registry: after repeated failures one look-up at a time asks it, with growing
 //! pauses. A pure value that is given the time.
 
 use std::time::Duration;

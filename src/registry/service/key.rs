@@ -36,6 +36,14 @@ impl ImageKey {
         }
     }
 
+    /// The repository, with its registry; the reference if it does not parse.
+    pub fn repository(&self) -> Arc<str> {
+        match ImageRef::parse(&self.reference) {
+            Ok(image) => format!("{}/{}", image.registry, image.repository).into(),
+            Err(_) => Arc::clone(&self.reference),
+        }
+    }
+
     /// Whether the reference has a digest, so that its content never changes.
     pub fn is_immutable(&self) -> bool {
         self.reference.contains('@')
@@ -43,11 +51,7 @@ impl ImageKey {
 
     /// The key of a content of the same repository.
     pub fn content(&self, digest: &str) -> Arc<str> {
-        let name = match ImageRef::parse(&self.reference) {
-            Ok(image) => format!("{}/{}", image.registry, image.repository),
-            Err(_) => self.reference.to_string(),
-        };
-        format!("{name}@{digest}").into()
+        format!("{}@{digest}", self.repository()).into()
     }
 
     /// An estimate of its memory, in bytes.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::breaker::{Breaker, LONGEST_PAUSE};
 use super::cache::{CacheLimits, ImageCache};
 use super::key::{Access, ImageKey};
+use super::outages::{FailedRepositories, RegistryUse, UsedRepository};
 use super::queue::{Job, JobQueue};
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::model::string_enum::string_enum;
@@ -74,11 +75,13 @@ struct Pending {
 
 #[derive(Debug)]
 struct Registry {
+    /// When it is tried again, and why: whether it is down, its users decide.
     breaker: Breaker,
-    /// The number of look-ups that run.
-    running: usize,
-    /// Whether its last look-up was answered, and within [`PROMPT`].
-    is_prompt: bool,
+    users: RegistryUse,
+    /// The namespaces of the look-ups that run.
+    running: Vec<Arc<str>>,
+    /// Whether it has asked for fewer requests since its last answer.
+    is_limited: bool,
     /// Whether a pattern without a wildcard lists it.
     is_named: bool,
     used: Instant,
@@ -94,8 +97,35 @@ impl Registry {
 
     /// Whether new look-ups are refused: the next attempt is not due yet, or is another look-up.
     fn refuses(&self, now: Instant) -> bool {
-        let is_tried = self.is_expected() || self.running > 0;
-        self.breaker.is_open() && (is_tried || self.breaker.retry().is_some_and(|retry| retry > now))
+        let is_tried = self.is_expected() || !self.running.is_empty();
+        self.users.is_down() && (is_tried || self.breaker.retry().is_some_and(|retry| retry > now))
+    }
+
+    /// Whether its look-ups are answered, and within [`PROMPT`].
+    fn is_prompt(&self) -> bool {
+        self.breaker.has_answered() && !self.users.is_slow() && !self.is_limited
+    }
+
+    /// How many of its look-ups that run take the slots of registries that are not prompt.
+    fn slow_running(&self) -> usize {
+        let is_slow = |namespace: &&Arc<str>| !self.is_prompt() || self.users.is_slow_for(namespace);
+        self.running.iter().filter(is_slow).count()
+    }
+
+    /// Whether a look-up for a namespace may begin: one at a time if answers are late. `slow`: how many late ones run in all.
+    fn has_slot(&self, namespace: &Arc<str>, slow: usize) -> bool {
+        if !self.is_prompt() {
+            return slow < SHARE && self.running.is_empty();
+        }
+        let is_late = self.users.is_slow_for(namespace);
+        let is_free = !is_late || (slow < SHARE && !self.running.contains(namespace));
+        is_free && self.running.len() < SHARE
+    }
+
+    fn ended(&mut self, namespace: &Arc<str>) {
+        if let Some(at) = self.running.iter().position(|running| running == namespace) {
+            self.running.swap_remove(at);
+        }
     }
 }
 
@@ -117,6 +147,7 @@ pub struct ServiceState {
     pending: HashMap<ImageKey, Pending>,
     queue: JobQueue,
     registries: BTreeMap<Arc<str>, Registry>,
+    repositories: FailedRepositories,
     bucket: TokenBucket,
 }
 
@@ -129,6 +160,7 @@ impl ServiceState {
             pending: HashMap::new(),
             queue: JobQueue::default(),
             registries: BTreeMap::new(),
+            repositories: FailedRepositories::default(),
             bucket: TokenBucket::new(RATE.0, RATE.1),
         }
     }
@@ -147,8 +179,16 @@ impl ServiceState {
         if let Some(pending) = self.pending.get(&job.key) {
             return Ok((now < pending.awaited).then(|| pending.end.subscribe()));
         }
-        let known = self.registries.get(&job.registry);
-        if known.is_some_and(|registry| registry.refuses(now)) {
+        if let Some(registry) = self.registries.get_mut(&job.registry) {
+            registry.users.used_by(&job.namespace, now);
+            if registry.refuses(now) {
+                return self
+                    .probe_with(job)
+                    .ok_or(Dropped::RegistryUnavailable)
+                    .map(|()| None);
+            }
+        }
+        if self.repositories.refuse(&job, now) {
             return Err(Dropped::RegistryUnavailable);
         }
         // No number of namespaces takes all places: each leaves as many free as it has.
@@ -157,6 +197,28 @@ impl ServiceState {
             free if self.queue.len_of(&job.namespace) >= free => Err(Dropped::NamespaceLimit),
             _ => Ok(Some(self.push(job, now + PATIENCE))),
         }
+    }
+
+    /// Finds out with a look-up whether a registry that is down answers again, instead of with one of a namespace that has seen
+    /// it fail. `None` if another one does already.
+    fn probe_with(&mut self, job: Job) -> Option<()> {
+        let registry = self.registries.get(&job.registry)?;
+        let due = registry.breaker.retry()?;
+        let fails_for = |namespace: &str| registry.users.fails_for(namespace);
+        if fails_for(&job.namespace) {
+            return None;
+        }
+        let mut replaced = None;
+        self.queue.retain(|waiting| {
+            let is_replaced = waiting.registry == job.registry && fails_for(&waiting.namespace);
+            if is_replaced {
+                replaced = Some(waiting.key.clone());
+            }
+            !is_replaced
+        });
+        self.pending.remove(&replaced?);
+        self.push(Job { due, ..job }, due);
+        Some(())
     }
 
     fn push(&mut self, job: Job, awaited: Instant) -> LookupEnd {
@@ -173,15 +235,15 @@ impl ServiceState {
     pub fn next(&mut self, now: Instant) -> Result<Job, Option<Instant>> {
         let (mut running, mut slow, mut soonest) = (0, 0, None::<Instant>);
         for registry in self.registries.values() {
-            running += registry.running;
-            slow += if registry.is_prompt { 0 } else { registry.running };
+            running += registry.running.len();
+            slow += registry.slow_running();
         }
-        let has_slot = |registry: Option<&Registry>| match registry {
-            Some(registry) if registry.is_prompt => registry.running < SHARE,
-            other => slow < SHARE && other.is_none_or(|registry| registry.running == 0),
+        let has_slot = |job: &Job| match self.registries.get(&job.registry) {
+            Some(registry) => registry.has_slot(&job.namespace, slow),
+            None => slow < SHARE,
         };
         let job = self.queue.pop(|job| {
-            if running >= RUNNING || !has_slot(self.registries.get(&job.registry)) {
+            if running >= RUNNING || !has_slot(job) {
                 return false;
             }
             let taken = match job.due.checked_duration_since(now) {
@@ -194,7 +256,8 @@ impl ServiceState {
         });
         let job = job.ok_or(soonest)?;
         let registry = self.registry(&job.registry, now);
-        registry.running += 1;
+        registry.running.push(Arc::clone(&job.namespace));
+        registry.users.used_by(&job.namespace, now);
         registry.used = now;
         Ok(job)
     }
@@ -230,16 +293,18 @@ impl ServiceState {
                 self.cache.failed(key, namespace, error.is_refused, now);
             }
         }
+        self.repositories.answered(job);
         let registry = self.registry(&job.registry, now);
-        registry.running = registry.running.saturating_sub(1);
-        registry.is_prompt = took < PROMPT;
+        registry.ended(namespace);
+        registry.is_limited = false;
         if is_answer && is_shared {
             registry.refused = None;
         } else if let Some(message) = refused {
             registry.refused.get_or_insert((now, message));
         }
         let was_failing = registry.breaker.retry().is_some();
-        finished.recovers = registry.breaker.succeeded();
+        registry.breaker.succeeded();
+        finished.recovers = registry.users.answered(namespace, took < PROMPT);
         if was_failing {
             // It answers, so what is tried again later need not find that out.
             self.drop_waiting(&job.registry, |waiting| waiting.due > now);
@@ -247,18 +312,34 @@ impl ServiceState {
         finished
     }
 
-    /// Tries again later with what has failed last, and drops what waits for the registry if it has failed repeatedly.
+    /// Tries again later with what has failed, and drops what waits for its repository if that has failed repeatedly; for the
+    /// registry, if that is down.
     fn registry_failed(&mut self, job: &Job, error: LookupError, now: Instant) {
+        let used = UsedRepository::of(job);
+        let is_refused = self.repositories.failed(job, error.retry_after, now);
         let registry = self.registry(&job.registry, now);
-        registry.running = registry.running.saturating_sub(1);
-        registry.is_prompt = false;
-        let due = registry.breaker.failed(error.message, error.retry_after, now);
+        registry.ended(&job.namespace);
+        registry.is_limited |= error.retry_after.is_some();
+        registry.users.failed(job, is_refused);
+        let is_down = registry.users.is_down();
+        let is_paused = error.retry_after.is_some();
+        // What a registry asks one namespace to do does not hold for all.
+        let requested = error.retry_after.filter(|_| is_down);
+        let due = registry.breaker.failed(error.message, requested, now);
         // A name that only a wildcard matches is given up after a few minutes, until a pod needs it.
         let is_tried = registry.is_expected() || due < now + LONGEST_PAUSE;
-        let is_open = registry.breaker.is_open();
-        self.drop_waiting(&job.registry, |waiting| is_open || waiting.due > now);
-        if is_tried {
-            self.push(Job { due, ..job.clone() }, now);
+        let next = if is_down {
+            registry.users.probe(job)
+        } else {
+            job.clone()
+        };
+        self.drop_waiting(&job.registry, |waiting| {
+            let is_of_namespace = waiting.namespace == job.namespace;
+            let is_of_repository = is_refused && is_of_namespace && UsedRepository::of(waiting) == used;
+            is_down || is_of_repository || (is_of_namespace && (is_paused || waiting.due > now))
+        });
+        if is_tried && (is_down || !is_refused) && !self.pending.contains_key(&next.key) {
+            self.push(Job { due, ..next }, now);
         }
     }
 
@@ -280,7 +361,8 @@ impl ServiceState {
             let refused = refused.map(|(since, message)| (*since, message.as_str()));
             let (since, message) = registry.breaker.failing().or(refused)?;
             let is_long = now.saturating_duration_since(since) >= at_least;
-            (is_long && registry.is_expected()).then(|| UnreachableRegistry {
+            let is_all = registry.users.is_down() || refused.is_some();
+            (is_long && is_all && registry.is_expected()).then(|| UnreachableRegistry {
                 registry: Arc::clone(name),
                 message: message.to_owned(),
             })
@@ -291,7 +373,7 @@ impl ServiceState {
     /// A registry. If there are too many, the one that was used longest ago is forgotten: first one that need not answer.
     fn registry(&mut self, name: &Arc<str>, now: Instant) -> &mut Registry {
         if self.registries.len() >= REGISTRIES && !self.registries.contains_key(name) {
-            let idle = self.registries.iter().filter(|(_, it)| it.running == 0);
+            let idle = self.registries.iter().filter(|(_, it)| it.running.is_empty());
             let first = idle.min_by_key(|(_, it)| (it.is_expected(), it.used));
             if let Some(name) = first.map(|(name, _)| Arc::clone(name)) {
                 self.registries.remove(&name);
@@ -303,8 +385,9 @@ impl ServiceState {
         };
         let new = || Registry {
             breaker: Breaker::default(),
-            running: 0,
-            is_prompt: false,
+            users: RegistryUse::default(),
+            running: Vec::new(),
+            is_limited: false,
             is_named: is_named(name),
             used: now,
             refused: None,

@@ -176,7 +176,10 @@ fn a_name_that_only_a_wildcard_matches_is_given_up_until_somebody_asks_for_it() 
     request(&mut state, text, "shop", now).unwrap();
     assert_eq!(run(&mut state, found, now), 1);
     request(&mut state, "mistake.corp/web:2", "shop", now).unwrap();
-    assert_eq!(run(&mut state, no_route, now), 1);
+    for _ in 0..3 {
+        assert_eq!(run(&mut state, no_route, now), 1);
+        now += LONGEST_PAUSE;
+    }
     assert_eq!(unreachable(&state, Duration::ZERO, now), ["mistake.corp"]);
 }
 
@@ -452,5 +455,172 @@ fn a_namespace_with_many_registries_that_never_answer_does_not_delay_a_new_one_o
         by_registry(&next)["new.corp"],
         1,
         "its turn is one of the next two"
+    );
+}
+
+#[test]
+fn repositories_of_one_namespace_that_never_answer_close_no_registry_for_others() {
+    let (mut state, mut now) = (state(), Instant::now());
+    request(&mut state, "registry.corp/shop/web:0", "shop", now).unwrap();
+    assert_eq!(run(&mut state, found, now), 1);
+    // They hang for half a minute, in ever other repositories.
+    let (mut served, mut hung) = (0, 0);
+    let mut hanging: Vec<(Job, Instant)> = Vec::new();
+    for second in 0..600 {
+        now += SECOND;
+        for number in 0..6 {
+            let text = format!("registry.corp/evil/{}:1", second / 60 * 6 + number);
+            let _ = request(&mut state, &text, "hostile", now);
+        }
+        let wanted = request(
+            &mut state,
+            &format!("registry.corp/shop/web:{second}"),
+            "shop",
+            now,
+        );
+        assert!(wanted.is_ok(), "{second}");
+        for job in started(&mut state, now) {
+            if &*job.namespace == "shop" {
+                state.finish(&job, found(), SECOND, now);
+                served += 1;
+            } else {
+                hanging.push((job, now + 30 * SECOND));
+            }
+        }
+        hanging.retain(|(job, until)| {
+            let hangs = *until > now;
+            if !hangs {
+                hung += 1;
+                state.finish(job, no_route(), 30 * SECOND, now);
+            }
+            hangs
+        });
+        assert!(hanging.len() <= 6, "{second}");
+        assert_eq!(unreachable(&state, Duration::ZERO, now), [""; 0], "{second}");
+    }
+    assert_eq!(served, 600, "each second one");
+    assert!((15..200).contains(&hung), "{hung}");
+    assert!(state.repositories.len() <= 600, "{}", state.repositories.len());
+}
+
+#[test]
+fn a_registry_is_down_if_several_namespaces_see_it_fail_and_is_probed_with_another_image() {
+    let (mut state, mut now) = (state(), Instant::now());
+    for namespace in ["shop", "bank", "mail"] {
+        request(
+            &mut state,
+            &format!("registry.corp/{namespace}/web:1"),
+            namespace,
+            now,
+        )
+        .unwrap();
+    }
+    while run(&mut state, found, now) > 0 {}
+    let fail = |state: &mut ServiceState, now: &mut Instant, namespace: &str| {
+        for number in 0..3 {
+            let _ = request(
+                state,
+                &format!("registry.corp/{namespace}/gone:{number}"),
+                namespace,
+                *now,
+            );
+            run(state, no_route, *now);
+            *now += SECOND;
+        }
+    };
+    fail(&mut state, &mut now, "shop");
+    assert_eq!(
+        unreachable(&state, Duration::ZERO, now),
+        [""; 0],
+        "one namespace proves nothing"
+    );
+    let refused = request(&mut state, "registry.corp/shop/gone:9", "shop", now);
+    assert_eq!(
+        refused.unwrap_err(),
+        Dropped::RegistryUnavailable,
+        "its own repository is closed"
+    );
+    fail(&mut state, &mut now, "bank");
+    assert_eq!(unreachable(&state, Duration::ZERO, now), ["registry.corp"]);
+    // The images of both never answer again; the next attempt is one of a namespace that has seen no failure.
+    let asked = request(&mut state, "registry.corp/mail/web:2", "mail", now).unwrap();
+    assert!(asked.is_none(), "nobody waits for it");
+    now = state.next(now).unwrap_err().unwrap();
+    let jobs = started(&mut state, now);
+    let probed: Vec<&str> = jobs.iter().map(|job| &*job.namespace).collect();
+    assert_eq!(probed, ["mail"]);
+    assert!(state.finish(&jobs[0], found(), SECOND, now).recovers);
+    assert!(request(&mut state, "registry.corp/shop/web:2", "shop", now).is_ok());
+}
+
+#[test]
+fn a_registry_that_is_down_is_probed_with_the_images_of_its_namespaces_in_turn() {
+    let (mut state, mut now) = (state(), Instant::now());
+    for namespace in ["shop", "bank"] {
+        for number in 0..3 {
+            request(
+                &mut state,
+                &format!("registry.corp/{namespace}:{number}"),
+                namespace,
+                now,
+            )
+            .unwrap();
+        }
+    }
+    let mut probed = Vec::new();
+    for _ in 0..600 {
+        for job in started(&mut state, now) {
+            probed.push(job.namespace.to_string());
+            finish(&mut state, &[job], no_route, now);
+        }
+        now += SECOND;
+    }
+    let last = &probed[probed.len() - 4..];
+    assert!(last.windows(2).all(|pair| pair[0] != pair[1]), "{probed:?}");
+}
+
+#[test]
+fn too_many_requests_of_one_namespace_slow_a_registry_and_close_it_for_nobody_else() {
+    fn limited() -> LookupResult {
+        let error = LookupError::registry("too many requests");
+        Err(LookupError {
+            retry_after: Some(600 * SECOND),
+            ..error
+        })
+    }
+    let (mut state, now) = (state(), Instant::now());
+    for namespace in ["shop", "hostile"] {
+        request(
+            &mut state,
+            &format!("registry.corp/{namespace}/web:1"),
+            namespace,
+            now,
+        )
+        .unwrap();
+    }
+    while run(&mut state, found, now) > 0 {}
+    request(&mut state, "registry.corp/evil/web:1", "hostile", now).unwrap();
+    assert_eq!(run(&mut state, limited, now), 1);
+    for number in 2..5 {
+        request(
+            &mut state,
+            &format!("registry.corp/shop/web:{number}"),
+            "shop",
+            now,
+        )
+        .unwrap();
+    }
+    let jobs = started(&mut state, now);
+    assert_eq!(jobs.len(), 1, "one at a time");
+    for wait in [0, 599] {
+        let later = now + wait * SECOND;
+        let refused = request(&mut state, "registry.corp/evil/web:2", "hostile", later);
+        assert_eq!(refused.unwrap_err(), Dropped::RegistryUnavailable, "{wait}");
+    }
+    finish(&mut state, &jobs, found, now);
+    assert_eq!(
+        started(&mut state, now).len(),
+        2,
+        "an answer gives all slots back"
     );
 }
