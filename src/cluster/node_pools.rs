@@ -14,7 +14,7 @@ use crate::model::node::{Host, NodeLabel, NodeSigns as _, Taint};
 
 /// The label of the pools that the leader creates. Who removes it takes the pool over.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");
-/// The maximum number of pools that the leader creates.
+/// The maximum number of pools that the leader creates and keeps.
 pub const MOST_OBSERVED: usize = 200;
 
 /// A stored pool.

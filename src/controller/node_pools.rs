@@ -34,6 +34,8 @@ pub const KEPT_DAYS: i64 = 90;
 /// For how many days a build of a pool is remembered while the pool has nodes of another build only: long enough for a pool
 /// of two builds that loses its nodes one after the other, and not for long after an upgrade.
 pub const REPLACED_DAYS: i64 = 7;
+/// For how long the nodes of a pool that was recorded show no other one: a kubelet writes the labels of its node.
+const ONE_POOL: Duration = Duration::from_secs(60 * 60);
 /// How often the time in a status is renewed while nothing changes, in seconds.
 const RENEWED: i64 = 60 * 60;
 /// The least time between two writes of one status.
@@ -50,13 +52,16 @@ pub struct PoolPlan {
     pub statuses: BTreeMap<String, Write<WindowsNodePool>>,
     /// The pools that are not recorded because there are too many, each with one of its nodes: name and uid.
     pub omitted: BTreeMap<PoolName, (String, String)>,
+    /// The uids of the nodes of the pools that are created.
+    pub recorded: BTreeSet<String>,
 }
 
-/// Plans the writes. `labels`: the node labels of policies.
+/// Plans the writes. `labels`: the node labels of policies. `settled`: the uids of nodes of which no other pool is recorded now.
 pub fn plan(
     nodes: &BTreeMap<String, Arc<NodeView>>,
     stored: &NodePools,
     labels: &[NodeLabel],
+    settled: &BTreeSet<String>,
     now: Timestamp,
 ) -> PoolPlan {
     let observed = observed(nodes, labels);
@@ -71,18 +76,45 @@ pub fn plan(
                 .insert(pool.name.clone(), status_write(pool, &status));
         }
     }
-    for (count, (name, pool)) in stored.unrecorded(nodes, &observed).into_iter().enumerate() {
-        if count < stored.room() {
-            plan.writes.push(created(name, pool));
-        } else {
-            plan.omitted.extend(
-                pool.nodes
-                    .first_key_value()
-                    .map(|(node, uid)| (name.clone(), (node.clone(), uid.clone()))),
-            );
+    let (mut room, mut replaceable) = (stored.room(), replaceable(stored, nodes));
+    for (name, pool) in stored.unrecorded(nodes, &observed) {
+        if pool.nodes.values().all(|uid| settled.contains(uid)) {
+            continue;
         }
+        if room > 0 {
+            room -= 1;
+        } else if let Some(replaced) = replaceable.pop() {
+            plan.writes.push(deleted(replaced));
+        } else {
+            let node = pool.nodes.first_key_value();
+            let node = node.map(|(node, uid)| (name.clone(), (node.clone(), uid.clone())));
+            plan.omitted.extend(node);
+            continue;
+        }
+        plan.writes.push(created(name, pool));
+        plan.recorded.extend(pool.nodes.values().cloned());
     }
     plan
+}
+
+/// The observed pools that no node has any more, in the order in which they give way to one that has nodes, the first one last:
+/// it had nodes for the shortest time.
+fn replaceable<'s>(stored: &'s NodePools, nodes: &BTreeMap<String, Arc<NodeView>>) -> Vec<&'s StoredPool> {
+    let lived = |pool: &StoredPool| {
+        let created = pool.stored.metadata.creation_timestamp.as_ref();
+        let seen = pool
+            .stored
+            .status
+            .as_ref()
+            .and_then(|status| status.last_seen_time.as_ref());
+        let seconds = |time: &Time| time.0.as_second();
+        seen.map_or(0, seconds) - created.map_or(0, seconds)
+    };
+    let members = stored.members(nodes).into_iter();
+    let empty = members.filter(|(pool, nodes)| pool.is_observed && nodes.is_empty());
+    let mut empty: Vec<&StoredPool> = empty.map(|(pool, _)| pool).collect();
+    empty.sort_by_key(|pool| std::cmp::Reverse(lived(pool)));
+    empty
 }
 
 /// The name of the object of a pool: its value, readable, and a hash of label and value.
@@ -163,14 +195,19 @@ fn kept(
         .or(created)
         .map_or(now, |time| time.0);
     let is_forgotten = status.node_count == 0 && last < days_before(now, KEPT_DAYS);
-    is_forgotten.then(|| PlannedWrite {
+    is_forgotten.then(|| deleted(pool))
+}
+
+fn deleted(pool: &StoredPool) -> PlannedWrite<WindowsNodePool> {
+    let meta = &pool.stored.metadata;
+    PlannedWrite {
         task: format!("delete the {NODE_POOL} {}", pool.name),
         write: Write::Delete {
             name: pool.name.clone(),
             uid: meta.uid.clone(),
             version: meta.resource_version.clone(),
         },
-    })
+    }
 }
 
 fn days_before(now: Timestamp, days: i64) -> Timestamp {
@@ -305,6 +342,8 @@ pub struct NodePoolController {
     writer: Writer,
     /// When each status was written last.
     written: BTreeMap<String, Instant>,
+    /// When a pool of each node was recorded last, by the uid of the node.
+    recorded: BTreeMap<String, Instant>,
 }
 
 impl NodePoolController {
@@ -313,6 +352,7 @@ impl NodePoolController {
         NodePoolController {
             writer,
             written: BTreeMap::new(),
+            recorded: BTreeMap::new(),
         }
     }
 
@@ -349,12 +389,20 @@ impl Controller for NodePoolController {
             return PassResult::default();
         }
         let labels = snapshot.facts.policy_node_labels();
-        let planned = plan(&snapshot.cache.nodes, &snapshot.pools, &labels, Timestamp::now());
+        self.recorded.retain(|_, at| at.elapsed() < ONE_POOL);
+        let settled = self.recorded.keys().cloned().collect();
+        let now = Timestamp::now();
+        let planned = plan(&snapshot.cache.nodes, &snapshot.pools, &labels, &settled, now);
         let mut result = PassResult::with_pause(Duration::from_secs(1));
         let api: Api<WindowsNodePool> = Api::all(self.writer.client.clone());
+        let mut all_written = true;
         for PlannedWrite { task, write } in planned.writes {
             let written = self.writer.write(&api, &write).await;
-            result.record(|| task, written);
+            all_written &= result.record(|| task, written).is_some();
+        }
+        if all_written {
+            let recorded = planned.recorded.into_iter();
+            self.recorded.extend(recorded.map(|uid| (uid, Instant::now())));
         }
         self.report(&planned.omitted, &mut result).await;
         self.written.retain(|_, at| at.elapsed() < STATUS_PAUSE);
@@ -374,6 +422,7 @@ impl Controller for NodePoolController {
 
     fn lost(&mut self) {
         self.written.clear();
+        self.recorded.clear();
     }
 }
 
@@ -415,7 +464,13 @@ mod tests {
     #[test]
     fn a_pool_is_created_from_its_nodes_and_follows_them() {
         let none = NodePools::default();
-        let planned = plan(&nodes(&[17763, 20348]), &none, &[], at("2026-01-01T00:00:00Z"));
+        let planned = plan(
+            &nodes(&[17763, 20348]),
+            &none,
+            &[],
+            &BTreeSet::new(),
+            at("2026-01-01T00:00:00Z"),
+        );
         let [
             PlannedWrite {
                 write: Write::Create(pool),
@@ -431,12 +486,21 @@ mod tests {
         assert_eq!(json!(pool.metadata.labels), managed());
         let pools = NodePools::of(&[stored(&name, &managed(), &spec("10.0.20348"), &Value::Null)].into());
         let later = at("2026-01-01T00:01:00Z");
-        assert!(tasks(&plan(&nodes(&[17763, 20348]), &pools, &[], later)).is_empty());
-        let upgraded = plan(&nodes(&[26100]), &pools, &[], later);
+        assert!(
+            tasks(&plan(
+                &nodes(&[17763, 20348]),
+                &pools,
+                &[],
+                &BTreeSet::new(),
+                later
+            ))
+            .is_empty()
+        );
+        let upgraded = plan(&nodes(&[26100]), &pools, &[], &BTreeSet::new(), later);
         assert_eq!(tasks(&upgraded), [format!("update the WindowsNodePool {name}")]);
         // A declared pool is never changed, and no second one is created for its label.
         let declared = NodePools::of(&[stored("mine", &json!({}), &spec("10.0.20348"), &Value::Null)].into());
-        assert!(tasks(&plan(&nodes(&[26100]), &declared, &[], later)).is_empty());
+        assert!(tasks(&plan(&nodes(&[26100]), &declared, &[], &BTreeSet::new(), later)).is_empty());
     }
 
     #[test]
@@ -444,7 +508,7 @@ mod tests {
         let status = json!({"nodeCount": 0, "lastSeenTime": "2026-01-01T00:00:00Z"});
         let planned = |labels: &Value, status: &Value, now: &str| {
             let pools = NodePools::of(&[stored("p", labels, &spec("10.0.20348"), status)].into());
-            let planned = plan(&nodes(&[]), &pools, &[], at(now));
+            let planned = plan(&nodes(&[]), &pools, &[], &BTreeSet::new(), at(now));
             tasks(&planned).join(" ")
         };
         assert_eq!(planned(&managed(), &status, "2026-03-31T00:00:00Z"), "");
@@ -465,7 +529,7 @@ mod tests {
     fn a_status_counts_nodes_by_build_and_is_written_when_it_changes_and_once_an_hour() {
         let status = |before: &Value, builds: &[u32], now: &str| {
             let pools = NodePools::of(&[stored("p", &json!({}), &spec("10.0.20348"), before)].into());
-            written(&plan(&nodes(builds), &pools, &[], at(now)), "p")
+            written(&plan(&nodes(builds), &pools, &[], &BTreeSet::new(), at(now)), "p")
         };
         let first = status(&Value::Null, &[17763, 20348], "2026-01-01T00:00:00Z").unwrap();
         assert_eq!(first["nodeCount"], 2);
@@ -492,7 +556,13 @@ mod tests {
     fn what_the_spec_gets_wrong_is_in_the_conditions() {
         let condition = |spec: &Value, kind: usize| {
             let pools = NodePools::of(&[stored("p", &json!({}), spec, &Value::Null)].into());
-            let planned = plan(&nodes(&[17763]), &pools, &[], at("2026-01-01T00:00:00Z"));
+            let planned = plan(
+                &nodes(&[17763]),
+                &pools,
+                &[],
+                &BTreeSet::new(),
+                at("2026-01-01T00:00:00Z"),
+            );
             let condition = &written(&planned, "p").unwrap()["conditions"][kind];
             format!(
                 "{} {} {}",
@@ -516,7 +586,13 @@ mod tests {
         let cluster: BTreeMap<_, _> = (0..203u32)
             .map(|n| node(&format!("w{n}"), 20348, &[("agentpool", &format!("p{n:03}"))]))
             .collect();
-        let planned = plan(&cluster, &NodePools::default(), &[], at("2026-01-01T00:00:00Z"));
+        let planned = plan(
+            &cluster,
+            &NodePools::default(),
+            &[],
+            &BTreeSet::new(),
+            at("2026-01-01T00:00:00Z"),
+        );
         assert_eq!((planned.writes.len(), planned.omitted.len()), (MOST_OBSERVED, 3));
         let names: BTreeSet<_> = planned.writes.iter().map(|write| &write.task).collect();
         assert_eq!(names.len(), MOST_OBSERVED);
@@ -526,6 +602,77 @@ mod tests {
                 .values()
                 .any(|(node, uid)| (&**node, &**uid) == ("w200", "uid-w200"))
         );
+    }
+
+    #[test]
+    fn of_the_nodes_of_a_pool_that_was_recorded_no_other_one_is() {
+        let now = at("2026-01-01T00:00:00Z");
+        let pool = |value: &str, names: &[&str]| -> BTreeMap<_, _> {
+            names
+                .iter()
+                .map(|name| node(name, 20348, &[("agentpool", value)]))
+                .collect()
+        };
+        let none = NodePools::default();
+        let first = plan(&pool("one", &["a"]), &none, &[], &BTreeSet::new(), now);
+        assert_eq!(
+            (first.writes.len(), &first.recorded),
+            (1, &["uid-a".to_owned()].into())
+        );
+        let flipped = plan(&pool("two", &["a"]), &none, &[], &first.recorded, now);
+        assert_eq!((flipped.writes.len(), flipped.omitted.len()), (0, 0));
+        let joined = plan(&pool("two", &["a", "b"]), &none, &[], &first.recorded, now);
+        assert_eq!(joined.writes.len(), 1, "another node shows it too");
+    }
+
+    #[test]
+    fn a_pool_with_nodes_takes_the_place_of_one_that_no_node_has_any_more() {
+        let status = |last: &str| json!({"nodeCount": 0, "lastSeenTime": last});
+        let selecting = |value: &str| json!({"selector": {"matchLabels": {"agentpool": value}}});
+        // Each was created at the beginning of the year; one of them had nodes for a second only.
+        let stored: BTreeMap<_, _> = (0..MOST_OBSERVED)
+            .map(|at| {
+                let last = if at == 117 {
+                    "2026-01-01T00:00:01Z"
+                } else {
+                    "2026-02-01T00:00:00Z"
+                };
+                stored(
+                    &format!("p{at}"),
+                    &managed(),
+                    &selecting(&format!("p{at}")),
+                    &status(last),
+                )
+            })
+            .collect();
+        let pools = NodePools::of(&stored);
+        let cluster = [node("w", 20348, &[("agentpool", "new")])].into();
+        let planned = plan(
+            &cluster,
+            &pools,
+            &[],
+            &BTreeSet::new(),
+            at("2026-02-02T00:00:00Z"),
+        );
+        let tasks = tasks(&planned);
+        assert_eq!(tasks.len(), 2, "{tasks:?}");
+        assert_eq!(tasks[0], "delete the WindowsNodePool p117");
+        assert!(
+            tasks[1].starts_with("create the WindowsNodePool new-"),
+            "{tasks:?}"
+        );
+        // A pool with nodes gives way to none.
+        let with_nodes: BTreeMap<_, _> = (0..=MOST_OBSERVED)
+            .map(|at| node(&format!("w{at}"), 20348, &[("agentpool", &format!("p{at}"))]))
+            .collect();
+        let planned = plan(
+            &with_nodes,
+            &pools,
+            &[],
+            &BTreeSet::new(),
+            at("2026-02-02T00:00:00Z"),
+        );
+        assert_eq!(planned.omitted.len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Placement: the edits that make a Windows pod land on a node that can run it, and the node selector for Linux pods.
 
-use super::pod_patch::PodPatch;
+use super::pod_patch::{PodPatch, PoolTerm};
 use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::edit::Edit;
 use crate::model::node::{
@@ -172,7 +172,7 @@ impl<'p> Placement<'p, '_> {
                 templates.retain(|template| !self.with(patch, |cx| lets_in_wrong(cx, label, template)));
                 match allowed.as_slice() {
                     [only] if templates.is_empty() => self.select(patch, label, &only.to_string()),
-                    several => patch.require_builds(label, several, &wrong, &templates),
+                    several => patch.require_builds(label, several, &wrong, &terms(&templates)),
                 }
             }
             BuildNeed::NoneOf(wrong) => patch.exclude_builds(label, &wrong),
@@ -180,25 +180,18 @@ impl<'p> Placement<'p, '_> {
         }
     }
 
-    /// The templates of pools of these builds that an autoscaler knows without the label. The autoscaler considers such
-    /// a node suitable only if a term of the pod matches the labels of the template.
+    /// The templates of pools of these builds that an autoscaler knows without the label, declared ones first: whoever writes
+    /// the labels of a node adds pools to those that were seen. The autoscaler considers such a node suitable only if a term
+    /// of the pod matches the labels of the template.
     fn templates(&self, label: &str, builds: &[Build]) -> Vec<&'p Labels> {
-        /// Each template adds a term for every existing term.
-        const MOST: usize = 8;
+        let facts = self.as_written.facts;
         let mut templates = Vec::new();
-        for pool in self
-            .as_written
-            .facts
-            .hosts()
-            .iter()
-            .chain(&self.as_written.facts.pools)
-        {
+        for pool in facts.pools.iter().chain(facts.hosts()) {
             let fits = pool.build.is_some_and(|build| builds.contains(&build));
             if fits && pool.is_template_without(label) && !templates.contains(&&pool.labels) {
                 templates.push(&pool.labels);
             }
         }
-        templates.truncate(MOST);
         templates
     }
 
@@ -317,6 +310,31 @@ impl<'p> Placement<'p, '_> {
             }),
         }
     }
+}
+
+/// The terms for pools with these templates: one for all that have only the same label, with all its values.
+fn terms(templates: &[&Labels]) -> Vec<PoolTerm> {
+    /// Each adds a term for every existing term.
+    const MOST: usize = 8;
+    let mut terms: Vec<PoolTerm> = Vec::new();
+    for template in templates {
+        let term: PoolTerm = (template.iter())
+            .map(|(key, value)| (key.to_owned(), vec![value.to_owned()]))
+            .collect();
+        let shared = match &term[..] {
+            [(key, _)] => terms.iter_mut().find_map(|other| match &mut other[..] {
+                [(shared, values)] if shared == key => Some(values),
+                _ => None,
+            }),
+            _ => None,
+        };
+        match shared {
+            Some(values) => values.extend(term.into_iter().flat_map(|(_, values)| values)),
+            None => terms.push(term),
+        }
+    }
+    terms.truncate(MOST);
+    terms
 }
 
 /// The build that all images have in common, if there is exactly one. Of several, only the author could choose the

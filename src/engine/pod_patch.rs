@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
 use crate::model::json_types::{Flag, IsPresent, List, Map, Quantity, Str};
-use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, Labels, OS_LABEL, Taint};
+use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
 use crate::model::node_affinity::holds;
 use crate::model::object::Template;
 use crate::model::os_selectors::is_build_label;
@@ -164,20 +164,20 @@ impl<'t, 'a> PodPatch<'t, 'a> {
     }
 
     /// Requires one of these builds by node affinity: in every term that does not yet exclude the other builds. Some
-    /// autoscalers do not know the build label of nodes that do not exist yet. For each of their templates, a second term
-    /// is added next to each of these terms, with labels that the template has.
+    /// autoscalers do not know the build label of nodes that do not exist yet. For each of these pools, a second term is
+    /// added next to each of these terms, with labels that the templates of its nodes have.
     pub fn require_builds(
         &mut self,
         label: &'static str,
         builds: &[Build],
         wrong: &[Build],
-        templates: &[&Labels],
+        pools: &[PoolTerm],
     ) {
         let of_build = expression(label, "In", builds.iter().map(ToString::to_string));
         let existing = self.pod().required_terms();
         if existing.is_empty() {
             let terms = std::iter::once(vec![of_build])
-                .chain(templates.iter().map(|template| not_yet(label, template)))
+                .chain(pools.iter().map(|pool| not_yet(label, pool)))
                 .map(|expressions| NodeSelectorTerm {
                     match_expressions: List(expressions),
                     ..NodeSelectorTerm::default()
@@ -186,13 +186,13 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         }
         let open = self.terms_open_to(wrong);
         self.append_to_terms(&open, &of_build);
-        if open.len() * templates.len() > MOST_TERMS || !open.iter().all(|(_, term)| is_sound(term)) {
+        if open.len() * pools.len() > MOST_TERMS || !open.iter().all(|(_, term)| is_sound(term)) {
             return;
         }
         for (_, term) in &open {
-            for template in templates {
+            for pool in pools {
                 let mut term = term.clone();
-                term.match_expressions.0.extend(not_yet(label, template));
+                term.match_expressions.0.extend(not_yet(label, pool));
                 let edit = Edit::Append(self.at(REQUIRED_TERMS), json_of_term(&term));
                 if let Some(terms) = required_terms_mut(self.record(edit)) {
                     terms.push(term);
@@ -303,12 +303,15 @@ fn expression<'a>(key: &str, operator: &'static str, values: impl Iterator<Item 
     }
 }
 
+/// Labels of the templates of pools: each key with its values.
+pub type PoolTerm = Vec<(String, Vec<String>)>;
+
 /// The labels of a node that will have the label, but does not have it in its pool's template.
-fn not_yet<'a>(label: &str, template: &Labels) -> Vec<Expression<'a>> {
-    let of_template = template
+fn not_yet<'a>(label: &str, pool: &PoolTerm) -> Vec<Expression<'a>> {
+    let of_pool = pool
         .iter()
-        .map(|(key, value)| expression(key, "In", std::iter::once(value.to_owned())));
-    of_template
+        .map(|(key, values)| expression(key, "In", values.iter().cloned()));
+    of_pool
         .chain([expression(label, "DoesNotExist", std::iter::empty())])
         .collect()
 }

@@ -110,3 +110,102 @@ fn the_leader_records_pools_that_it_sees_and_forgets_those_that_are_deleted() {
     assert!(names(&cluster, OBSERVED).is_empty());
     assert_eq!(names(&cluster, ""), ["mine".to_owned(), new]);
 }
+
+/// Changes of the label of a pool that one kubelet makes, one a second.
+fn changes() -> usize {
+    let number = std::env::var("TRANSOM_POOL_CHANGES");
+    number.ok().and_then(|number| number.parse().ok()).unwrap_or(20)
+}
+
+#[test]
+fn a_node_that_changes_its_pool_hides_no_other_one_and_a_declared_one_stays_a_target() {
+    let Some(cluster) = ControlPlane::start_or_skip("node pools") else {
+        return;
+    };
+    // Nodes of two builds, so that the build of a pod matters.
+    join_with(&cluster, "win-old", "10.0.17763", &[("agentpool", "old")]);
+    let declared = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": "mine"},
+        "spec": {"selector": {"matchLabels": {"agentpool": "zz-mine"}}, "template": {"build": "10.0.20348"}}});
+    let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
+        "spec": {"mode": "Enforce"}});
+    install::prepare(&cluster, &format!("{policy}\n---\n{declared}"));
+    let replica = Replica::start(&cluster, "transom", &[]);
+    install::register(&cluster, replica.port, &[]);
+    replica.is_ready(&cluster);
+    assert!(
+        wait(SOON, || names(&cluster, OBSERVED).len() == 1),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+
+    // Each has been a pool, and has no nodes now.
+    for number in 0..9 {
+        join_with(
+            &cluster,
+            &format!("win-{number}"),
+            "10.0.20348",
+            &[("agentpool", &format!("pool-{number}"))],
+        );
+    }
+    assert!(
+        wait(SOON, || names(&cluster, OBSERVED).len() == 10),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    for number in 1..9 {
+        cluster
+            .kubectl(&["delete", "node", &format!("win-{number}")])
+            .succeeded();
+    }
+    let began = std::time::Instant::now();
+    for number in 0..changes() {
+        let label = format!("agentpool=flip-{number}");
+        cluster
+            .kubectl(&["label", "node", "win-0", &label, "--overwrite"])
+            .succeeded();
+        let next = Duration::from_secs(number as u64 + 1);
+        std::thread::sleep(next.saturating_sub(began.elapsed()));
+    }
+    join_with(&cluster, "win-new", "10.0.20348", &[("agentpool", "new")]);
+    let has_new = || {
+        names(&cluster, OBSERVED)
+            .iter()
+            .any(|name| name.starts_with("new-"))
+    };
+    assert!(wait(SOON, has_new), "{}", cluster.end_of_log("transom"));
+    let flipped = names(&cluster, OBSERVED)
+        .iter()
+        .filter(|name| name.starts_with("flip-"))
+        .count();
+    assert_eq!(flipped, 0, "its pool was recorded within the last hour");
+
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"nodeSelector": {"kubernetes.io/os": "windows"},
+            "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]}});
+    let args = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+    let placed = || cluster.kubectl_with(&args, &pod.to_string()).succeeded().object();
+    let terms = || {
+        let path =
+            "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        placed().pointer(path).cloned().unwrap_or_default()
+    };
+    let values = || -> Vec<Value> {
+        let terms = terms();
+        let of_pools = terms
+            .as_array()
+            .into_iter()
+            .flatten()
+            .flat_map(|term| term["matchExpressions"].as_array().cloned().unwrap_or_default());
+        of_pools
+            .filter(|expression| expression["key"] == "agentpool")
+            .map(|expression| expression["values"].clone())
+            .collect()
+    };
+    let has_pools = || values().len() == 1 && values()[0].as_array().is_some_and(|all| all.len() >= 9);
+    assert!(wait(SOON, has_pools), "{}", terms());
+    assert_eq!(
+        values()[0][0],
+        "zz-mine",
+        "the declared one is the first of one term"
+    );
+}
