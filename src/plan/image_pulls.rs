@@ -90,6 +90,9 @@ pub struct ImagePull {
     pub shared: Option<u64>,
     /// Why the size is not known; null if it is.
     pub unknown: Option<String>,
+    /// The namespace with the most replicas of it.
+    #[serde(skip)]
+    pub namespace: String,
 }
 
 impl PullTotal {
@@ -110,6 +113,7 @@ impl PullTotal {
 /// A workload whose pods may land on a new node.
 struct LandingWorkload<'w> {
     name: String,
+    namespace: &'w str,
     /// `None` for a DaemonSet.
     replicas: Option<u64>,
     isolation: ContainerIsolation,
@@ -154,6 +158,7 @@ fn pulls_of(node: &NewNode, workloads: &[LandingWorkload<'_>], known: &PullKnowl
 /// isolation by which their variant is chosen.
 fn in_order(workloads: &[LandingWorkload<'_>]) -> Vec<(ImagePull, ContainerIsolation)> {
     let mut by_image: BTreeMap<&str, (ImagePull, ContainerIsolation)> = BTreeMap::new();
+    let mut of_namespaces: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for workload in workloads {
         let images: BTreeSet<&str> = workload.images.iter().copied().collect();
         for image in images {
@@ -167,6 +172,8 @@ fn in_order(workloads: &[LandingWorkload<'_>]) -> Vec<(ImagePull, ContainerIsola
                     workload.isolation,
                 )
             });
+            let of_namespace = of_namespaces.entry((image, workload.namespace)).or_default();
+            *of_namespace = of_namespace.saturating_add(workload.replicas.unwrap_or(1));
             pull.workloads.push(workload.name.clone());
             pull.daemon_set |= workload.replicas.is_none();
             pull.replicas = pull
@@ -177,6 +184,16 @@ fn in_order(workloads: &[LandingWorkload<'_>]) -> Vec<(ImagePull, ContainerIsola
                 *isolation = ContainerIsolation::Process;
             }
         }
+    }
+    let mut most: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
+    for ((image, namespace), replicas) in &of_namespaces {
+        let most = most.entry(image).or_default();
+        if *replicas > most.0 || most.1.is_empty() {
+            *most = (*replicas, namespace);
+        }
+    }
+    for (image, (pull, _)) in &mut by_image {
+        pull.namespace = most.get(image).map_or("", |(_, namespace)| namespace).to_owned();
     }
     let mut pulls: Vec<(ImagePull, ContainerIsolation)> = by_image.into_values().collect();
     // Stable: equal ones stay sorted by name.
@@ -232,20 +249,22 @@ fn variant_for<'c>(
 }
 
 impl PlannedWorkload {
-    /// How many of its pods run at a time; `None` for a DaemonSet.
-    fn running_replicas(&self) -> Option<u64> {
+    /// How many of its pods run at a time; `None` for a DaemonSet. `by_pods`: by the pods that it has, running or waiting for a
+    /// node, because an author can write any number of replicas.
+    fn running_replicas(&self, by_pods: bool) -> Option<u64> {
         if self.is_daemon_set {
             return None;
         }
         let pods = self.pods.values().sum::<u64>() + self.pending;
         Some(match (self.key.known_kind(), self.replicas) {
             // Read from its pods.
-            _ if self.read_from.is_some() => pods,
+            _ if self.read_from.is_some() || self.rests => pods,
             // No controller creates pods from it.
             (Some(Kind::PodTemplate), _) => 0,
             // The pods of its Jobs come and go.
             (Some(Kind::CronJob), _) => 1,
-            (_, replicas) => replicas.unwrap_or(pods),
+            (_, Some(replicas)) if !by_pods => replicas,
+            _ => pods,
         })
     }
 
@@ -257,10 +276,11 @@ impl PlannedWorkload {
         }
     }
 
-    fn landing(&self) -> LandingWorkload<'_> {
+    fn landing(&self, by_pods: bool) -> LandingWorkload<'_> {
         LandingWorkload {
             name: self.key.to_string(),
-            replicas: self.running_replicas(),
+            namespace: &self.key.namespace,
+            replicas: self.running_replicas(by_pods),
             isolation: self.pull_isolation(),
             images: self.images.iter().map(|used| &*used.image).collect(),
         }
@@ -280,7 +300,7 @@ impl Planner<'_> {
     pub fn image_pulls(&self) -> Result<Vec<PoolPulls>, NoPool> {
         self.pools_exist()?;
         let nodes = 0..self.new_nodes().len();
-        Ok(nodes.filter_map(|index| self.pulls_of(index)).collect())
+        Ok(nodes.filter_map(|index| self.pulls_of(index, false)).collect())
     }
 
     /// What these nodes pull, if they are new: what another node of their pool would. Needs [`PlannedChange::MoreNodes`] of
@@ -298,23 +318,24 @@ impl Planner<'_> {
                 continue;
             };
             if !of_pools.contains_key(&pool) {
-                of_pools.extend(self.pulls_of(pool).map(|pulls| (pool, keep(pulls))));
+                let pulls = self.pulls_of(pool, self.lists_pods);
+                of_pools.extend(pulls.map(|pulls| (pool, keep(pulls))));
             }
             of_nodes.extend(of_pools.get(&pool).map(|kept| (name, kept.clone())));
         }
         of_nodes
     }
 
-    /// What a new node pulls.
-    fn pulls_of(&self, index: usize) -> Option<PoolPulls> {
+    /// What a new node pulls. `by_pods`: workloads count by the pods that they have.
+    fn pulls_of(&self, index: usize, by_pods: bool) -> Option<PoolPulls> {
         let known = PullKnowledge {
             images: &self.facts.images,
             unanswered: self.unanswered.as_ref(),
         };
         let node = self.new_nodes().get(index)?;
         let workloads: Vec<LandingWorkload<'_>> = self
-            .landing_on(index, node)
-            .map(PlannedWorkload::landing)
+            .landing_on(index, node, by_pods)
+            .map(|workload| workload.landing(by_pods))
             .collect();
         Some(pulls_of(node, &workloads, &known))
     }
@@ -322,17 +343,22 @@ impl Planner<'_> {
     /// The images of the workloads that may land on a new node.
     pub(super) fn pulled_images(&self) -> BTreeSet<String> {
         let nodes = self.new_nodes().iter().enumerate();
-        let workloads = nodes.flat_map(|(index, node)| self.landing_on(index, node));
+        let workloads = nodes.flat_map(|(index, node)| self.landing_on(index, node, false));
         let images = workloads.flat_map(|workload| &workload.images);
         images.map(|used| used.image.to_string()).collect()
     }
 
     /// The workloads that may land on a new node and run there, by what is known of their images.
-    fn landing_on(&self, index: usize, node: &NewNode) -> impl Iterator<Item = &PlannedWorkload> {
+    fn landing_on(
+        &self,
+        index: usize,
+        node: &NewNode,
+        by_pods: bool,
+    ) -> impl Iterator<Item = &PlannedWorkload> {
         let build = node.build();
         (self.workloads.iter()).filter(move |workload| {
             workload.lands_on.contains(&index)
-                && workload.running_replicas() != Some(0)
+                && workload.running_replicas(by_pods) != Some(0)
                 && !self.images_fail(workload, build)
         })
     }

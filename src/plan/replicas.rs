@@ -24,6 +24,10 @@ pub(crate) struct WorkloadOutline<'a> {
 struct ReplicasSpec {
     replicas: Option<u64>,
     parallelism: Option<u64>,
+    /// Of a Deployment.
+    paused: bool,
+    /// Of a Job or CronJob.
+    suspend: bool,
 }
 
 impl WorkloadOutline<'_> {
@@ -36,6 +40,11 @@ impl WorkloadOutline<'_> {
             Kind::Job => Some(spec.and_then(|spec| spec.parallelism).unwrap_or(1)),
             _ => Some(spec.and_then(|spec| spec.replicas).unwrap_or(1)),
         }
+    }
+
+    /// Whether its controller creates no pods until somebody changes it.
+    pub(super) fn rests(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.paused || spec.suspend)
     }
 
     /// Whether it is a Job that has finished.

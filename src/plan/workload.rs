@@ -33,6 +33,8 @@ const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The maximum number of containers that are read per pod; real manifests have fewer.
 pub(super) const MOST_CONTAINERS: usize = 128;
+/// The longest image that is read, in bytes: a reference is shorter.
+const LONGEST_IMAGE: usize = 1_024;
 /// The maximum number of findings of one kind that are kept per workload.
 const MOST: usize = 32;
 
@@ -52,6 +54,8 @@ pub(super) struct PlannedWorkload {
     pub read_from: Option<String>,
     pub is_daemon_set: bool,
     pub replicas: Option<u64>,
+    /// Whether its controller creates no pods until somebody changes it.
+    pub rests: bool,
     pub requests: ResourceList,
     pub images: Vec<ImageUse>,
     pub kernel: WorkloadIsolation,
@@ -143,6 +147,7 @@ impl WorkloadContext<'_, '_> {
             read_from: None,
             is_daemon_set: false,
             replicas: Some(1),
+            rests: false,
             requests: ResourceList::default(),
             images: Vec::new(),
             kernel: self.kernel(),
@@ -182,6 +187,9 @@ impl WorkloadContext<'_, '_> {
         let mut found: Vec<(String, String)> = Vec::new();
         for container in self.cx.containers().take(MOST_CONTAINERS) {
             let image = container.image.as_deref().unwrap_or_default();
+            if image.len() > LONGEST_IMAGE {
+                continue;
+            }
             if !found.iter().any(|(_, known)| known == image) {
                 found.push((container.at(&["image"]).named(), image.to_owned()));
             }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::{join_all, join_tainted};
-use crate::support::pulling_kubelet::{PullingKubelets, STARTUP};
+use crate::support::pulling_kubelet::{BANDWIDTH, PullingKubelets, STARTUP};
 
 const WEB: &str = "registry.example/web:1";
 const NEW_WEB: &str = "registry.example/web:2";
@@ -365,4 +365,79 @@ fn many_were_released_in_time(
     println!("{warm} warm, {new} of them with the new image, at most {pullers} pods");
     // Slots are used again, also for what changed meanwhile.
     assert!(warm > SLOTS_OF_MANY && new > 0, "{warm} {new}");
+}
+
+#[test]
+fn a_paused_deployment_of_any_size_takes_no_pull_and_no_time_of_others() {
+    let Some(programs) = programs_of_a_whole_control_plane("the start gate") else {
+        return;
+    };
+    let cluster = ControlPlane::start(programs).unwrap_or_else(|error| panic!("{error}"));
+    cluster.create_namespace("evil", &[]);
+    let images: Vec<String> = (0..64)
+        .map(|at| format!("registry.example/evil-{at}:1"))
+        .collect();
+    let images: Vec<&str> = images.iter().map(String::as_str).collect();
+    let mut evil = workload("Deployment", "evil", &images, &json!({}));
+    evil["metadata"]["namespace"] = json!("evil");
+    evil["spec"]["replicas"] = json!(1_000_000);
+    evil["spec"]["paused"] = json!(true);
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &evil.to_string())
+        .succeeded();
+    // Another one of the tenant has a pod, and images that take longer than the timeout together.
+    let large: Vec<String> = (0..12)
+        .map(|at| format!("registry.example/large-evil-{at}:1"))
+        .collect();
+    let large: Vec<&str> = large.iter().map(String::as_str).collect();
+    let mut running = workload("Deployment", "large", &large, &json!({}));
+    running["metadata"]["namespace"] = json!("evil");
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &running.to_string())
+        .succeeded();
+    let replicas = start(&cluster);
+    let running = || {
+        cluster
+            .kubectl(&["get", "pods", "-A", "-o", "name"])
+            .out
+            .lines()
+            .count()
+            >= 8
+    };
+    assert!(
+        wait(Duration::from_secs(60), running),
+        "the pods of web, bad and large"
+    );
+    let mut sizes = BTreeMap::from([(WEB, 3_000_000), (SMALL, 1_000), (AGENT, 1_000_000)]);
+    sizes.extend(images.iter().map(|image| (*image, 100_000_000)));
+    sizes.extend(large.iter().map(|image| (*image, 15 * BANDWIDTH)));
+    let sizes = sizes
+        .into_iter()
+        .map(|(image, size)| (&*String::leak(image.to_owned()), size))
+        .collect();
+    let kubelets = PullingKubelets::start(&cluster, sizes, BTreeMap::new(), WEB);
+    let gate = json!([{"key": STARTUP, "effect": "NoSchedule"}]);
+    join_tainted(&cluster, "a0", "10.0.20348", &[("agentpool", "a")], &gate);
+    let released = || {
+        kubelets
+            .log()
+            .nodes
+            .get("a0")
+            .and_then(|node| node.released.clone())
+    };
+    let is_released = || released().is_some();
+    assert!(
+        wait(Duration::from_secs(TIMEOUT), is_released),
+        "{:?}",
+        kubelets.log()
+    );
+    let (there, after) = released().unwrap();
+    println!("released after {after:?} with {there:?}");
+    assert!(has_all(&there), "{there:?}");
+    assert!(!there.iter().any(|image| image.contains("/evil-")), "{there:?}");
+    assert!(
+        after.as_secs() <= TIMEOUT / 2 + 20,
+        "half of the timeout is the share of one namespace: {after:?}"
+    );
+    drop(replicas);
 }

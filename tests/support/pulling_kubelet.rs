@@ -18,7 +18,7 @@ use super::control_plane::ControlPlane;
 /// The interval between two passes.
 const REST: Duration = Duration::from_millis(100);
 /// Bytes per second.
-const BANDWIDTH: u64 = 100_000_000;
+pub const BANDWIDTH: u64 = 100_000_000;
 /// How long after its first report a kubelet visits a pod again.
 const RESYNC: Duration = Duration::from_secs(10);
 /// How many images a node reports.

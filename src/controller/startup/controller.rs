@@ -17,7 +17,9 @@ use super::news::{
 };
 use super::puller_pods::PullerPods;
 use super::pulls::PullerPod;
-use super::survey::{NodeIdentity, PullsByNode, SurveyedNodes, facts_for, survey, wanted};
+use super::survey::{
+    NodeIdentity, PullsByNode, SurveyedNodes, WantedImage, facts_for, failing_last, survey, wanted,
+};
 use super::{PullerAccount, StartupSettings};
 use crate::api::{FailedImage, ImagePuller};
 use crate::cluster::errors::ApiError;
@@ -106,6 +108,20 @@ pub struct StartupParts {
     pub metrics: StartupMetrics,
     /// Receives the state of all policies.
     pub publish: watch::Sender<Arc<StartupStates>>,
+}
+
+/// Whether all that is missing is of one namespace, and the node waits for images of others too.
+fn is_of_one(wanted: Option<&[WantedImage]>, missing: Option<&[String]>) -> bool {
+    let (Some(wanted), Some(missing)) = (wanted, missing) else {
+        return false;
+    };
+    let namespaces = |of: &dyn Fn(&&WantedImage) -> bool| -> BTreeSet<Arc<str>> {
+        let images = wanted.iter().filter(of);
+        images.map(|image| Arc::clone(&image.namespace)).collect()
+    };
+    let missing = namespaces(&|image| missing.contains(&image.image));
+    // What the policy lists is nobody's share.
+    missing.len() == 1 && !missing.contains("") && namespaces(&|_| true).len() > 1
 }
 
 impl Controller for StartupController {
@@ -266,14 +282,17 @@ impl StartupController {
         now: Timestamp,
     ) -> (Vec<GatedNode>, NewFailures) {
         let (mut gated, mut failures) = (Vec::new(), Vec::new());
+        let failed = self.memory.failed_images();
+        let failed: BTreeSet<&str> = failed.iter().map(String::as_str).collect();
         for (node, rule) in nodes {
-            let (mut missing, mut all_failed) = (None, None);
+            let (mut missing, mut all_failed, mut share_is_over) = (None, None, None);
             if let GateRule::Policy { name, startup } = &rule {
                 let pulls = self.survey.pulls.get(&NodeIdentity::of(&node)).map(Arc::as_ref);
                 // Labels that it gets later may decide what it needs, and which policy selects it.
                 let wanted = (!node.is_uninitialized())
                     .then(|| wanted(startup, pulls, node.storage))
-                    .flatten();
+                    .flatten()
+                    .map(|wanted| failing_last(wanted, &failed));
                 let of_node = pods.iter().filter(|pod| pod.node_uid == node.uid);
                 let (of_node, outdated): (Vec<&PullerPod>, Vec<_>) =
                     of_node.partition(|pod| pod.has_secrets_of(startup));
@@ -288,6 +307,9 @@ impl StartupController {
                 if !news.failures.is_empty() {
                     failures.push((Arc::clone(&node), news.failures));
                 }
+                share_is_over = is_of_one(wanted.as_deref(), news.missing.as_deref())
+                    .then(|| node.created?.saturating_add(startup.timeout() / 2).ok())
+                    .flatten();
                 (missing, all_failed) = (news.missing, news.all_failed);
             }
             gated.push(GatedNode {
@@ -295,6 +317,7 @@ impl StartupController {
                 rule,
                 missing,
                 all_failed,
+                share_is_over,
             });
         }
         (gated, failures)

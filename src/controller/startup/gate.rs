@@ -66,6 +66,8 @@ pub struct GatedNode {
     pub missing: Option<Vec<String>>,
     /// Since when none of them can be pulled; `None` if one may still arrive.
     pub all_failed: Option<Timestamp>,
+    /// If all that is missing is of one namespace, and the node also waits for others: how long it waits for that one.
+    pub share_is_over: Option<Timestamp>,
 }
 
 /// Why a node gets pods.
@@ -133,6 +135,7 @@ impl GatedNode {
             GateRule::Open => Some(ReleaseReason::Open),
             GateRule::Policy { .. } if is_warm() => Some(ReleaseReason::Warm),
             _ if now >= self.deadline() => Some(ReleaseReason::Late),
+            _ if self.share_is_over.is_some_and(|at| now >= at) => Some(ReleaseReason::Late),
             _ => (self.given_up()).and_then(|at| (now >= at).then_some(ReleaseReason::Failed)),
         }
     }
@@ -177,6 +180,7 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
             plan.released.push((&gated.node, why));
         } else {
             let next = plan.next.into_iter().chain(gated.given_up());
+            let next = next.chain(gated.share_is_over);
             plan.next = next.chain([gated.deadline()]).min();
             waiting.insert(&gated.node.uid, gated);
         }

@@ -166,6 +166,12 @@ impl StartupMemory {
         news
     }
 
+    /// The images that a node could not pull, as workloads write them.
+    pub fn failed_images(&self) -> BTreeSet<String> {
+        let nodes = self.nodes.values();
+        nodes.flat_map(|seen| seen.failed.keys().cloned()).collect()
+    }
+
     /// Forgets that a node could not pull images.
     pub fn forget_failures(&mut self, uid: &str) {
         if let Some(seen) = self.nodes.get_mut(uid) {

@@ -1,7 +1,7 @@
 //! Which images new nodes wait for: those of the workloads whose pods can run there, read from the whole cluster, within a
-//! limit of bytes.
+//! limit of bytes. Who writes one namespace does not decide for others: namespaces take turns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use kube::Client;
@@ -12,6 +12,7 @@ use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::image::ImageRef;
 use crate::model::node::{BUILD_LABEL, Host, RESTRICTED_BUILD_LABEL};
 use crate::model::pod_images::PodImages;
 use crate::plan::{NodeInventory, PlanOptions, Planner, PoolPulls};
@@ -25,6 +26,8 @@ const LONGEST_IMAGE: usize = 1024;
 const ASKED: usize = 64;
 /// The percentage of a node's `ephemeral-storage` that images of workloads may take: kubelets remove unused images at 85 %.
 const DISK_PERCENT: u64 = 60;
+/// The compressed bytes of an image whose size is not known.
+const USUAL_BYTES: u64 = 1 << 30;
 /// The bytes on disk of ten compressed bytes: an estimate, because registries do not report them.
 const UNPACKED_OF_TEN: u64 = 25;
 
@@ -65,6 +68,8 @@ pub struct WantedImage {
     pub bytes: Option<u64>,
     /// All of its compressed bytes, if they are known.
     pub size: Option<u64>,
+    /// The namespace whose workloads need it most; empty if the policy lists it.
+    pub namespace: Arc<str>,
 }
 
 /// The facts for a survey: with these nodes, and one of each group of equivalent others. The planner copies them several times, and
@@ -128,18 +133,64 @@ pub async fn survey(
 
 /// The images that a node may have to wait for. The rest of what is known of them would take megabytes.
 pub fn needed(pulls: PoolPulls) -> Vec<WantedImage> {
-    let images = pulls.images.into_iter();
-    let images = images
-        .filter(|pull| pull.image.len() <= LONGEST_IMAGE)
-        .take(MOST_IMAGES);
+    // An author can write any text; a kubelet refuses what is no reference.
+    let is_reference = |image: &str| image.len() <= LONGEST_IMAGE && ImageRef::parse(image).is_ok();
+    let images = (pulls.images.into_iter()).filter(|pull| is_reference(&pull.image));
     let images = images.map(|pull| WantedImage {
         image: pull.image,
         bytes: pull
             .size
             .map(|size| size.saturating_sub(pull.shared.unwrap_or(0))),
         size: pull.size,
+        namespace: pull.namespace.into(),
     });
-    images.collect()
+    let mut images = in_turn(images.collect());
+    let most = MOST_IMAGES / share_of_one(&images);
+    let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    images.retain(|image| {
+        let count = counts.entry(Arc::clone(&image.namespace)).or_default();
+        *count += 1;
+        *count <= most
+    });
+    images.truncate(MOST_IMAGES);
+    images
+}
+
+/// Orders images, of which the ones worth most are first, so that no namespace has to wait for what another one needs more than
+/// it: the next image is always one of the namespace with the fewest bytes so far.
+fn in_turn(images: Vec<WantedImage>) -> Vec<WantedImage> {
+    let mut lines: BTreeMap<Arc<str>, (u64, VecDeque<(usize, WantedImage)>)> = BTreeMap::new();
+    for (rank, image) in images.into_iter().enumerate() {
+        let (_, line) = lines.entry(Arc::clone(&image.namespace)).or_default();
+        line.push_back((rank, image));
+    }
+    let mut ordered = Vec::new();
+    loop {
+        let waiting = lines.values_mut().filter(|(_, line)| !line.is_empty());
+        let next = waiting.min_by_key(|(bytes, line)| (*bytes, line.front().map(|(rank, _)| *rank)));
+        let Some((bytes, line)) = next else { return ordered };
+        if let Some((_, image)) = line.pop_front() {
+            *bytes = bytes.saturating_add(image.bytes.unwrap_or(USUAL_BYTES));
+            ordered.push(image);
+        }
+    }
+}
+
+/// The images of namespaces of which one could not be pulled on a node come last, after those of the policy and of others: a
+/// kubelet pulls one image after the other. `failed`: the images that nodes could not pull.
+pub fn failing_last(mut wanted: Vec<WantedImage>, failed: &BTreeSet<&str>) -> Vec<WantedImage> {
+    let failing = wanted
+        .iter()
+        .filter(|image| failed.contains(&*image.image) && !image.namespace.is_empty());
+    let failing: BTreeSet<Arc<str>> = failing.map(|image| Arc::clone(&image.namespace)).collect();
+    wanted.sort_by_key(|image| failing.contains(&image.namespace));
+    wanted
+}
+
+/// One of how many parts of what a node waits for a namespace can take: half of it if there are others.
+fn share_of_one(images: &[WantedImage]) -> usize {
+    let namespaces: BTreeSet<&Arc<str>> = images.iter().map(|image| &image.namespace).collect();
+    namespaces.len().clamp(1, 2)
 }
 
 /// What a node waits for, in the order worth pulling; `None` if it is not known. `storage`: its disk, in bytes.
@@ -152,29 +203,45 @@ pub fn wanted(
         image: image.clone(),
         bytes: None,
         size: None,
+        namespace: "".into(),
     });
     let mut wanted: Vec<WantedImage> = listed.collect();
     if startup.waits_for_workloads() {
         let of_disk = storage.map(|bytes| bytes / 100 * DISK_PERCENT * 10 / UNPACKED_OF_TEN);
-        let mut room = startup.byte_limit().into_iter().chain(of_disk).min();
-        let mut has_gap = false;
-        for pull in pulls? {
-            if let Some(left) = room {
-                // What an image shares with one that is left out, it brings itself.
-                let bytes = if has_gap { pull.size } else { pull.bytes };
-                let Some(left) = left.checked_sub(bytes.unwrap_or(0)) else {
-                    has_gap = true;
-                    continue;
-                };
-                room = Some(left);
-            }
-            if !startup.list.contains(&pull.image) {
-                wanted.push(pull.clone());
-            }
-        }
+        let room = startup.byte_limit().into_iter().chain(of_disk).min();
+        let pulls = pulls?;
+        wanted.extend(within(pulls, room, &startup.list).cloned());
     }
     wanted.truncate(MOST_IMAGES);
     Some(wanted)
+}
+
+/// The images that fit, without those that are listed. No namespace gets more than its share.
+fn within<'p>(
+    pulls: &'p [WantedImage],
+    room: Option<u64>,
+    listed: &'p [String],
+) -> impl Iterator<Item = &'p WantedImage> {
+    let share = u64::try_from(share_of_one(pulls)).unwrap_or(1);
+    let mut left = room;
+    let mut of_namespaces: BTreeMap<&str, Option<u64>> = BTreeMap::new();
+    let mut has_gap = false;
+    pulls.iter().filter(move |pull| {
+        // What an image shares with one that is left out, it brings itself.
+        let bytes = if has_gap { pull.size } else { pull.bytes };
+        let bytes = bytes.unwrap_or(0);
+        let of_namespace = of_namespaces
+            .entry(&pull.namespace)
+            .or_insert_with(|| room.map(|room| room / share));
+        if let (Some(all), Some(own)) = (left, *of_namespace) {
+            let (Some(all), Some(own)) = (all.checked_sub(bytes), own.checked_sub(bytes)) else {
+                has_gap = true;
+                return false;
+            };
+            (left, *of_namespace) = (Some(all), Some(own));
+        }
+        !listed.contains(&pull.image)
+    })
 }
 
 #[cfg(test)]
@@ -182,6 +249,7 @@ mod tests {
     use jiff::civil::date;
 
     use super::*;
+    use crate::plan::{ImagePull, PullTotal};
 
     #[test]
     fn a_survey_keeps_the_nodes_that_wait_and_one_of_each_group_of_others() {
@@ -206,5 +274,74 @@ mod tests {
         let kept = facts_for(&facts, &nodes);
         let names: Vec<&str> = kept.hosts().iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["n3", "n15", "n0"]);
+    }
+
+    fn image(namespace: &str, name: &str, bytes: u64) -> WantedImage {
+        WantedImage {
+            image: format!("{namespace}/{name}"),
+            bytes: Some(bytes),
+            namespace: namespace.into(),
+        }
+    }
+
+    fn names<'i>(images: impl IntoIterator<Item = &'i WantedImage>) -> Vec<&'i str> {
+        images.into_iter().map(|image| &*image.image).collect()
+    }
+
+    #[test]
+    fn namespaces_take_turns_and_none_gets_more_than_half() {
+        let evil = (0..100).map(|at| image("evil", &at.to_string(), 10));
+        let shop = [image("shop", "web", 30), image("shop", "db", 10)];
+        let ordered = in_turn(evil.clone().chain(shop.clone()).collect());
+        let first = ["evil/0", "shop/web", "evil/1", "evil/2", "evil/3", "shop/db"];
+        assert_eq!(names(&ordered)[..6], first);
+        let pull = |image: WantedImage| ImagePull {
+            image: image.image,
+            size: image.bytes,
+            shared: Some(0),
+            namespace: image.namespace.to_string(),
+            ..ImagePull::default()
+        };
+        let pulls = |images: Vec<WantedImage>| PoolPulls {
+            pool: String::new(),
+            build: None,
+            nodes: 1,
+            selector: BTreeMap::new(),
+            images: images.into_iter().map(pull).collect(),
+            total: PullTotal::default(),
+        };
+        let both = needed(pulls(evil.clone().chain(shop).collect()));
+        let of_evil = both.iter().filter(|image| &*image.namespace == "evil").count();
+        assert_eq!((of_evil, both.len()), (MOST_IMAGES / 2, MOST_IMAGES / 2 + 2));
+        assert_eq!(
+            needed(pulls(evil.collect())).len(),
+            MOST_IMAGES,
+            "there is no other namespace"
+        );
+    }
+
+    #[test]
+    fn a_namespace_of_which_an_image_fails_loses_its_turn() {
+        let images = vec![
+            image("evil", "a", 1),
+            image("shop", "web", 1),
+            image("evil", "b", 1),
+            image("shop", "db", 1),
+        ];
+        let ordered = failing_last(images, &["evil/b"].into());
+        assert_eq!(names(&ordered), ["shop/web", "shop/db", "evil/a", "evil/b"]);
+    }
+
+    #[test]
+    fn a_namespace_takes_half_of_the_bytes_and_an_image_that_does_not_fit_costs_others_nothing() {
+        let images = in_turn(vec![
+            image("evil", "huge", 90),
+            image("evil", "small", 1),
+            image("shop", "web", 20),
+            image("shop", "db", 30),
+            image("shop", "log", 1),
+        ]);
+        assert_eq!(names(within(&images, Some(100), &[])), ["shop/web", "shop/db"]);
+        assert_eq!(within(&images, None, &[]).count(), 5);
     }
 }

@@ -73,6 +73,7 @@ fn gated(node: NodeView, startup: Option<NodeStartup>, missing: Option<&[&str]>)
         rule,
         missing: missing.map(|images| images.iter().map(ToString::to_string).collect()),
         all_failed: None,
+        share_is_over: None,
     }
 }
 
@@ -107,6 +108,12 @@ fn a_node_is_released_at_once_if_nothing_gates_it_else_when_it_is_warm_or_late()
     assert_eq!(plan(at(69), &failing, None).next, Some(at(70)));
     assert_eq!(released(&plan(at(70), &failing, None)), [ReleaseReason::Failed]);
     assert_eq!(released(&plan(at(100), &failing, None)), [ReleaseReason::Late]);
+    let shared = [GatedNode {
+        share_is_over: Some(at(50)),
+        ..gated(node("a", 0), startup(), Some(&["a"]))
+    }];
+    assert_eq!(plan(at(49), &shared, None).next, Some(at(50)));
+    assert_eq!(released(&plan(at(50), &shared, None)), [ReleaseReason::Late]);
     let held = GatedNode {
         rule: GateRule::Held(None),
         ..gated(node("a", 0), None, None)
@@ -412,6 +419,7 @@ fn pull(image: &str, size: Option<u64>, shared: u64) -> ImagePull {
         size,
         shared: Some(shared),
         unknown: None,
+        namespace: "shop".to_owned(),
     }
 }
 
@@ -470,6 +478,7 @@ fn want(image: &str) -> WantedImage {
         image: image.to_owned(),
         bytes: Some(10),
         size: Some(10),
+        namespace: "shop".into(),
     }
 }
 

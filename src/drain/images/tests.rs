@@ -42,6 +42,7 @@ fn nodes_lack_what_they_do_not_report_of_the_workloads_that_land_on_them() {
         size,
         shared: None,
         unknown: None,
+        namespace: String::new(),
     };
     let pool = |name: &str, build| PoolPulls {
         pool: name.to_owned(),

@@ -22,9 +22,10 @@ fn node(build: u32) -> NewNode {
     }
 }
 
-fn landing<'w>(name: &str, replicas: Option<u64>, images: &[&'w str]) -> LandingWorkload<'w> {
+fn landing<'w>(name: &'w str, replicas: Option<u64>, images: &[&'w str]) -> LandingWorkload<'w> {
     LandingWorkload {
         name: name.to_owned(),
+        namespace: name.split([' ', '/']).nth(1).unwrap(),
         replicas,
         isolation: ContainerIsolation::Process,
         images: images.to_vec(),
@@ -94,6 +95,10 @@ fn images_of_daemonsets_come_first_and_then_those_with_the_most_replicas() {
                 "Deployment shop/more".to_owned()
             ][..]
         )
+    );
+    assert_eq!(
+        (&*pulls.images[0].namespace, &*sidecar.namespace),
+        ("ops", "shop")
     );
     assert_eq!(
         pulls.images[3].replicas, 3,

@@ -19,6 +19,7 @@ fn image(name: &str, size: Option<u64>, shared: Option<u64>) -> ImagePull {
         unknown: size
             .is_none()
             .then(|| "the registry has no such image".to_owned()),
+        namespace: "shop".to_owned(),
     }
 }
 
