@@ -1,6 +1,7 @@
 //! Computes the facts for reviews from the cache; pure.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration as ClassToleration;
@@ -10,7 +11,8 @@ use super::cache::{CachedNamespace, ClusterCache};
 use super::node::NodeView;
 use super::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use super::node_pools::NodePools;
-use crate::api::{LabelMode, TaintMode};
+use crate::api::{Isolation, LabelMode, Management, NodeRuntimeClasses, TaintMode};
+use crate::model::build::RELEASES;
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
 use crate::model::namespace_selector::NodeSelector;
 use crate::model::node::{BUILD_LABEL, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL, ReportedOs, Taint};
@@ -68,7 +70,29 @@ pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp)
     facts.runtime_classes = (cache.runtime_classes.iter())
         .map(|(name, class)| (name.clone(), runtime_class(class)))
         .collect();
+    facts.windows_class_names = Arc::new(windows_class_names(&policies));
     facts.with_predictions()
+}
+
+/// The names of RuntimeClasses for Windows: those that node policies create when the first node of a release joins, and those of
+/// the documentation.
+fn windows_class_names(policies: &NodePolicies) -> BTreeSet<String> {
+    // `windows-2019` is that of https://kubernetes.io/docs/concepts/windows/user-guide/, read on 2026-11-29;
+    // `windows-{release}` is the default of `runtimeClasses.namePattern`.
+    let default = NodeRuntimeClasses::default();
+    let of_policies = policies.iter().map(|policy| &policy.stored.spec.runtime_classes);
+    let managed = of_policies.filter(|classes| classes.management == Management::Reconcile);
+    let mut names = BTreeSet::new();
+    for classes in managed.chain([&default]) {
+        for isolation in [Isolation::Process, Isolation::HyperV] {
+            for release in RELEASES {
+                names.insert(classes.class_name(release.name, isolation));
+                let year = release.name.strip_prefix("ltsc");
+                names.extend(year.map(|year| format!("windows-{year}")));
+            }
+        }
+    }
+    names
 }
 
 /// When the facts of a cache change although the cluster does not: when the next node has been Ready long enough.

@@ -13,6 +13,7 @@ use crate::model::path::Path;
 use crate::model::pod::{Container, PodSpec, REQUIRED_TERMS};
 use crate::model::policy::{ImageEvidence, Policy};
 use crate::model::text::cut;
+use crate::model::workload::Kind;
 
 mod linux_signs;
 
@@ -129,6 +130,10 @@ impl OsEvidence {
             },
             ImageEvidence::Names | ImageEvidence::Registry => self.of_images(subject, pod, facts),
         };
+        let is_for_linux = by_images.has_linux || linux_signs::is_of_kubevirt(subject, pod);
+        if self.evidence.is_empty() && !by_images.disagree && !is_for_linux {
+            self.of_absent_runtime_class(subject, pod, facts);
+        }
         if let Some(os) = subject.context.stated_os.filter(|_| self.evidence.is_empty()) {
             let value = format!("{} (--os)", os.label());
             self.add(EvidenceKind::Stated, self.spec.clone(), value, os);
@@ -248,6 +253,19 @@ impl OsEvidence {
         });
         if let Some((value, other)) = other {
             self.add(EvidenceKind::RuntimeClass, path, value, other);
+        }
+    }
+
+    /// A template that is stored before its RuntimeClass is evaluated by nobody when the class appears. Pods without their class
+    /// are refused by the API server.
+    fn of_absent_runtime_class(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts) {
+        let Some(name) = &pod.runtime_class_name else {
+            return;
+        };
+        let is_absent = subject.kind != Kind::Pod && !facts.runtime_classes.contains_key(&**name);
+        if is_absent && facts.windows_class_names.contains(&**name) {
+            let path = self.spec.clone().field("runtimeClassName");
+            self.add(EvidenceKind::AbsentRuntimeClass, path, &**name, Os::Windows);
         }
     }
 
@@ -375,7 +393,6 @@ mod tests {
     use crate::model::image_facts::ImageVariant;
     use crate::model::node::Taint;
     use crate::model::object::ReviewStage;
-    use crate::model::workload::Kind;
 
     /// The verdict on a pod with these images; if there are several, the first is that of an init container.
     fn verdict_of(images: &[&str], over: &serde_json::Value, facts: &Facts, policy: &Policy) -> Verdict {

@@ -377,6 +377,8 @@ pub struct ClusterFacts {
     pub injector_groups: BTreeSet<String>,
     /// RuntimeClasses by name.
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
+    /// The names that RuntimeClasses for Windows get in this cluster; empty if the classes of the cluster are not known.
+    pub windows_class_names: Arc<BTreeSet<String>>,
     /// Namespaces by name; shared between consecutive facts.
     pub namespaces: Arc<HashMap<String, NamespaceFacts>>,
     /// Declared pools of Windows nodes, which may be at zero nodes.

@@ -57,6 +57,8 @@ string_enum! {
         RuntimeClass = "runtime-class",
         /// An effective `windowsOptions.hostProcess: true`.
         HostProcess = "host-process",
+        /// A RuntimeClass of a template that does not exist yet, with the name of one for Windows.
+        AbsentRuntimeClass = "absent-runtime-class",
         /// An image that only exists for Windows.
         Image = "image",
         /// What the author states for a file, with `--os`.

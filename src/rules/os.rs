@@ -358,7 +358,7 @@ fn sign(evidence: &Evidence) -> String {
         EvidenceKind::NodeSelector | EvidenceKind::NodeLabel => "the nodeSelector",
         EvidenceKind::NamespaceNodeSelector => "the default node selector of the namespace",
         EvidenceKind::NodeAffinity => "the node affinity",
-        EvidenceKind::RuntimeClass => "the RuntimeClass",
+        EvidenceKind::RuntimeClass | EvidenceKind::AbsentRuntimeClass => "the RuntimeClass",
         EvidenceKind::HostProcess => return "a HostProcess container".to_owned(),
         EvidenceKind::Image => "the image",
         EvidenceKind::Stated => "the argument",

@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "each binary of tests uses a part of it")]
 mod support;
 
+mod absent_class;
 mod audit_log;
 mod bypass;
 #[cfg(target_os = "linux")]
