@@ -239,8 +239,10 @@ impl<'f> Planner<'f> {
         }
         let pod = subject.template().filter(|template| template.has_spec);
         let requests = self.requests(pod.map(|template| &template.spec));
+        let rests = outline.rests();
         self.plan_as(&subject, key, false, |workload| PlannedWorkload {
             replicas,
+            rests,
             requests,
             is_daemon_set: kind == Kind::DaemonSet,
             ..workload

@@ -32,6 +32,12 @@ pub fn os_of_expression(expression: &Expression<'_>, node_labels: &[NodeLabel]) 
     let key = &*expression.key;
     let values = &expression.values;
     match &*expression.operator {
+        // No node has another value, so that others allow nothing.
+        "In" if is_os_label(key) => {
+            let mut systems = values.iter().filter_map(|value| os_of_label(key, value, &[]));
+            let first = systems.next()?;
+            systems.all(|os| os == first).then_some(first)
+        }
         "In" => {
             let mut systems = values.iter().map(|value| os_of_label(key, value, node_labels));
             let first = systems.next()??;
@@ -154,6 +160,17 @@ mod tests {
         );
         assert_eq!(verdict(&format!("[{not_windows}]")), Some(Os::Linux));
         assert_eq!(verdict(&format!("[{either}]")), None);
+        for (values, expected) in [
+            (r#"["windows", "x"]"#, Some(Os::Windows)),
+            (r#"["x", "linux"]"#, Some(Os::Linux)),
+            (r#"["x", "linux", "windows"]"#, None),
+            (r#"["x"]"#, None),
+        ] {
+            let one = format!(
+                r#"{{"matchExpressions": [{{"key": "kubernetes.io/os", "operator": "In", "values": {values}}}]}}"#
+            );
+            assert_eq!(verdict(&format!("[{one}]")), expected, "{values}");
+        }
         assert_eq!(verdict(&format!("[{windows}, {zone}]")), None);
         assert_eq!(verdict(&format!("[{windows}, {not_windows}]")), None);
         assert_eq!(verdict(&format!("[{windows}, {{}}]")), Some(Os::Windows));

@@ -74,7 +74,7 @@ the cluster does not have grants nothing. */}}
 {{- end }}
 {{- end -}}
 
-{{/* CEL tests of `h`, the first part of an image, for the listed registries: {tests: [test, …]} as YAML. They equal those of
+{{/* CEL tests of the first part of an image, for the listed registries: {tests: [test, …]} as YAML. They equal those of
 src/registration/match_conditions/images.rs. The source has the test for references without a registry. */}}
 {{- define "transom.registryTests" -}}
 {{- $tests := list -}}
@@ -84,24 +84,21 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- if has $host (list "index.docker.io" "registry-1.docker.io") -}}
 {{- $host = "docker.io" -}}
 {{- end -}}
-{{- $ports := ternary (list "" ":443") (list $port) (has $port (list "" ":443")) -}}
+{{- $isDefault := has $port (list "" ":443") -}}
+{{- $of := ternary "g" "r" $isDefault -}}
+{{- $port = ternary "" $port $isDefault -}}
 {{- if contains "*" $host -}}
 {{- $parts := splitList "*" $host -}}
-{{- $starts := ternary "" (printf "h.startsWith(%s) && " (include "transom.celString" (first $parts))) (eq "" (first $parts)) -}}
-{{- $ends := list -}}
-{{- range $ports -}}
-{{- $ends = append $ends (printf "h.endsWith(%s)" (include "transom.celString" (print (last $parts) .))) -}}
-{{- end -}}
-{{- $tests = append $tests (printf "(%s(%s))" $starts (join " || " $ends)) -}}
+{{- $starts := ternary "" (printf "%s.startsWith(%s) && " $of (include "transom.celString" (first $parts))) (eq "" (first $parts)) -}}
+{{- $ends := printf "%s.endsWith(%s)" $of (include "transom.celString" (print (last $parts) $port)) -}}
+{{- $tests = append $tests (printf "(%s%s)" $starts $ends) -}}
 {{- else -}}
-{{- $isHub := and (eq $host "docker.io") (has "" $ports) -}}
+{{- $isHub := and (eq $host "docker.io") $isDefault -}}
 {{- $names := list -}}
 {{- range $name := ternary (list $host "index.docker.io" "registry-1.docker.io") (list $host) $isHub -}}
-{{- range $ports -}}
-{{- $names = append $names (include "transom.celString" (print $name .)) -}}
+{{- $names = append $names (include "transom.celString" (print $name $port)) -}}
 {{- end -}}
-{{- end -}}
-{{- $tests = append $tests (printf "(h in [%s]%s)" (join ", " $names) (ternary (printf " || %s" $.ofDockerHub) "" $isHub)) -}}
+{{- $tests = append $tests (printf "(%s in [%s]%s)" $of (join ", " $names) (ternary (printf " || %s" $.ofDockerHub) "" $isHub)) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml (dict "tests" (uniq $tests)) -}}

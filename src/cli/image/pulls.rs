@@ -1,5 +1,6 @@
 //! `transom image pulls`, and `transom generate image-pulls`: what new nodes pull, and what pulls it ahead of workloads.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -8,6 +9,8 @@ use crate::cli::options::OutputArgs;
 use crate::cli::plan::source::{PlanSourceArgs, Planning};
 use crate::cli::registry::{LookupArgs, RegistryArgs};
 use crate::cli::{exit_status, write_errors};
+use crate::model::image::ImageRef;
+use crate::model::text::{list, shown};
 use crate::plan::{ImagePulls, PULLS_SCHEMA, PlanOptions, PlannedChange, Planner, PoolPulls, TargetBuild};
 use crate::registry::{Detail, Registries};
 use crate::render::{image_pulls_text, pull_daemon_sets, pull_jobs, pull_list, write_json, yaml_documents};
@@ -140,7 +143,8 @@ pub fn generate(args: &GenerateImagePullsArgs) -> anyhow::Result<ExitCode> {
     let registries = args.look_ups.registries_if(args.registry, Detail::Platforms)?;
     let finish = |planner: &Planner<'_>, _: Option<&Registries>| Ok(planner.image_pulls()?);
     let planning = args.new_nodes.planning(registries);
-    let (pools, errors): (Vec<PoolPulls>, _) = args.source.read(planning, finish)?;
+    let (mut pools, mut errors): (Vec<PoolPulls>, Vec<String>) = args.source.read(planning, finish)?;
+    errors.extend(without_invalid(&mut pools));
     write_errors(&errors);
     args.output.write(|format, out| match format {
         ObjectsFormat::ImagePullJob => write!(out, "{}", yaml_documents(&pull_jobs(&pools))),
@@ -150,4 +154,66 @@ pub fn generate(args: &GenerateImagePullsArgs) -> anyhow::Result<ExitCode> {
             .try_for_each(|image| writeln!(out, "{image}")),
     })?;
     Ok(exit_status(!errors.is_empty(), false))
+}
+
+/// How many workloads of an image are named.
+const WORKLOADS: usize = 3;
+
+/// Omits what is no image reference: an author can write any text, and tools read the output line by line. Returns what was
+/// omitted.
+fn without_invalid(pools: &mut [PoolPulls]) -> BTreeSet<String> {
+    let mut omitted = BTreeSet::new();
+    for pool in pools {
+        pool.images.retain(|pull| match ImageRef::parse(&pull.image) {
+            Ok(_) => true,
+            Err(error) => {
+                let workloads = list(&pull.workloads, WORKLOADS);
+                omitted.insert(format!(
+                    "{workloads}: image {}: {error}; omitted",
+                    shown(&pull.image)
+                ));
+                false
+            }
+        });
+    }
+    omitted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::plan::{ImagePull, PullTotal};
+
+    #[test]
+    fn what_is_no_image_reference_is_omitted_and_named_on_one_line() {
+        let pull = |image: &str| ImagePull {
+            image: image.to_owned(),
+            workloads: vec!["Deployment shop/web".to_owned()],
+            ..ImagePull::default()
+        };
+        let images = [
+            "app:1",
+            "app:1\nevil.example/app:1",
+            "\u{1b}[2Japp:1",
+            "app:1 -o x",
+        ]
+        .map(pull);
+        let mut pools = [PoolPulls {
+            pool: "p".to_owned(),
+            build: None,
+            nodes: 1,
+            selector: BTreeMap::new(),
+            images: images.to_vec(),
+            total: PullTotal::default(),
+        }];
+        let omitted = without_invalid(&mut pools);
+        assert_eq!(pools[0].images, [pull("app:1")]);
+        assert_eq!(omitted.len(), 3);
+        assert!(
+            omitted.iter().all(|text| !text.contains(char::is_control)),
+            "{omitted:?}"
+        );
+    }
 }

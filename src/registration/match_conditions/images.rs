@@ -1,10 +1,13 @@
 //! The part of the match conditions that selects images of listed registries.
 //!
 //! It is complete: true for every image whose registry [`RegistryPatterns::matches`]. Of a pattern with several `*` it
-//! compares what is before the first and after the last one, because the cost of `contains` grows with both texts.
+//! compares what is before the first and after the last one, because the cost of `contains` grows with both texts. Each
+//! pattern is compared once, and only with what can be a registry: the cost of `endsWith` grows with the text, too.
 
 use super::{CONTAINERS, IMAGE, containers, quoted};
-use crate::model::registry_patterns::{DOCKER_HUB, DOCKER_HUB_ALIASES, RegistryPattern, RegistryPatterns};
+use crate::model::registry_patterns::{
+    DOCKER_HUB, DOCKER_HUB_ALIASES, LONGEST_REGISTRY, RegistryPattern, RegistryPatterns,
+};
 
 /// What the first part of a reference without a registry is not; `h` is that part in lower case.
 const OF_DOCKER_HUB: &str = "\
@@ -22,7 +25,9 @@ pub(super) fn has_listed_image(registries: &RegistryPatterns) -> String {
     };
     format!(
         "[{}].exists(cs, cs.size() <= {CONTAINERS} && cs.exists(c, has(c.image) && c.image.size() <= {IMAGE}\n      \
-         && [c.image.split('/', 2)[0].lowerAscii()].exists(h,\n        {tests})))",
+         && [c.image.split('/', 2)[0].lowerAscii()].exists(h,\n        \
+         [h.size() > {LONGEST_REGISTRY} ? '' : h].exists(r,\n        \
+         [r.endsWith(':443') ? r.substring(0, r.size() - 4) : r].exists(g,\n        {tests})))))",
         containers()
     )
 }
@@ -32,36 +37,31 @@ pub(super) fn selects_registry(expression: &str, pattern: &RegistryPattern) -> b
     expression.contains(&is_on(pattern))
 }
 
-/// A test of `h`, the first part of an image, in parentheses, so that no test is a part of another one.
+/// A test in parentheses, so that no test is a part of another one: of `g`, the registry without the default port; of `r`, the
+/// registry; of `h`, the first part of an image.
 fn is_on(pattern: &RegistryPattern) -> String {
-    let ports: &[String] = &match pattern.port() {
-        Some(port) => vec![format!(":{port}")],
-        None => vec![String::new(), ":443".to_owned()],
+    let (of, port) = match pattern.port() {
+        Some(port) => ("r", format!(":{port}")),
+        None => ("g", String::new()),
     };
-    let each = |test: &dyn Fn(String) -> String, text: &str| {
-        let tests = ports.iter().map(|port| test(format!("{text}{port}")));
-        tests.collect::<Vec<_>>()
-    };
+    let with_port = |text: &str| quoted(&format!("{text}{port}"));
     let host = pattern.host();
     let Some((before, after)) = host.split_once('*') else {
-        let mut names = each(&|name| quoted(&name), host);
+        let mut names = vec![with_port(host)];
         let mut or_no_registry = String::new();
         if host == DOCKER_HUB && pattern.port().is_none() {
-            for alias in DOCKER_HUB_ALIASES {
-                names.extend(each(&|name| quoted(&name), alias));
-            }
+            names.extend(DOCKER_HUB_ALIASES.map(with_port));
             or_no_registry = format!(" || {OF_DOCKER_HUB}");
         }
-        return format!("(h in [{}]{or_no_registry})", names.join(", "));
+        return format!("({of} in [{}]{or_no_registry})", names.join(", "));
     };
     let after = after.rsplit('*').next().unwrap_or_default();
     let starts = if before.is_empty() {
         String::new()
     } else {
-        format!("h.startsWith({}) && ", quoted(before))
+        format!("{of}.startsWith({}) && ", quoted(before))
     };
-    let ends = each(&|end| format!("h.endsWith({})", quoted(&end)), after);
-    format!("({starts}({}))", ends.join(" || "))
+    format!("({starts}{of}.endsWith({}))", with_port(after))
 }
 
 #[cfg(test)]
@@ -75,18 +75,12 @@ mod tests {
     #[test]
     fn a_pattern_is_compared_by_its_fixed_beginning_and_end() {
         for (pattern, test) in [
-            (
-                "mcr.microsoft.com",
-                "(h in ['mcr.microsoft.com', 'mcr.microsoft.com:443'])",
-            ),
-            ("registry.corp:5000", "(h in ['registry.corp:5000'])"),
-            (
-                "*.azurecr.io",
-                "((h.endsWith('.azurecr.io') || h.endsWith('.azurecr.io:443')))",
-            ),
+            ("mcr.microsoft.com", "(g in ['mcr.microsoft.com'])"),
+            ("registry.corp:5000", "(r in ['registry.corp:5000'])"),
+            ("*.azurecr.io", "(g.endsWith('.azurecr.io'))"),
             (
                 "registry.*.dkr.*.corp:5000",
-                "(h.startsWith('registry.') && (h.endsWith('.corp:5000')))",
+                "(r.startsWith('registry.') && r.endsWith('.corp:5000'))",
             ),
         ] {
             assert_eq!(test_of(pattern), test, "{pattern}");

@@ -226,6 +226,20 @@ fn costliest_without_a_sign() -> Value {
     spec
 }
 
+/// As many containers as are looked into, with images whose first part has this length: of no listed registry.
+fn without_a_path(length: usize) -> Value {
+    let host = format!("{}.b", "x".repeat(length - 2));
+    let image = format!("{host}/{}", "x".repeat(512_usize.saturating_sub(length + 1)));
+    let image = image.trim_end_matches('/').to_owned();
+    let mut spec = costliest_without_a_sign();
+    for list in ["initContainers", "containers"] {
+        for container in spec[list].as_array_mut().unwrap() {
+            container["image"] = json!(image);
+        }
+    }
+    spec
+}
+
 /// The same, and all registries are compared with each image, until the last pattern fits the last one.
 fn costliest_of_a_listed_registry() -> Value {
     let mut spec = costliest_without_a_sign();
@@ -287,6 +301,16 @@ fn the_worst_legal_pods_stay_within_the_cost() {
             "300 long images, 8 terms of 16 expressions, no sign, the last image on a listed registry",
             some,
             costliest_of_a_listed_registry(),
+        ),
+        (
+            "300 images without a path, as long as they may be",
+            some,
+            without_a_path(512),
+        ),
+        (
+            "300 images of a registry with a name as long as it may be",
+            some,
+            without_a_path(253),
         ),
         (
             "containers with images of 255 characters",
