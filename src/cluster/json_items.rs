@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use memchr::memchr2;
 
 /// How much of an object that is too large is kept: its name is at the beginning.
-const PREFIX: usize = 64 << 10;
+pub const PREFIX: usize = 256 << 10;
 /// The most bytes around the objects of a list.
 const MOST_AROUND: usize = 64 << 10;
 
@@ -80,6 +80,11 @@ impl JsonItems {
     /// The bytes of the object that is not complete yet; 0 between two objects.
     pub fn open_bytes(&self) -> usize {
         self.item_bytes
+    }
+
+    /// How many of these bytes are kept.
+    pub fn kept_bytes(&self) -> usize {
+        self.item.len()
     }
 
     /// The list without its objects; `None` if it is not complete.

@@ -13,15 +13,16 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::json_items::Sequence;
+use super::json_items::{PREFIX, Sequence};
 use super::list::{FIRST_PAGE, next_limit};
 use super::object_stream::{ObjectStream, StreamedObject};
 use crate::model::json::at;
 
 /// The field of an object of which only the name is known.
 pub const NAME_ONLY: &str = "$nameOnly";
-/// Objects of more bytes are replaced.
-const MOST: usize = 256 << 10;
+/// Objects of more bytes are replaced. Nothing here waits for other readers of large objects: a watch is not polled while its
+/// reader waits for one.
+const MOST: usize = PREFIX;
 /// The most bytes of a page. After them, objects of more bytes than [`MOST_IN_FULL_PAGE`] are replaced.
 const PAGE_BYTES: usize = 2 << 20;
 const MOST_IN_FULL_PAGE: usize = 8 << 10;
@@ -59,9 +60,9 @@ async fn shortened(
     let (mut head, body) = response.into_parts();
     head.headers.remove("content-length");
     let body = if is_watch {
-        watch(ObjectStream::of(body, Sequence::Values))
+        watch(ObjectStream::of(body, Sequence::Values, MOST))
     } else {
-        let (page, bytes) = list(ObjectStream::of(body, Sequence::List)).await?;
+        let (page, bytes) = list(ObjectStream::of(body, Sequence::List, MOST)).await?;
         limit.store(next_limit(requested, bytes), Ordering::Relaxed);
         Full::new(page).map_err(|never| match never {}).boxed_unsync()
     };
@@ -132,8 +133,7 @@ fn watch(objects: ObjectStream) -> ShortBody {
 
 fn line(object: StreamedObject) -> Bytes {
     let mut line = match object {
-        StreamedObject::Whole(event) if event.len() <= MOST => event.into_parts().0,
-        StreamedObject::Whole(event) => short_event(&event),
+        StreamedObject::Whole(event) => event.into_parts().0,
         StreamedObject::TooLarge(event) => short_event(&event),
     };
     line.push('\n');

@@ -40,8 +40,6 @@ pub(super) const FIRST_PAGE: u32 = 10;
 pub(super) const LONGEST_PAGE: u32 = 100;
 /// A page of more bytes is followed by a shorter one.
 const LARGE: usize = 1 << 20;
-/// How long the API server may take to begin its answer with one object.
-const GET_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often a page is requested, in all, if the error is one that may pass.
 const ATTEMPTS: u32 = 3;
 /// The pause before another attempt, unless the API server asks for another one.
@@ -142,8 +140,11 @@ impl Listing {
             request.get(name, &params)
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let opened = ObjectStream::open(client, request, Sequence::Values);
-        match answered_within(GET_TIMEOUT, opened).await?.next().await? {
+        let read = async {
+            let mut objects = ObjectStream::open(client, request, Sequence::Values).await?;
+            objects.next().await
+        };
+        match answered_within(TIMEOUT, read).await? {
             Some(StreamedObject::Whole(object)) => Ok(object),
             Some(StreamedObject::TooLarge(beginning)) => Err(too_large(&beginning)),
             None => Err(ApiError::Unavailable("the answer is not an object".to_owned())),

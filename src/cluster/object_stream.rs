@@ -55,7 +55,7 @@ impl Deref for ObjectText {
 pub enum StreamedObject {
     /// An object.
     Whole(ObjectText),
-    /// The beginning of an object of more than [`LARGEST`] bytes.
+    /// The beginning of an object of more bytes than the limit.
     TooLarge(String),
 }
 
@@ -83,7 +83,7 @@ impl ObjectStream {
         let code = response.status().as_u16();
         let body = response.into_body();
         if code < 400 {
-            return Ok(ObjectStream::of(body, sequence));
+            return Ok(ObjectStream::of(body, sequence, LARGEST));
         }
         let text = Limited::new(body, MOST_OF_ERROR).collect().await;
         let text = text.map(http_body_util::Collected::to_bytes).unwrap_or_default();
@@ -92,11 +92,11 @@ impl ObjectStream {
         Err(kube::Error::Api(Box::new(status.unwrap_or_else(unknown))))
     }
 
-    /// The objects of the body of a successful answer.
-    pub fn of(body: Body, sequence: Sequence) -> Self {
+    /// The objects of the body of a successful answer. `limit`: the most bytes of an object that is read as a whole.
+    pub fn of(body: Body, sequence: Sequence, limit: usize) -> Self {
         ObjectStream {
             body,
-            items: JsonItems::new(sequence, LARGEST),
+            items: JsonItems::new(sequence, limit),
             sequence,
             permit: None,
             bytes: 0,
@@ -109,7 +109,7 @@ impl ObjectStream {
     /// The answer ends early, or does not continue.
     pub async fn next(&mut self) -> Result<Option<StreamedObject>, kube::Error> {
         loop {
-            let largest = self.items.next_bytes().max(self.items.open_bytes());
+            let largest = self.items.next_bytes().max(self.items.kept_bytes());
             if largest > SMALL && self.permit.is_none() {
                 // It is never closed.
                 self.permit = LARGE_OBJECT.acquire().await.ok();

@@ -132,6 +132,10 @@ impl ObjectList {
             event => return Some((self.kind, Ok(event))),
         };
         let head = object.head();
+        if head.name.is_empty() {
+            let why = "an object has more than 256 KiB before its name, and was not read";
+            return Some((self.kind, Err(ApiError::ObjectTooLarge(why.to_owned()))));
+        }
         let mut attempts = 1;
         let read = loop {
             match self.get(&client, &head.namespace, &head.name, &head.uid).await {
@@ -557,5 +561,38 @@ mod tests {
         assert_eq!(get("a", "uid-a").await.as_deref(), Some("6"));
         assert_eq!(get("a", "other").await, None);
         assert_eq!(get("gone", "uid-gone").await, None);
+    }
+
+    #[tokio::test]
+    async fn a_large_object_is_read_alone_and_one_that_is_gone_is_skipped() {
+        let large = |name: &str| {
+            let mut pod = pod(name, "1");
+            pod["spec"]["text"] = "<".repeat(300 << 10).into();
+            pod
+        };
+        let client = serving(move |_, uri, _, _| match uri.path() {
+            "/api/v1/namespaces/shop/pods/large" => Reply::Json(200, large("large")),
+            path if path.starts_with("/api/v1/namespaces/") => Reply::Json(
+                404,
+                json!({"kind": "Status", "code": 404, "message": "not found", "reason": "NotFound"}),
+            ),
+            _ if uri.query().unwrap_or_default().contains("watch") => {
+                Reply::Stream(stream::pending().boxed())
+            }
+            _ => {
+                let items = [large("large"), large("gone"), pod("small", "1")];
+                let metadata = json!({"resourceVersion": "5"});
+                Reply::Json(
+                    200,
+                    json!({"kind": "PodList", "metadata": metadata, "items": items}),
+                )
+            }
+        });
+        let mut lists = ObjectList::all(&[]);
+        lists.retain(|list| list.kind == Kind::Pod);
+        let mut objects = StoredObjects::new(&client, lists);
+        for expected in ["Pod begins", "Pod listed large", "Pod listed small", "Pod ends"] {
+            assert_eq!(next(&mut objects).await, expected);
+        }
     }
 }

@@ -160,7 +160,7 @@ fn large_objects_of_one_tenant_end_no_replica() {
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
     let pid = cluster.pid("transom");
-    let patience = Duration::from_secs(120 + objects() as u64);
+    let patience = Duration::from_secs(180 + 4 * objects() as u64);
     let holds = |what: &str, done: &dyn Fn() -> bool| {
         let mut attempts = (0, 0);
         let began = Instant::now();
