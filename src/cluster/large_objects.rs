@@ -197,7 +197,7 @@ mod tests {
             json!({"metadata": metadata, NAME_ONLY: true})
         };
         let page: Value = client
-            .request(request("limit=100&labelSelector=a"))
+            .request(request("limit=100&fieldSelector=a"))
             .await
             .unwrap();
         let expected =
@@ -211,7 +211,7 @@ mod tests {
             .collect();
         assert_eq!(events[0]["object"], object("c", 10));
         assert_eq!(events[1], json!({"type": "MODIFIED", "object": short("d")}));
-        let expected = ["limit=10&labelSelector=a", "limit=19", "watch=true"];
+        let expected = ["limit=10&fieldSelector=a", "limit=19", "watch=true"];
         assert_eq!(*limits.lock().unwrap(), expected);
     }
 
