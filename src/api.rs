@@ -33,7 +33,7 @@ pub use node_startup::{
     FailedImage, ImagePuller, NodeStartup, PullSecretName, StartupImages, StartupStatus, bytes_of,
 };
 pub use pod_policy::{
-    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, NodeLabelSpec,
+    ControllerSpec, EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, NodeLabelSpec,
     PlacementRuntimeClasses, PlacementSpec, PoolTaint, RuleSpec, RuntimeClassSpec, ValidationSpec,
     WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };

@@ -3,6 +3,7 @@
 
 mod autoscaler;
 mod capacity;
+mod controllers;
 mod daemon_sets;
 mod gmsa;
 mod helm_values;
@@ -243,6 +244,7 @@ impl Preflight {
         at: Timestamp,
     ) -> Self {
         let mut wanted = install::values(input, &workloads);
+        workloads.controllers.add_to(&mut wanted);
         let is_known = workloads.not_known().is_none();
         let section = |title, findings| PreflightSection { title, findings };
         let sections = vec![
@@ -256,6 +258,10 @@ impl Preflight {
             section("RuntimeClasses", nodes::classes(input)),
             section("Workloads", workloads.findings()),
             section("DaemonSets", workloads.daemon_set_findings()),
+            section(
+                "Controllers of custom resources",
+                workloads.controllers.findings(input, &workloads.not_listed),
+            ),
             section(
                 "Capacity of Windows nodes",
                 workloads.capacity.findings(input, &workloads.not_listed),

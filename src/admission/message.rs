@@ -9,6 +9,7 @@ use crate::model::json::Escaped;
 use crate::model::object::Object;
 use crate::model::path::Path;
 use crate::model::policy::Action;
+use crate::model::requester::qualified;
 use crate::model::severity::Class;
 use crate::model::text::{OneLine, cut, cut_middle, one_line};
 use crate::model::workload::Kind;
@@ -316,11 +317,13 @@ impl DenialMessage<'_> {
                 "\nthe template of a stored {kind} cannot be changed: delete it and create it again"
             )?;
         }
-        match self.subject.owner_kind() {
+        match self.subject.creator_kind() {
             Some(owner) if self.distrusts_owner => write!(
                 out,
                 "\nits {owner} owner is ignored: the requester is not known as the controller of \
-                 {owner}s; if it is that controller, add its user name to spec.controllerUsernames of the WindowsPodPolicy"
+                 {owner}s; if it is that controller, add its user name to spec.controllers of the WindowsPodPolicy, with the \
+                 kind {}",
+                qualified(owner)
             ),
             _ => Ok(()),
         }

@@ -112,7 +112,7 @@ impl ReviewInput<'_> {
     fn reject_unreadable(&self, kind: Kind, why: &str, mut record: AuditRecord) -> ReviewAnswer {
         // The API server does not validate the pods of custom resources, and their controllers may supply what is
         // missing. A controller that cannot read the object either creates nothing from it. The pods of others are
-        // evaluated when they are created; if `controllerUsernames` names the controller, only for what cannot run.
+        // evaluated when they are created; if `controllers` names the controller, only for what cannot run.
         let denies = self.policy.validation == Action::Deny && !kind.is_custom();
         let decision = if denies { Decision::Deny } else { Decision::Allow };
         let why_not = format!("unreadable: {why}");

@@ -70,7 +70,7 @@ impl ReviewInput<'_> {
                 Phase::Validate => ReviewStage::Stored,
             },
             editable,
-            origin: Origin::requester(read.owner_kind(), user, &self.policy.controllers),
+            origin: Origin::requester(read.creator_kind(), user, &self.policy.controllers),
             is_mirror: read.is_mirror_by(&Witness::Requester {
                 user,
                 groups: &user_info.groups.0,
@@ -134,7 +134,8 @@ impl ReviewInput<'_> {
         let adds_only_evidence = || {
             let labels = old.meta.labels.iter().map(|(label, _)| &**label);
             let user = &self.request.user_info.username;
-            self.request.adds_debugger() || requester::adds_selectors(user, &self.policy.controllers, labels)
+            let listed = &self.policy.controllers;
+            self.request.adds_debugger() || requester::adds_selectors(user, old.kind, listed, labels)
         };
         if (matches!(old.kind, Kind::Pod | Kind::Job) || old.kind.is_custom())
             && new.verdict != Verdict::Conflicting

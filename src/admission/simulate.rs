@@ -17,6 +17,7 @@ use crate::model::managed_fields::ManagedFields;
 use crate::model::object::{FieldOwners as _, Object, ObjectError, ReviewContext, ReviewStage};
 use crate::model::path::Path;
 use crate::model::policy::Policy;
+use crate::model::requester::Origin;
 use crate::model::workload::Kind;
 use crate::rules::Finding;
 
@@ -40,7 +41,7 @@ pub struct Simulation<'c> {
 }
 
 /// Evaluates a stored object as both phases would if its author created it again: without runtime changes, and for an
-/// unknown requester.
+/// unknown requester, which may be the controller of a custom resource.
 ///
 /// # Errors
 /// The object does not match its kind.
@@ -116,6 +117,7 @@ impl SimulatedPhase {
         let subject = Object {
             context: ReviewContext {
                 is_mirror: review.facts.is_stored_mirror(&read),
+                origin: Origin::again(read.creator_kind(), &review.policy.controllers),
                 ..read.context
             },
             ..read

@@ -183,7 +183,10 @@ mod tests {
         let policy = Policy {
             name: "shop".to_owned(),
             validation,
-            controllers: vec!["platform:workloads".to_owned()],
+            controllers: vec![ListedController {
+                username: "platform:workloads".to_owned(),
+                kinds: vec!["ReplicaSet.apps".to_owned(), "Deployment.apps".to_owned()],
+            }],
             ..Policy::standalone()
         };
         let policies = PolicySet::new(Vec::new(), policy);

@@ -8,8 +8,8 @@ use jiff::civil::Date;
 use super::field_error::{FieldError, FieldStep, place, spell};
 use super::node_policy::{Isolation, class_name};
 use super::pod_policy::{
-    ExemptionSpec, NodeLabelSpec, PlacementRuntimeClasses, RuleSpec, RuntimeClassSpec, ValidationSpec,
-    WindowsPodPolicySpec,
+    ControllerSpec, ExemptionSpec, NodeLabelSpec, PlacementRuntimeClasses, RuleSpec, RuntimeClassSpec,
+    ValidationSpec, WindowsPodPolicySpec,
 };
 use super::schema::{
     BREAK_GLASS, BREAK_GLASS_PRIORITY, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS,
@@ -23,6 +23,8 @@ use crate::model::node::{MOST_NODE_LABELS, NodeLabel, Taint};
 use crate::model::policy::{
     Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Policy, RulesVersion,
 };
+use crate::model::requester::{ListedController, is_named, qualified};
+use crate::model::workload::Kind;
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
 use crate::rules;
 
@@ -33,6 +35,8 @@ pub struct UnknownNames {
     pub rules: BTreeSet<String>,
     /// Of releases of Windows.
     pub releases: BTreeSet<String>,
+    /// Of kinds.
+    pub kinds: BTreeSet<String>,
 }
 
 /// What is done about names that this version does not know.
@@ -117,7 +121,7 @@ impl Compiler<'_> {
             taints: placement.tolerated_taints.iter().map(Taint::from).collect(),
             build_label: placement.build_label,
             runtime_classes: self.runtime_classes(placement.runtime_classes),
-            controllers: self.controllers(spec.controller_usernames),
+            controllers: self.controllers(spec.controllers, &spec.pod_templates),
             pod_templates: self.pod_templates(&spec.pod_templates),
             node_labels: self.node_labels(&spec.evidence.node_labels),
             ..Policy::standalone()
@@ -240,18 +244,42 @@ impl Compiler<'_> {
     }
 
     /// Users who are believed to be controllers. A pattern would trust too many, and no name at all is every unknown
-    /// user.
-    fn controllers(&mut self, users: Vec<String>) -> Vec<String> {
-        for (i, user) in users.iter().enumerate() {
-            let problem = match user.trim() {
-                "" => "the user name is empty",
-                name if name.contains('*') => USERS_IN_FULL,
-                _ => continue,
+    /// user. A kind that is not known would silently have no effect.
+    fn controllers(
+        &mut self,
+        written: Vec<ControllerSpec>,
+        pod_templates: &[PodTemplateKind],
+    ) -> Vec<ListedController> {
+        let place = |i: usize, field: &str| place(&["spec", "controllers", &i.to_string(), field]);
+        let is_configured = |name: &str| {
+            let mut configured = pod_templates.iter();
+            configured.any(|kind| name.split_once('.') == Some((kind.kind.as_str(), kind.group.as_str())))
+        };
+        let mut listed = Vec::new();
+        for (i, ControllerSpec { username, kinds }) in written.into_iter().enumerate() {
+            let problem = match username.trim() {
+                "" => Some("the user name is empty"),
+                name if name.contains('*') => Some(USERS_IN_FULL),
+                _ if kinds.is_empty() => Some("name the kinds of which the user is the controller"),
+                _ => None,
             };
-            let path = place(&["spec", "controllerUsernames", &i.to_string()]);
-            self.problems.push(FieldError::at(path, problem));
+            let field = if kinds.is_empty() { "kinds" } else { "username" };
+            self.problems
+                .extend(problem.map(|problem| FieldError::at(place(i, field), problem)));
+            for name in &kinds {
+                if Kind::ALL.into_iter().any(|kind| is_named(kind, name)) || is_configured(name) {
+                    continue;
+                }
+                if let UnknownNameHandling::LeftOut(names) = &mut self.unknown {
+                    names.kinds.insert(name.clone());
+                } else {
+                    let message = format!("unknown kind \"{name}\"; {}", kind_meant(name));
+                    self.problems.push(FieldError::at(place(i, "kinds"), &message));
+                }
+            }
+            listed.push(ListedController { username, kinds });
         }
-        users
+        listed
     }
 
     /// Custom resources. A stored policy may name one that this version knows: its own path then applies.
@@ -395,6 +423,20 @@ fn known_releases(name: &str) -> String {
     format!("\"{name}\"; {hint}use one of {}", all.join(", "))
 }
 
+/// What to write instead of the name of a kind that is not known.
+fn kind_meant(name: &str) -> String {
+    let kind = name.split('.').next().unwrap_or_default();
+    let of_name = Kind::ALL
+        .into_iter()
+        .filter(|known| known.creates().is_some() && known.as_str() == kind);
+    let meant: Vec<String> = of_name.map(qualified).collect();
+    if meant.is_empty() {
+        return "write the kind with its group, as in Rollout.argoproj.io, and add it to podTemplates if Transom does not know it"
+            .to_owned();
+    }
+    format!("did you mean {}?", meant.join(" or "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -407,30 +449,57 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_a_user_who_is_named_in_full() {
-        let compiled = |controllers: &[&str]| {
-            let spec = WindowsPodPolicySpec {
-                controller_usernames: controllers.iter().map(ToString::to_string).collect(),
-                ..in_mode(Mode::Enforce)
-            };
-            let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
+    fn a_controller_is_a_user_who_is_named_in_full_with_kinds_that_are_known() {
+        let compiled = |controllers: serde_json::Value| {
+            let spec =
+                serde_json::from_value(serde_json::json!({"mode": "Enforce", "controllers": controllers,
+                "podTemplates": [{"group": "example.com", "kind": "Set", "path": "spec.template"}]}));
+            let compiled = compile("p".to_owned(), spec.unwrap(), UnknownNameHandling::Refused);
             compiled
-                .map(|stored| stored.policy.controllers)
+                .map(|stored| stored.policy.controllers.len())
                 .map_err(|problems| {
                     let messages = problems.into_iter().map(|problem| problem.message);
                     messages.collect::<Vec<_>>()
                 })
         };
-        assert_eq!(
-            compiled(&["platform:workloads"]),
-            Ok(vec!["platform:workloads".to_owned()])
+        let of = |name: &str, kinds: &[&str]| serde_json::json!({"username": name, "kinds": kinds});
+        let known = of(
+            "platform:workloads",
+            &[
+                "Rollout.argoproj.io",
+                "Job.batch",
+                "ReplicationController",
+                "Set.example.com",
+            ],
         );
+        assert_eq!(compiled(serde_json::json!([known])), Ok(1));
+        let wrong = serde_json::json!([
+            of(" ", &["Job.batch"]),
+            of("system:*", &["Job.batch"]),
+            of("a", &[]),
+            of("b", &["DaemonSet", "Bus.example.com"]),
+        ]);
+        let problems = compiled(wrong).unwrap_err();
+        let at = |i: usize, field: &str, what: &str| format!("spec.controllers[{i}].{field}: {what}");
+        let with_group = "write the kind with its group, as in Rollout.argoproj.io, and add it to podTemplates if Transom does not \
+                          know it";
         assert_eq!(
-            compiled(&["a", " ", "system:*"]),
-            Err(vec![
-                "spec.controllerUsernames[1]: the user name is empty".to_owned(),
-                "spec.controllerUsernames[2]: write the complete user name, without *".to_owned(),
-            ])
+            problems,
+            [
+                at(0, "username", "the user name is empty"),
+                at(1, "username", "write the complete user name, without *"),
+                at(2, "kinds", "name the kinds of which the user is the controller"),
+                at(
+                    3,
+                    "kinds",
+                    "unknown kind \"DaemonSet\"; did you mean DaemonSet.apps or DaemonSet.apps.kruise.io?"
+                ),
+                at(
+                    3,
+                    "kinds",
+                    &format!("unknown kind \"Bus.example.com\"; {with_group}")
+                ),
+            ]
         );
     }
 

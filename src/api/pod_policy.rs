@@ -85,13 +85,16 @@ pub struct WindowsPodPolicySpec {
     /// The evidence that a pod is for Windows.
     #[serde(default)]
     pub evidence: EvidenceSpec,
-    /// Users that are the controllers of custom resources, which are never known otherwise, or of Deployments, ReplicaSets,
-    /// StatefulSets, DaemonSets, Jobs, CronJobs and ReplicationControllers, if the platform names them differently from
-    /// Kubernetes. Objects that they create for such an owner are denied only if they could not run anyway, so name no user
-    /// here that people or pipelines use.
+    /// Users that are the controllers of kinds: of custom resources, whose controllers are never known otherwise, or of
+    /// Kubernetes' kinds, if the platform names their controllers differently. Objects that such a user creates for an
+    /// owner of one of its kinds are denied only if they could not run anyway, so name no user here that people or
+    /// pipelines use.
     #[serde(default)]
-    #[schemars(schema_with = "schema::users")]
-    pub controller_usernames: Vec<String>,
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["username"])
+    )]
+    pub controllers: Vec<ControllerSpec>,
     /// Custom resources that describe pods and that Transom does not know: they are evaluated like Deployments in the
     /// namespaces to which this policy applies. The webhook configurations must name them too: webhooks.podTemplates of the
     /// chart.
@@ -113,6 +116,18 @@ pub struct WindowsPodPolicySpec {
         )
     )]
     pub exemptions: Vec<ExemptionSpec>,
+}
+
+/// A controller that is not one of Kubernetes' own.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ControllerSpec {
+    /// Its complete user name, such as system:serviceaccount:argo-rollouts:argo-rollouts.
+    #[schemars(schema_with = "schema::user")]
+    pub username: String,
+    /// The kinds of the owners for which it creates objects, such as Rollout.argoproj.io or Job.batch.
+    #[schemars(schema_with = "schema::kinds")]
+    pub kinds: Vec<String>,
 }
 
 /// What findings do.

@@ -21,6 +21,8 @@ pub struct DecodedPolicy {
     pub unknown_rules: BTreeSet<String>,
     /// Names of releases of Windows that this version does not have; omitted.
     pub unknown_releases: BTreeSet<String>,
+    /// Names of kinds that neither this version nor `podTemplates` has; the user is not trusted for them.
+    pub unknown_kinds: BTreeSet<String>,
     /// Paths of fields that this version does not have; omitted.
     pub unknown_fields: BTreeSet<String>,
 }
@@ -28,7 +30,13 @@ pub struct DecodedPolicy {
 impl DecodedPolicy {
     /// Whether some of it is ignored.
     pub fn is_partial(&self) -> bool {
-        !(self.unknown_rules.is_empty() && self.unknown_releases.is_empty() && self.unknown_fields.is_empty())
+        let unknown = [
+            &self.unknown_rules,
+            &self.unknown_releases,
+            &self.unknown_kinds,
+            &self.unknown_fields,
+        ];
+        unknown.into_iter().any(|names| !names.is_empty())
     }
 }
 
@@ -89,6 +97,7 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
         policy: Arc::new(policy.map_err(PolicyError::of)?),
         unknown_rules: left_out.rules,
         unknown_releases: left_out.releases,
+        unknown_kinds: left_out.kinds,
         unknown_fields,
     })
 }

@@ -329,12 +329,25 @@ pub fn long_strings(_: &mut SchemaGenerator) -> Schema {
     strings(512)
 }
 
-/// Names of users, each spelt out.
-pub fn users(_: &mut SchemaGenerator) -> Schema {
-    let mut list = strings(512);
-    let rule = serde_json::json!({"rule": "self.all(user, !user.contains('*'))", "message": USERS_IN_FULL});
-    list.insert("x-kubernetes-validations".to_owned(), serde_json::json!([rule]));
-    list
+/// The name of a user, spelt out.
+pub fn user(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 512,
+        "x-kubernetes-validations": [{"rule": "!self.contains('*')", "message": USERS_IN_FULL}],
+    })
+}
+
+/// Kinds with their groups, as in `Rollout.argoproj.io`.
+pub fn kinds(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 32,
+        "x-kubernetes-list-type": "set",
+        "items": {"type": "string", "maxLength": 317, "pattern": "^[A-Z][A-Za-z0-9]*([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"},
+    })
 }
 
 /// What is wrong with a pattern in the place of a user.

@@ -1,6 +1,6 @@
 //! Aggregates the events by cluster, namespace, workload, user and rule, in bounded memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -11,8 +11,9 @@ use super::counts::OutcomeCounts;
 use super::event::{AuditEvent, ObjectRef};
 use super::outcome::EventOutcome;
 use super::remediation::CurrentState;
+use crate::model::requester::qualified;
 use crate::model::text::{cut, one_line};
-use crate::model::workload::Kind;
+use crate::model::workload::{CUSTOM_WORKLOADS, Kind};
 
 /// The maximum number of rows. With the longest names, they and their rules take less than 400 MiB. Further
 /// events are only in the totals.
@@ -157,6 +158,9 @@ pub struct ClusterRecord {
     pub dry_runs: OutcomeCounts,
     /// The requests of workloads that are not listed, because the list has a maximum length.
     pub unlisted: OutcomeCounts,
+    /// Kinds that the cluster has and of which there is no event, as in `Rollout.argoproj.io`: the audit policy may omit
+    /// them.
+    pub kinds_without_events: Vec<String>,
     /// The time span of its events.
     #[serde(flatten)]
     pub span: TimeSpan,
@@ -188,8 +192,25 @@ pub struct AuditReport {
     pub rows: Vec<WorkloadRow>,
     /// The logs that were read.
     pub inputs: Vec<InputResult>,
+    /// The kinds of the objects of all events, as in `Rollout.argoproj.io`.
+    #[serde(skip)]
+    pub kinds: BTreeSet<String>,
     /// Whether every event was counted once. Above a number of events, those that several logs contain count again.
     pub deduplicated: bool,
+}
+
+impl AuditReport {
+    /// Records that the cluster serves these kinds.
+    pub fn serve(&mut self, kinds: impl IntoIterator<Item = Kind>) {
+        let Some(cluster) = self.clusters.first_mut() else {
+            return;
+        };
+        for name in kinds.into_iter().map(qualified) {
+            if !self.kinds.contains(&name) && !cluster.kinds_without_events.contains(&name) {
+                cluster.kinds_without_events.push(name);
+            }
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -207,10 +228,46 @@ struct RowValue {
     rules: BTreeMap<String, RuleCount>,
 }
 
+/// The kinds in the events of a cluster.
+#[derive(Default)]
+struct EventKinds {
+    /// Of the objects of requests.
+    own: HashSet<Kind>,
+    /// Custom resources that own them, by the name of the kind: an event does not name the API group of an owner.
+    owners: HashSet<Kind>,
+}
+
+impl EventKinds {
+    fn add(&mut self, object: &ObjectRef<'_>, owner: Option<&str>) {
+        let is_own = |kind: &Kind| *kind.group() == *object.api_group && kind.resource() == *object.resource;
+        self.own.extend(Kind::ALL.into_iter().filter(is_own));
+        let owner = owner.and_then(|owner| owner.split(' ').next());
+        let custom = CUSTOM_WORKLOADS.iter().map(|custom| custom.kind);
+        let is_owner = |kind: &Kind| Some(kind.as_str()) == owner && !kind.is_daemon_set();
+        self.owners.extend(custom.filter(is_owner));
+    }
+
+    /// The kinds that people write and of which there is no event. Pods and ReplicaSets come from workloads.
+    fn without_events(&self) -> Vec<String> {
+        const KINDS: [Kind; 5] = [
+            Kind::Deployment,
+            Kind::StatefulSet,
+            Kind::DaemonSet,
+            Kind::Job,
+            Kind::CronJob,
+        ];
+        let all = KINDS.iter().chain(&self.owners);
+        let missing = all.filter(|kind| !self.own.contains(kind));
+        missing.map(|kind| qualified(*kind)).collect()
+    }
+}
+
 /// The state of the aggregation.
 #[derive(Default)]
 pub struct Aggregate {
     clusters: Vec<ClusterRecord>,
+    /// Of each cluster.
+    kinds: Vec<EventKinds>,
     rows: HashMap<RowKey, RowValue>,
     /// The number of rules in all rows.
     rules: usize,
@@ -230,6 +287,9 @@ impl Aggregate {
             return;
         };
         cluster.span.add(time);
+        if let Some(kinds) = self.kinds.get_mut(index) {
+            kinds.add(event.object(), event_outcome.owner);
+        }
         if event.is_dry_run() {
             cluster.dry_runs.count(event_outcome.outcomes());
             return;
@@ -269,6 +329,7 @@ impl Aggregate {
                 name,
                 ..ClusterRecord::default()
             });
+            self.kinds.push(EventKinds::default());
         }
         self.clusters.len().saturating_sub(1)
     }
@@ -300,11 +361,15 @@ impl Aggregate {
                 .then_with(|| names(a).cmp(&names(b)))
         });
         let mut clusters = clusters;
+        for (cluster, kinds) in clusters.iter_mut().zip(&self.kinds) {
+            cluster.kinds_without_events = kinds.without_events();
+        }
         clusters.sort_by(|a, b| a.name.cmp(&b.name));
         let mut span = TimeSpan::default();
         for input in &inputs {
             span.join(&input.span);
         }
+        let own = self.kinds.iter();
         AuditReport {
             schema: SCHEMA,
             counts: clusters.iter().map(|cluster| cluster.counts).sum(),
@@ -313,6 +378,9 @@ impl Aggregate {
             clusters,
             rows,
             inputs,
+            kinds: own
+                .flat_map(|kinds| kinds.own.iter().copied().map(qualified))
+                .collect(),
             deduplicated,
         }
     }

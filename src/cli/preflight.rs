@@ -1,6 +1,7 @@
 //! `transom preflight`: evaluates a cluster without Transom, and prints what Transom would do there and the values to
 //! install it with.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -10,8 +11,10 @@ use kube::Client;
 
 use super::knowledge::KnowledgeArgs;
 use super::options::{FailOn, OutputArgs, date};
+use super::scan::of_discovery;
 use super::{READ_RIGHTS, block_on, exit_status};
 use crate::cluster::client::{ConnectArgs, Connected};
+use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::environment::{self, AnyNode};
 use crate::cluster::list::UnreadPart;
 use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
@@ -112,17 +115,25 @@ async fn read_cluster(
         unread: &unread().map(|part| part.resource.clone()).collect(),
     };
     let facts = facts(input);
-    let mut workloads = WorkloadFindings::new(input, &facts, &excluded);
+    let custom = CustomLists::read(client, &BTreeSet::new()).await;
+    let mut workloads = WorkloadFindings::new(input, &facts, &excluded).listing(&custom);
     let mut planner = planner(&cluster, plan_nodes);
-    let unlisted = visit_objects(client, &mut workloads, planner.as_mut()).await;
+    let unlisted = visit_objects(client, &custom, &mut workloads, planner.as_mut()).await;
+    let accounts = workloads.controllers.questions();
+    let asked = accounts.iter().map(|((account, _), kind)| (account, *kind));
+    let (may_create, unasked) = environment::may_create(client, asked).await;
+    workloads
+        .controllers
+        .answer(may_create, unasked.as_ref().map(|part| part.resource.clone()));
     let (may_use, unanswered) = environment::may_use(client, workloads.gmsa.uses.keys()).await;
     workloads.gmsa.may_use = may_use;
     workloads.gmsa.unread = unanswered.as_ref().map(|part| part.resource.clone());
     let planner = planner.filter(|_| unlisted.is_empty());
     let plan = planner.and_then(|planner| planner.plan().ok().flatten());
-    let mut gaps: Vec<ScanGap> = { unread().chain(&unanswered) }
+    let mut gaps: Vec<ScanGap> = { unread().chain(&unanswered).chain(&unasked) }
         .map(gap)
         .chain(unlisted.iter().map(of_list))
+        .chain(custom.unknown.iter().map(of_discovery))
         .collect();
     gaps.sort();
     gaps.dedup();
@@ -147,10 +158,11 @@ fn planner(cluster: &OfflineCluster, nodes: NodeInventory) -> Option<Planner<'_>
 /// Visits the objects that carry pods; returns the lists that could not be read.
 async fn visit_objects(
     client: &Client,
+    custom: &CustomLists,
     workloads: &mut WorkloadFindings<'_>,
     mut planner: Option<&mut Planner<'_>>,
 ) -> Vec<UnreadPart> {
-    let unlisted = walk(client, &[], &[], |met| {
+    let unlisted = walk(client, &[], &custom.kinds, |met| {
         let ListItem::Object(kind, json) = met else { return };
         workloads.visit(kind, json);
         if let Some(planner) = &mut planner {
@@ -159,7 +171,11 @@ async fn visit_objects(
         }
     });
     let unlisted = unlisted.await;
-    let resources = unlisted.iter().map(|list| list.resource.clone());
+    let discovery = custom
+        .unknown
+        .iter()
+        .map(|unknown| of_discovery(unknown).resource);
+    let resources = unlisted.iter().map(|list| list.resource.clone()).chain(discovery);
     workloads.not_listed.extend(resources);
     unlisted
 }

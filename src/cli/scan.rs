@@ -4,6 +4,8 @@ mod assume;
 mod images;
 mod reading;
 
+pub(super) use self::reading::of_discovery;
+
 use std::process::ExitCode;
 
 use anyhow::bail;

@@ -1,5 +1,6 @@
 //! Reads the environment of Transom before it is installed: other engines, autoscalers, webhooks. It writes nothing.
 
+mod access;
 mod gmsa;
 mod readiness;
 mod scaled;
@@ -20,6 +21,7 @@ use crate::model::node::{NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
 use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
 use crate::model::resources::Node;
 
+pub use self::access::{Account, may_create};
 pub use self::gmsa::{GmsaUse, may_use};
 pub use self::readiness::ReadinessRule;
 pub use self::scaled::NodeGroupResource;

@@ -32,6 +32,7 @@ use tokio::sync::watch;
 pub use self::garbage_collection::{GarbageCollection, count, sweep};
 pub use self::health::ReportingState;
 pub use self::metrics::StoredFindingMetrics;
+pub use self::owner_index::UnlistedControllers;
 pub use self::report_api::ReportApi;
 
 use self::controller::ReportsController;
@@ -80,6 +81,8 @@ pub struct ReportContext {
     pub gauges: StoredFindingMetrics,
     /// The state of the reports, for policy statuses.
     pub reporting: watch::Sender<ReportingState>,
+    /// The owners whose controllers no policy lists, for policy statuses.
+    pub unlisted: watch::Sender<UnlistedControllers>,
     /// Rates and intervals.
     pub settings: ReportSettings,
     /// Counts writes and failed requests.
@@ -89,12 +92,16 @@ pub struct ReportContext {
 impl ReportContext {
     /// Publishes the state of reporting, if it has changed.
     fn publish(&self, state: ReportingState) {
-        self.reporting.send_if_modified(|before| {
-            let differs = *before != state;
-            *before = state;
-            differs
-        });
+        send_if_different(&self.reporting, state);
     }
+}
+
+fn send_if_different<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
+    sender.send_if_modified(|before| {
+        let differs = *before != value;
+        *before = value;
+        differs
+    });
 }
 
 /// Evaluates stored objects while this replica leads. Returns when the snapshot channel or the leader election ends.
@@ -109,5 +116,6 @@ pub async fn run(context: ReportContext) {
         }
         context.gauges.show(None);
         context.reporting.send_replace(ReportingState::Unknown);
+        context.unlisted.send_replace(UnlistedControllers::new());
     }
 }

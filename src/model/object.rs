@@ -285,11 +285,16 @@ impl<'a> Object<'a> {
         self.template_path().field("spec")
     }
 
-    /// The kind of the object's controlling owner, if objects of that kind are evaluated and its controller creates
-    /// objects of this kind.
+    /// The kind of the object's controlling owner, if objects of that kind are evaluated and its controller makes
+    /// objects of this kind from their template.
     pub fn owner_kind(&self) -> Option<Kind> {
+        self.creator_kind().filter(|kind| kind.makes() == Some(self.kind))
+    }
+
+    /// The kind of the object's controlling owner, if that kind's controller creates objects of this kind.
+    pub fn creator_kind(&self) -> Option<Kind> {
         let owner = self.meta.controller()?;
-        Kind::of_api_version(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
+        Kind::of_api_version(&owner.api_version, &owner.kind).filter(|kind| kind.creates() == Some(self.kind))
     }
 
     /// Whether the pod has a DaemonSet owner, in any API group: then it is already pinned to a node, and anything more

@@ -10,6 +10,7 @@ use super::namespace_selector::NodeSelector;
 use super::node::{BUILD_LABEL, NodeLabel, RESTRICTED_BUILD_LABEL, Taint};
 use super::os::Os;
 use super::pod::Toleration;
+use super::requester::ListedController;
 use super::severity::Severity;
 use super::string_enum::string_enum;
 use super::workload::configured::ConfiguredKind;
@@ -327,8 +328,8 @@ pub struct Policy {
     pub build_label: BuildLabel,
     /// RuntimeClasses by release (`ltsc2022`).
     pub runtime_classes: BTreeMap<String, String>,
-    /// Users that are controllers of Kubernetes' workloads, in addition to the known ones.
-    pub controllers: Vec<String>,
+    /// Users that are controllers, in addition to those of Kubernetes.
+    pub controllers: Vec<ListedController>,
     /// Custom resources that describe pods, in addition to the built-in ones.
     pub pod_templates: Vec<ConfiguredKind>,
     /// Node labels that mean Windows, in addition to those of platforms; those of all policies are evidence everywhere.

@@ -77,10 +77,8 @@ macro_rules! kinds {
             }
 
             /// The kind that this kind's controller creates from exactly the evaluated template. Deployments create no
-            /// pods, and objects that other controllers create have no owner that is evaluated. What a custom resource
-            /// makes is left to it if the policy names its controller in `controllerUsernames`. `None` for a custom
-            /// resource: its controller adds to what the object says, or creates the same from other objects, so the
-            /// pods are evaluated as if their author had created them.
+            /// pods, and objects that other controllers create have no owner that is evaluated. `None` for a custom
+            /// resource whose controller adds to what the object says, or creates the same from other objects.
             pub fn makes(self) -> Option<Kind> {
                 match self {
                     $(Kind::$native => $makes,)*
@@ -160,6 +158,27 @@ impl Kind {
         let group = if group == "extensions" { "apps" } else { group };
         let is_it = |known: &Kind| known.as_str() == kind && known.group() == group;
         Kind::ALL.into_iter().find(is_it)
+    }
+
+    /// The kind of the objects that this kind's controller creates. What the controller of a custom resource creates is
+    /// left to that resource only if the policy names the controller in `controllers`; otherwise it is evaluated as if a
+    /// person had created it.
+    pub fn creates(self) -> Option<Kind> {
+        self.makes().or(match self {
+            Kind::Workflow | Kind::TaskRun => Some(Kind::Pod),
+            Kind::CronWorkflow => Some(Kind::Workflow),
+            Kind::PipelineRun => Some(Kind::TaskRun),
+            _ => None,
+        })
+    }
+
+    /// The plural of the kind, as in the path of its list.
+    pub fn resource(self) -> String {
+        let mut custom = CUSTOM_WORKLOADS.iter();
+        match custom.find(|custom| custom.kind == self) {
+            Some(custom) => custom.resource.to_owned(),
+            None => format!("{}s", self.as_str().to_lowercase()),
+        }
     }
 
     /// Whether its author can set `spec.os` of the pod. Argo Workflows, Tekton and Knative have no such field.

@@ -179,7 +179,7 @@ fn release_of(tag: &str) -> Option<(u32, u32, u32)> {
 }
 
 /// The ServiceAccount of the pods of an object.
-fn account_of(subject: &Object<'_>, json: &str) -> String {
+pub(super) fn account_of(subject: &Object<'_>, json: &str) -> String {
     let mut path = subject.kind.template().unwrap_or_default().to_vec();
     path.extend(["spec", "serviceAccountName"]);
     let written: Option<String> = at(json, &path).and_then(|text| serde_json::from_str(text).ok());

@@ -6,9 +6,11 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 mod capacity;
+mod controllers;
 
 use super::*;
 use crate::cluster::cache::ClusterCache;
+use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::environment::{AnyNode, NodeGroupResource, WebhookPresence};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::snapshot::SnapshotBuilder;
@@ -69,6 +71,26 @@ impl PreflightCluster {
 
     /// The report if these resources, and these workloads, could not be listed.
     fn report_without(self, unread: &[&str], not_listed: &[&str], objects: &[(Kind, Value)]) -> Preflight {
+        self.report_of([unread, not_listed], None, objects, |_| ())
+    }
+
+    /// The report of a cluster that serves these custom resources. `finish`: what follows after the objects.
+    fn report_with(
+        self,
+        custom: &CustomLists,
+        objects: &[(Kind, Value)],
+        finish: impl FnOnce(&mut WorkloadFindings<'_>),
+    ) -> Preflight {
+        self.report_of([&[], &[]], Some(custom), objects, finish)
+    }
+
+    fn report_of(
+        self,
+        [unread, not_listed]: [&[&str]; 2],
+        custom: Option<&CustomLists>,
+        objects: &[(Kind, Value)],
+        finish: impl FnOnce(&mut WorkloadFindings<'_>),
+    ) -> Preflight {
         let owned =
             |names: &[&str]| -> BTreeSet<String> { names.iter().map(|it| (*it).to_owned()).collect() };
         let unread = &owned(unread);
@@ -87,10 +109,14 @@ impl PreflightCluster {
         };
         let facts = facts(input);
         let mut workloads = WorkloadFindings::new(input, &facts, &[]);
+        if let Some(custom) = custom {
+            workloads = workloads.listing(custom);
+        }
         for (kind, object) in objects {
             workloads.visit(*kind, &object.to_string());
         }
         workloads.not_listed = owned(not_listed);
+        finish(&mut workloads);
         Preflight::new(
             input,
             workloads,

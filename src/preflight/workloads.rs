@@ -8,11 +8,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::capacity::Capacity;
+use super::controllers::Controllers;
 use super::daemon_sets::DaemonSets;
 use super::gmsa::Gmsa;
 use super::nodes::windows;
 use super::recommendations;
 use super::{ClusterInput, MOST, PreflightFinding, PreflightSummary};
+use crate::cluster::custom_lists::CustomLists;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
@@ -61,6 +63,8 @@ pub struct WorkloadFindings<'w> {
     pub capacity: Capacity<'w>,
     /// The credential specs that pods name.
     pub gmsa: Gmsa,
+    /// The controllers of custom resources.
+    pub controllers: Controllers,
     deny: EvalContext<'w>,
     warn: EvalContext<'w>,
     /// Pool labels that only Windows nodes have, and that are not evidence by default.
@@ -118,6 +122,7 @@ impl<'w> WorkloadFindings<'w> {
             daemon_sets: DaemonSets::new(input),
             capacity: Capacity::new(input),
             gmsa: Gmsa::default(),
+            controllers: Controllers::default(),
             deny: context(IgnoredFields::Deny),
             warn: context(IgnoredFields::Warn),
             candidates,
@@ -139,6 +144,15 @@ impl<'w> WorkloadFindings<'w> {
         }
     }
 
+    /// The same in a cluster that serves these custom resources, which are visited too.
+    #[must_use]
+    pub fn listing(mut self, custom: &'w CustomLists) -> Self {
+        self.deny = self.deny.listing(&custom.kinds);
+        self.warn = self.warn.listing(&custom.kinds);
+        self.controllers.serve(custom);
+        self
+    }
+
     /// Visits one object.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
@@ -151,6 +165,7 @@ impl<'w> WorkloadFindings<'w> {
         let subject = Object::parse(kind, json, ReviewStage::Stored)?;
         self.stored.record(&self.deny, &subject);
         self.capacity.visit_pod(&subject);
+        self.controllers.visit_object(&subject, json);
         if let Some(owner_result) = self.stored.evaluate(&self.deny, &subject, json)? {
             self.record_result(&subject, json, &owner_result);
         }
@@ -216,6 +231,7 @@ impl<'w> WorkloadFindings<'w> {
                 *self.fields.entry(field).or_default() += 1;
             }
         }
+        self.controllers.visit(owner_result, is_windows);
         if let Some(pod) = subject.pod() {
             self.selected(owner_result, pod);
             self.capacity.visit(owner_result, subject, pod);

@@ -15,6 +15,7 @@ use crate::model::object_status::ObjectStatus;
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, ImageEvidence, PlacementMode, Policy};
+use crate::model::requester::qualified;
 use crate::model::root_owner::owner_above;
 use crate::model::workload::Kind;
 use crate::registration::NotReviewed;
@@ -246,6 +247,7 @@ fn owner_result(
             name: owner.name.to_string(),
         }),
         is_added_evidence: false,
+        unlisted_controller: unlisted_controller(subject.kind, decision, &simulation.policy),
         verdict: inference.verdict,
         evidence: inference.evidence.iter().map(ToString::to_string).collect(),
         policy: simulation.policy.name.clone(),
@@ -262,6 +264,14 @@ fn owner_result(
         findings: findings(simulation, words.as_deref()),
         not_reviewed: words,
     }
+}
+
+/// The kind, if the object would be denied, its controller creates objects for it, and the policy does not list that
+/// controller: it is never known otherwise.
+fn unlisted_controller(kind: Kind, decision: Decision, policy: &Policy) -> Option<String> {
+    let is_denied = matches!(decision, Decision::Deny | Decision::WouldDeny);
+    let is_listed = || policy.controllers.iter().any(|listed| listed.controls(kind));
+    (is_denied && kind.is_custom() && kind.creates().is_some() && !is_listed()).then(|| qualified(kind))
 }
 
 /// The outcome, and the same as an admission decision.

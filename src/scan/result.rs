@@ -141,6 +141,10 @@ pub struct OwnerResult {
     #[serde(serialize_with = "as_text")]
     #[schemars(with = "Decision")]
     pub decision: Decision,
+    /// Its kind, as in `Rollout.argoproj.io`, if it would be denied and no policy lists the controller of the kind: what the
+    /// controller creates next for it would be denied too. Otherwise absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlisted_controller: Option<String>,
     /// Why the API server does not send it for review; absent if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_reviewed: Option<String>,

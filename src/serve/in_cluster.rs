@@ -30,7 +30,7 @@ use crate::controller::node_policies::{NodeController, NodeControllerSettings};
 use crate::controller::node_pools::NodePoolController;
 use crate::controller::pod_policies::{PolicyStatusController, StatusSources};
 use crate::controller::reports;
-use crate::controller::reports::ReportingState;
+use crate::controller::reports::{ReportingState, UnlistedControllers};
 use crate::controller::startup::{
     PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings,
 };
@@ -121,6 +121,7 @@ pub async fn run(
     tasks.spawn("staleness", staleness.clone().log_changes());
     let (publish_probe, arrival) = watch::channel(None);
     let (publish_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
+    let (publish_unlisted, unlisted) = watch::channel(UnlistedControllers::new());
     let kept = (args.certificates).config(&args.names, &namespace, &config.certificate);
     let (name, metrics) = (&kept.configuration, &config.metrics);
     let installation: Arc<str> = format!("{namespace}/{}", args.names.installation.name).into();
@@ -159,6 +160,7 @@ pub async fn run(
     };
     let sources = StatusSources {
         reporting,
+        unlisted,
         probe: arrival,
         registries: images.as_ref().map(ImageLookups::unreachable),
         contested,
@@ -170,7 +172,7 @@ pub async fn run(
     };
     background.start_gate(account, publish_startup);
     if args.reports {
-        background.start_reports(publish_reporting);
+        background.start_reports(publish_reporting, publish_unlisted);
     }
     if !args.probe_namespace.is_empty() {
         background.start_probe(&args.probe_namespace, &installation, publish_probe);
@@ -325,7 +327,11 @@ impl BackgroundTasks<'_> {
         self.control("startup", "startup", startup);
     }
 
-    fn start_reports(&mut self, reporting: watch::Sender<ReportingState>) {
+    fn start_reports(
+        &mut self,
+        reporting: watch::Sender<ReportingState>,
+        unlisted: watch::Sender<UnlistedControllers>,
+    ) {
         let stored_findings = reports::StoredFindingMetrics::default();
         self.metrics.add_collector(stored_findings.clone());
         let context = reports::ReportContext {
@@ -335,6 +341,7 @@ impl BackgroundTasks<'_> {
             images: self.images.map(|images| images.service().clone()),
             gauges: stored_findings,
             reporting,
+            unlisted,
             settings: reports::ReportSettings::default(),
             reconcile: self.reconciles.of("reports"),
         };

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::support::command::transom;
-use crate::support::control_plane::{ControlPlane, Printed, wait};
+use crate::support::command::{transom, transom_with};
+use crate::support::control_plane::{ControlPlane, Printed, programs_or_skip, wait};
 use crate::support::install::{self, Replica};
 use serde_json::{Value, json};
 use transom::engine::evaluate;
@@ -158,9 +158,20 @@ fn scan(cluster: &ControlPlane, args: &[&str]) -> (i32, Value) {
 
 #[test]
 fn custom_resources_with_pods_are_denied_fixed_and_admitted() {
-    let Some(cluster) = ControlPlane::start_or_skip("tests/cluster/pod_template_kinds.rs") else {
+    let Some(programs) = programs_or_skip("tests/cluster/pod_template_kinds.rs") else {
         return;
     };
+    // The audit policy that the page recommends.
+    let page = include_str!("../../docs/how-to/audit.md");
+    let mut policy = page
+        .split("```yaml\n")
+        .filter_map(|rest| rest.split("```").next());
+    let policy = policy.find(|block| block.contains("kind: Policy")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.yaml");
+    std::fs::write(&file, policy).unwrap();
+    let flag = format!("--audit-policy-file={}", file.display());
+    let cluster = ControlPlane::start_with(programs, &[&flag]).unwrap();
     define(&cluster);
     install::prepare(&cluster, POLICY);
     for namespace in ["before", "shop"] {
@@ -196,6 +207,44 @@ fn custom_resources_with_pods_are_denied_fixed_and_admitted() {
     what_was_stored_before_can_be_scaled_and_deleted(&cluster);
     a_scan_reports_them_and_absent_kinds_are_no_gap(&cluster);
     the_policy_is_programmed(&cluster);
+    the_audit_log_has_them_or_names_their_kinds(&cluster);
+}
+
+/// The API server records them by the page's policy; by one that omits them, the kinds are named.
+fn the_audit_log_has_them_or_names_their_kinds(cluster: &ControlPlane) {
+    let log = std::fs::read_to_string(cluster.path("audit.log")).unwrap();
+    let file = cluster.path("admin.kubeconfig");
+    let read = |log: &str, more: &[&str]| {
+        let args = ["audit-log", "-o", "json", "--kubeconfig", "admin.kubeconfig", "-"];
+        transom_with(file.parent().unwrap(), &[&args[..], more].concat(), log).json()
+    };
+    let report = read(&log, &[]);
+    let rows = report["workloads"].to_string();
+    let built_in = KINDS.into_iter().filter(|(group, ..)| *group != "example.com");
+    for (_, _, kind, plural, _) in built_in.clone() {
+        let is_there = [format!("\"{kind} "), format!("\"{plural}.")]
+            .iter()
+            .any(|name| rows.contains(name));
+        assert!(is_there, "{kind}: {rows}");
+    }
+    let omitted = |line: &&str| {
+        !line.contains("\"apiGroup\":\"argoproj.io\"") && !line.contains("\"apiGroup\":\"keda.sh\"")
+    };
+    let without: String = log
+        .lines()
+        .filter(omitted)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let report = read(&without, &["--check-cluster"]);
+    let named = report["clusters"][0]["kindsWithoutEvents"].to_string();
+    for (group, _, kind, ..) in built_in {
+        let is_omitted = ["argoproj.io", "keda.sh"].contains(&group);
+        assert_eq!(
+            named.contains(&format!("{kind}.{group}")),
+            is_omitted,
+            "{kind}: {named}"
+        );
+    }
 }
 
 fn are_denied_until_they_are_fixed(cluster: &ControlPlane) {

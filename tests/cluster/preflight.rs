@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 mod capacity;
+mod controllers;
 mod own_taints;
 
 use std::path::Path;

@@ -831,6 +831,57 @@ fn no_page_is_too_long_and_neither_are_all_together() {
     assert!(all > 10_000, "only {all} words were found");
 }
 
+#[test]
+fn the_recommended_audit_policy_records_everything_that_the_webhooks_review() {
+    let page = text("docs/how-to/audit.md");
+    let mut blocks = page
+        .split("```yaml\n")
+        .filter_map(|rest| rest.split("```").next());
+    let policy = blocks.find(|block| block.contains("kind: Policy")).unwrap();
+    let policy = json_of(policy);
+    let rows = |resources: &Value, group: &str, names: &str| -> BTreeSet<(String, String)> {
+        let mut all = BTreeSet::new();
+        for rule in resources.as_array().unwrap() {
+            let groups: Vec<&str> = match &rule[group] {
+                Value::String(group) => vec![group],
+                groups => groups
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|it| it.as_str().unwrap())
+                    .collect(),
+            };
+            for resource in rule[names].as_array().unwrap() {
+                all.extend(
+                    groups
+                        .iter()
+                        .map(|group| ((*group).to_owned(), resource.as_str().unwrap().to_owned())),
+                );
+            }
+        }
+        all
+    };
+    let recorded = rows(&policy["rules"][0]["resources"], "group", "resources");
+    let webhooks = lossy(&run(&ours("transom generate webhooks --url https://localhost:1")).stdout);
+    let mut reviewed = BTreeSet::new();
+    for configuration in webhooks.split("\n---\n").map(json_of) {
+        for entry in configuration["webhooks"].as_array().into_iter().flatten() {
+            reviewed.extend(rows(&entry["rules"], "apiGroups", "resources"));
+        }
+    }
+    assert!(reviewed.len() > 20, "{reviewed:?}");
+    let omitted: Vec<_> = reviewed.difference(&recorded).collect();
+    assert!(omitted.is_empty(), "{omitted:?}");
+}
+
+/// A YAML document as JSON.
+fn json_of(yaml: &str) -> Value {
+    let parsed = transom::manifest::parse(yaml.as_bytes().to_vec());
+    parsed.documents.first().map_or(Value::Null, |document| {
+        serde_json::from_str(document.json()).unwrap()
+    })
+}
+
 /// Where conditions get their types and reasons.
 const CONDITION_SOURCES: [&str; 9] = [
     "src/controller/node_policies/status.rs",

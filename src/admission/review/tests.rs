@@ -288,6 +288,13 @@ fn the_annotation_of_mirror_pods_counts_only_if_the_kubelet_of_the_node_asks() {
     }
 }
 
+fn listed(user: &str, kinds: &[&str]) -> ListedController {
+    ListedController {
+        username: user.to_owned(),
+        kinds: kinds.iter().map(ToString::to_string).collect(),
+    }
+}
+
 /// An object for Windows with hostPID and a privileged container, controlled by this owner.
 fn owned(kind: &str, owner: &str) -> Value {
     let pod = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
@@ -320,7 +327,7 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
                 .as_ref()
                 .unwrap_or_else(|| panic!("{kind} of {owner} by {user}"));
             assert!(
-                denial.contains("spec.controllerUsernames of the WindowsPodPolicy"),
+                denial.contains("spec.controllers of the WindowsPodPolicy"),
                 "{denial}"
             );
             assert_eq!(
@@ -347,13 +354,19 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
 fn what_a_controller_made_of_an_owner_that_is_not_evaluated_is_evaluated_itself() {
     for (kind, owner) in [
         ("ReplicaSet", "example.com/v1/Rollout"),
-        ("Pod", "argoproj.io/v1alpha1/Workflow"),
+        ("Pod", "argoproj.io/v1alpha1/CronWorkflow"),
         ("Job", "jobset.x-k8s.io/v1alpha2/JobSet"),
-        ("Pod", "tekton.dev/v1/TaskRun"),
+        ("Pod", "tekton.dev/v1/PipelineRun"),
         ("Pod", "apps.kruise.io/v1beta1/StatefulSet"),
         ("Pod", "apps/v1/Deployment"),
     ] {
-        let controllers = vec!["system:serviceaccount:argo:argo".to_owned()];
+        let kinds = [
+            "Rollout.argoproj.io",
+            "CronWorkflow.argoproj.io",
+            "PipelineRun.tekton.dev",
+            "Deployment.apps",
+        ];
+        let controllers = vec![listed("system:serviceaccount:argo:argo", &kinds)];
         for user in [
             "system:kube-controller-manager",
             "system:serviceaccount:argo:argo",
@@ -378,11 +391,17 @@ fn a_policy_names_the_users_that_its_platform_has_for_controllers() {
             .denial
             .is_some()
     );
-    let policy = Policy {
-        controllers: vec![user.to_owned()],
+    let with = |kinds: &[&str]| Policy {
+        controllers: vec![listed(user, kinds)],
         ..Policy::standalone()
     };
-    assert!(ruling_of(Phase::Validate, user, &pod, policy).denial.is_none());
+    let denial = |kinds: &[&str]| ruling_of(Phase::Validate, user, &pod, with(kinds)).denial;
+    assert!(denial(&["ReplicaSet.apps"]).is_none());
+    let of_another = denial(&["Rollout.argoproj.io", "ReplicaSet.example.com"]).unwrap();
+    assert!(
+        of_another.contains("with the kind ReplicaSet.apps"),
+        "{of_another}"
+    );
 }
 
 #[test]
@@ -755,18 +774,33 @@ fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_use
             "apps.kruise.io/v1alpha1/DaemonSet",
             "kruise-system:kruise-manager",
         ),
+        ("Pod", "argoproj.io/v1alpha1/Workflow", "argo:argo"),
+        (
+            "Pod",
+            "tekton.dev/v1/TaskRun",
+            "tekton-pipelines:tekton-pipelines-controller",
+        ),
     ] {
         let own = format!("system:serviceaccount:{account}");
-        let reviewed = |user: &str, controllers: &[&str]| {
+        let reviewed = |user: &str, kinds: &[&str]| {
             let policy = Policy {
-                controllers: controllers.iter().map(ToString::to_string).collect(),
+                controllers: vec![listed(&own, kinds)],
                 ..Policy::standalone()
             };
             ruling_of(Phase::Validate, user, &owned(kind, owner), policy)
         };
+        let (version, name) = owner.rsplit_once('/').unwrap();
+        let (group, _) = version.split_once('/').unwrap();
+        let of_owner = format!("{name}.{group}");
         assert!(
-            reviewed(&own, &[&own]).denial.is_none(),
+            reviewed(&own, &[&of_owner]).denial.is_none(),
             "{kind} of {owner} by {own}"
+        );
+        assert!(
+            reviewed("system:serviceaccount:team:look-alike", &[&of_owner])
+                .denial
+                .is_some(),
+            "{kind} of {owner}"
         );
         for user in [
             // A tenant may own the namespace of a project that is not installed.
@@ -777,7 +811,7 @@ fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_use
             "system:serviceaccount:default:argo-rollouts",
         ] {
             assert!(
-                reviewed(user, &[]).denial.is_some(),
+                reviewed(user, &["Job.batch", "ReplicaSet.apps"]).denial.is_some(),
                 "{kind} of {owner} by {user}"
             );
         }
@@ -788,7 +822,7 @@ fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_use
 fn the_products_of_knative_are_evaluated_whoever_creates_them() {
     let user = "system:serviceaccount:knative-serving:controller";
     let policy = Policy {
-        controllers: vec![user.to_owned()],
+        controllers: vec![listed(user, &["Service.serving.knative.dev"])],
         ..Policy::standalone()
     };
     let object = owned("Deployment", "serving.knative.dev/v1/Revision");
@@ -849,7 +883,10 @@ fn update_by(user: &str, phase: Phase, sub_resource: &str, old: &Value, new: &Va
         "object": new, "oldObject": old,
     }});
     let policy = Policy {
-        controllers: vec!["platform:queue".to_owned()],
+        controllers: vec![listed(
+            "platform:queue",
+            &["Pod", "Job.batch", "Rollout.argoproj.io"],
+        )],
         ..Policy::standalone()
     };
     answer_to(&facts, phase, &review, policy)

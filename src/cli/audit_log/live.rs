@@ -10,6 +10,7 @@ use kube::Client;
 use crate::audit_log::{AuditReport, CurrentState, WorkloadRow};
 use crate::cli::warn_line;
 use crate::cluster::client::{ConnectArgs, Connected};
+use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::Listing;
 use crate::cluster::offline::{self, OfflineOptions};
@@ -64,6 +65,8 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     }
     let (connected, namespace) = connect.connect().await?;
     let (snapshot, lacks) = snapshot(&connected, &namespace).await?;
+    let custom = CustomLists::read(&connected.client, &snapshot.policies.pod_templates()).await;
+    report.serve(custom.kinds.iter().map(|(kind, _)| *kind));
     let eval_context = EvalContext::of(&snapshot);
     let requested: Vec<NamedWorkload> = workloads.keys().take(MOST).cloned().collect();
     let asking = requested.into_iter().map(|named| async {

@@ -321,14 +321,14 @@ fn of_namespaces(args: &ScanArgs, cluster: &OfflineCluster) -> Vec<ScanGap> {
 }
 
 /// API groups whose resources the API server does not list.
-fn of_discovery((group, why): &(String, ApiError)) -> ScanGap {
+pub(in crate::cli) fn of_discovery((group, why): &(String, ApiError)) -> ScanGap {
     ScanGap {
         resource: match group.as_str() {
             "*" => "custom resources that describe pods".to_owned(),
             group => format!("custom resources of {group}"),
         },
         reason: format!("the API server does not say which it serves: {why}"),
-        remedy: Some("scan again".to_owned()),
+        remedy: Some("run this again".to_owned()),
     }
 }
 

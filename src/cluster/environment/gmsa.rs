@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::authorization::v1::{
-    LocalSubjectAccessReview, ResourceAttributes, SubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::{LocalSubjectAccessReview, ResourceAttributes};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
+use super::access::of_account;
 use super::{items, text};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::UnreadPart;
@@ -96,23 +95,18 @@ async fn ask(client: &Client, wanted: &GmsaUse) -> Result<bool, ApiError> {
             namespace: Some(namespace.clone()),
             ..ObjectMeta::default()
         },
-        spec: SubjectAccessReviewSpec {
-            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
-            groups: Some(vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated".to_owned(),
-            ]),
-            resource_attributes: Some(ResourceAttributes {
+        spec: of_account(
+            namespace,
+            account,
+            ResourceAttributes {
                 namespace: Some(namespace.clone()),
                 verb: Some("use".to_owned()),
                 group: Some(GMSA_GROUP.to_owned()),
                 resource: Some(SPECS.to_owned()),
                 name: Some(spec.clone()),
                 ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
+            },
+        ),
         status: None,
     };
     let api: Api<LocalSubjectAccessReview> = Api::namespaced(client.clone(), namespace);

@@ -24,17 +24,19 @@ use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, LONGEST_NOTE, conditions,
 };
 use crate::controller::events::reference;
-use crate::controller::reports::ReportingState;
+use crate::controller::reports::{ReportingState, UnlistedControllers};
 use crate::controller::writer::Write;
 use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
-use crate::model::text::{cut, list};
+use crate::model::text::{count, cut, list};
 use crate::rules;
 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The condition type for reports on stored objects.
 const REPORTS_WRITTEN: &str = "ReportsWritten";
+/// The condition type for custom resources whose controllers are not listed.
+const CONTROLLERS_UNLISTED: &str = "ControllersUnlisted";
 /// The condition type for namespaces without a policy.
 const WITHOUT_POLICY: &str = "NamespacesWithoutPolicy";
 /// The longest list of problems of a policy in its status, in bytes.
@@ -192,7 +194,9 @@ impl ReportedPolicy<'_> {
             None => retired.push(IMAGE_REGISTRIES_REACHABLE),
         }
         if *states.reporting == ReportingState::Off {
-            retired.push(REPORTS_WRITTEN);
+            retired.extend([REPORTS_WRITTEN, CONTROLLERS_UNLISTED]);
+        } else {
+            updates.push(unlisted_controllers(self.name, states.unlisted));
         }
         if self.reports_for_all {
             updates.push(without_policy(snapshot));
@@ -219,6 +223,32 @@ fn written(reporting: &ReportingState) -> Option<ConditionUpdate> {
     };
     let met = ("Written", "the reports contain the findings of stored objects");
     Some(ConditionUpdate::expect_true(REPORTS_WRITTEN, unmet, met).with_events(EventPolicy::Reasons))
+}
+
+/// Whether the policy does not list the account of the controller of stored custom resources with problems: their next
+/// rollout is denied.
+fn unlisted_controllers(name: &str, unlisted: &UnlistedControllers) -> ConditionUpdate {
+    let message = |owners: &BTreeSet<String>| {
+        let kinds: BTreeSet<&str> = owners
+            .iter()
+            .filter_map(|owner| owner.split(' ').next())
+            .collect();
+        format!(
+            "once errors are denied, the next rollout of {} is denied: {}; list the accounts of the controllers of {} in \
+             spec.controllers (transom preflight proposes them)",
+            count(owners.len(), "stored object"),
+            list(owners, MOST_NAMES),
+            list(kinds, MOST_NAMES)
+        )
+    };
+    let unmet = unlisted
+        .get(name)
+        .map(|owners| ("NextRolloutDenied", message(owners)));
+    let met = (
+        "ControllersListed",
+        "the policy lists the controllers of all custom resources with errors",
+    );
+    ConditionUpdate::expect_false(CONTROLLERS_UNLISTED, unmet, met).with_events(EventPolicy::Turns)
 }
 
 fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
@@ -353,6 +383,7 @@ fn left_out(decoded: &DecodedPolicy) -> ConditionUpdate {
     let unknown = [
         ("the rules", listed(decoded.unknown_rules.iter().map(rule))),
         ("the releases", of(&decoded.unknown_releases)),
+        ("the kinds", of(&decoded.unknown_kinds)),
         ("the fields", of(&decoded.unknown_fields)),
     ];
     let names: Vec<String> = (unknown.into_iter())

@@ -1,6 +1,6 @@
 //! Pod policies that are created, changed and deleted: which version applies, and what their statuses report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::revisions::{StoredRevision, revision_of};
 use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use crate::controller::reports::ReportingState;
+use crate::controller::reports::{ReportingState, UnlistedControllers};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
@@ -52,8 +52,20 @@ impl PolicyHistory {
 
     /// The status updates for the policies of a cache, given the last update.
     fn reports(&self, cache: &ClusterCache, now: Timestamp) -> Vec<StatusUpdate> {
+        self.reports_with(cache, &ReportingState::Off, &UnlistedControllers::new(), now)
+    }
+
+    /// The same, with custom resources whose controllers no policy lists.
+    fn reports_with(
+        &self,
+        cache: &ClusterCache,
+        reporting: &ReportingState,
+        unlisted: &UnlistedControllers,
+        now: Timestamp,
+    ) -> Vec<StatusUpdate> {
         let states = ControllerStates {
-            reporting: &ReportingState::Off,
+            reporting,
+            unlisted,
             unreached: None,
             registries: None,
             contested: None,
@@ -157,6 +169,35 @@ fn written(mut cache: ClusterCache, reports: &[StatusUpdate]) -> ClusterCache {
             .retain(|_, value| !value.is_null());
     }
     cache
+}
+
+#[test]
+fn a_policy_that_does_not_list_the_controllers_of_custom_resources_with_errors_says_whose_next_rollout_is_denied()
+ {
+    let cache = cache(&[stored("base", &json!({}))], &[]);
+    let mut history = PolicyHistory::default();
+    history.update(&cache);
+    let of = |unlisted: &UnlistedControllers| {
+        let updates = history.reports_with(&cache, &ReportingState::Written, unlisted, Timestamp::UNIX_EPOCH);
+        let conditions = updates.into_iter().flat_map(|update| update.status.conditions);
+        let found = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == "ControllersUnlisted");
+        let found = found.unwrap();
+        (found.status, found.reason, found.message)
+    };
+    assert_eq!(of(&UnlistedControllers::new()).1, "ControllersListed");
+    let rollout = BTreeSet::from(["Rollout.argoproj.io shop/web".to_owned()]);
+    assert_eq!(of(&[("other".to_owned(), rollout.clone())].into()).0, "False");
+    let (status, reason, message) = of(&[("base".to_owned(), rollout)].into());
+    assert_eq!((&*status, &*reason), ("True", "NextRolloutDenied"));
+    for part in [
+        "the next rollout of 1 stored object is denied",
+        "shop/web",
+        "controllers of Rollout.argoproj.io in",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 #[test]

@@ -15,7 +15,6 @@ use kube::runtime::watcher::Event;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 use self::writes::Writes;
-use super::ReportContext;
 use super::garbage_collection::keep_only;
 use super::health::{ReportHealth, ReportingState};
 use super::invalidation::{EvalInputs, Invalidation, changed};
@@ -28,6 +27,7 @@ use super::state::ReportsState;
 use super::stored_images::StoredImages;
 use super::stuck_pods::StuckPodsCheck;
 use super::write_queue::ObservationSource::{List, Watch};
+use super::{ReportContext, send_if_different};
 use crate::cluster::errors::ApiError;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::{KindEvent, ObjectList, StoredObjects};
@@ -271,6 +271,7 @@ impl ReportsController {
         }
         let ReportsState { health, index, .. } = &mut self.state;
         self.context.publish(health.state(self.api, index));
+        send_if_different(&self.context.unlisted, index.unlisted_controllers());
         self.context.gauges.show(Some(StoredFindingFigures::of(index)));
     }
 

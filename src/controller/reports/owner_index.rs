@@ -22,6 +22,8 @@ use crate::scan::{DedupKey, OwnerResult};
 pub const MOST_OWNERS: usize = 50_000;
 /// The hash of a report that another client has edited: unlike any desired one.
 const EDITED: u64 = 0;
+/// The maximum number of owners with an unlisted controller that are kept by name.
+const MOST_UNLISTED: usize = 1_000;
 /// The maximum number of unreadable objects that are kept by name.
 const MOST_UNREADABLE: usize = 1_000;
 
@@ -149,7 +151,13 @@ pub struct OwnerIndex {
     representatives: Representatives,
     /// The last pass in which owners were omitted because there were too many, by kind.
     full: HashMap<Kind, u64>,
+    /// Owners that would be denied and whose controllers no policy lists: the policy and the title of each.
+    unlisted: BTreeMap<Box<str>, (String, String)>,
 }
+
+/// Custom resources that would be denied, and whose controllers their policy does not list, as in
+/// `Rollout.argoproj.io shop/web`: by policy.
+pub type UnlistedControllers = BTreeMap<String, BTreeSet<String>>;
 
 impl OwnerIndex {
     /// Records a stored report, written by an earlier leader, by this one, or edited by another client. One that is not as
@@ -274,7 +282,28 @@ impl OwnerIndex {
         };
         self.findings.add(&entry.namespace, &entry.counts);
         self.owners.insert(uid.into(), entry);
+        if let Some(kind) = &owner_result.unlisted_controller
+            && self.unlisted.len() < MOST_UNLISTED
+        {
+            let OwnerResult {
+                policy,
+                namespace,
+                name,
+                ..
+            } = owner_result;
+            let title = format!("{kind} {namespace}/{name}");
+            self.unlisted.insert(uid.into(), (policy.clone(), title));
+        }
         self.enqueue(uid, source);
+    }
+
+    /// The owners that would be denied and whose controllers no policy lists.
+    pub fn unlisted_controllers(&self) -> UnlistedControllers {
+        let mut by_policy = UnlistedControllers::new();
+        for (policy, title) in self.unlisted.values() {
+            by_policy.entry(policy.clone()).or_default().insert(title.clone());
+        }
+        by_policy
     }
 
     /// Records that an object has no findings: its report is deleted.
@@ -522,6 +551,7 @@ impl OwnerIndex {
     }
 
     fn remove(&mut self, uid: &str) -> Option<OwnerEntry> {
+        self.unlisted.remove(uid);
         let entry = self.owners.remove(uid)?;
         self.findings.remove(&entry.namespace, &entry.counts);
         Some(entry)

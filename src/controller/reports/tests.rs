@@ -41,6 +41,7 @@ fn found(outcome: FindingOutcome, path: &str) -> FindingResult {
 /// A Deployment `shop/web` with these findings.
 pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
     OwnerResult {
+        unlisted_controller: None,
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
         namespace: "shop".to_owned(),

@@ -141,10 +141,24 @@ impl ScanText<'_> {
             writeln!(
                 self.out,
                 "only creates are denied: new objects, delete and apply, restored backups. An update that leaves an existing \
-                 problem unchanged passes, and so do pods that a controller creates for an owner listed here"
+                 problem unchanged passes, and so does what a controller creates for an owner listed here{}",
+                self.except_unlisted()
             )?;
         }
         writeln!(self.out)
+    }
+
+    /// The owners whose next rollout is denied.
+    fn except_unlisted(&self) -> String {
+        let owners = self.report.owners.iter();
+        let unlisted = owners.filter(|owner| owner.unlisted_controller.is_some()).count();
+        if unlisted == 0 {
+            return String::new();
+        }
+        format!(
+            ", except for {}: the next rollout is denied",
+            count(unlisted, "custom resource")
+        )
     }
 
     /// By which policies the objects are evaluated, unless every namespace has a stored one.
@@ -344,6 +358,16 @@ impl ScanText<'_> {
             .filter(|found| self.shown.shows(found))
         {
             Self::finding(self.out, found)?;
+        }
+        if let Some(kind) = &owner_result.unlisted_controller {
+            let becomes = match owner_result.outcome {
+                OwnerOutcome::Denied => "is denied too",
+                _ => "would be denied too in mode Enforce",
+            };
+            let text = format!(
+                "{becomes}: list the account of the controller of {kind} in spec.controllers of the policy"
+            );
+            labelled(self.out, 4, "next rollout:", &text)?;
         }
         for (fields, word) in [
             (&owner_result.patches, "patched:"),

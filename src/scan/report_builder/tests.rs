@@ -13,18 +13,24 @@ use crate::cluster::node::NodeView;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
+use crate::model::requester::ListedController;
 use crate::scan::context::EvalContext;
 use crate::scan::evaluate::{Evaluated, SkipReason, evaluate_stored};
 use crate::scan::result::{FindingOutcome, OwnerOutcome};
 
 fn scan(objects: &[(Kind, Value)]) -> ScanReport {
+    scan_with(&[], Policy::standalone(), objects)
+}
+
+/// The scan of a cluster with these custom resources and this policy.
+fn scan_with(custom: &[(Kind, String)], policy: Policy, objects: &[(Kind, Value)]) -> ScanReport {
     let facts = Facts::new(36, date(2026, 6, 1));
     let eval_context = EvalContext {
         facts: &facts,
-        policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
+        policies: Cow::Owned(PolicySet::new(Vec::new(), policy)),
         excluded: &[],
         registered: None,
-        custom: &[],
+        custom,
     };
     let nodes: BTreeMap<String, Arc<NodeView>> = BTreeMap::new();
     let pod_context = PodContext {
@@ -286,6 +292,44 @@ fn of_an_owner_that_is_not_evaluated_one_pod_of_each_kind_is() {
     );
     let owner = report.owners[3].owner.as_ref().unwrap();
     assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Rollout", "web"));
+}
+
+#[test]
+fn the_next_rollout_of_a_custom_resource_is_denied_until_the_policy_lists_its_controller() {
+    let custom = [Kind::Rollout, Kind::Workflow].map(|kind| (kind, format!("/apis/{}", kind.group())));
+    let listed = |kinds: &[&str]| Policy {
+        controllers: vec![ListedController {
+            username: "system:serviceaccount:argo:argo".to_owned(),
+            kinds: kinds.iter().map(ToString::to_string).collect(),
+        }],
+        ..Policy::standalone()
+    };
+    let workflow = pod(
+        "step",
+        Some(("argoproj.io/v1alpha1", "Workflow", "build")),
+        json!({}),
+    );
+    let objects = [(Kind::Rollout, template("web", None, 2)), (Kind::Pod, workflow)];
+    for (kinds, rollout, step) in [
+        (
+            &["Rollout.argoproj.io", "Workflow.argoproj.io"][..],
+            None,
+            OwnerOutcome::Patched,
+        ),
+        (
+            &["DaemonSet.apps.kruise.io"],
+            Some("Rollout.argoproj.io"),
+            OwnerOutcome::Denied,
+        ),
+    ] {
+        let report = scan_with(&custom, listed(kinds), &objects);
+        let owner = |name: &str| report.owners.iter().find(|owner| owner.name == name).unwrap();
+        assert_eq!(owner("web").outcome, OwnerOutcome::Denied);
+        assert_eq!(owner("web").unlisted_controller.as_deref(), rollout);
+        assert_eq!(owner("step").outcome, step, "{kinds:?}");
+    }
+    let of_deployment = scan(&[(Kind::Deployment, template("web", None, 2))]);
+    assert_eq!(of_deployment.owners[0].unlisted_controller, None);
 }
 
 #[test]

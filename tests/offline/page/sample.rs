@@ -152,6 +152,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
         _ => Verdict::Windows,
     };
     OwnerResult {
+        unlisted_controller: None,
         api_version: "apps/v1".to_owned(),
         kind: KINDS[at % KINDS.len()],
         namespace: namespace.to_owned(),

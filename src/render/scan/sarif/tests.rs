@@ -26,6 +26,7 @@ fn report() -> ScanReport {
         outcome_reason: outcome_reason.map(str::to_owned),
     };
     let owner_result = OwnerResult {
+        unlisted_controller: None,
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
         namespace: "shop".to_owned(),
