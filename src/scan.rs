@@ -9,6 +9,7 @@ mod owner_templates;
 pub mod pods;
 pub mod report;
 mod report_builder;
+mod required_taints;
 mod result;
 mod stored_evaluations;
 
@@ -20,6 +21,7 @@ pub use self::evaluate::{
 pub use self::network_objects::NetworkObjects;
 pub use self::nodes::{nodes, possible_faults};
 pub use self::owner_templates::OwnerTemplates;
-pub use self::report_builder::{MOST_OWNERS, ReportHeader, Scan};
+pub use self::report_builder::{MOST_OWNERS, ReportHeader, Scan, untolerating};
+pub use self::required_taints::{LackingTaints, RequiredTaints};
 pub use self::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult, Uid};
 pub use self::stored_evaluations::{StoredEvaluations, UnreadableObjects};

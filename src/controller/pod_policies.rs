@@ -25,7 +25,7 @@ use super::leader_loop::{Controller, PassResult};
 use super::writer::Writer;
 use crate::api::WindowsPodPolicy;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::reports::{ReportingState, UnlistedControllers};
+use crate::controller::reports::{ByPolicy, NextDenials, ReportingState};
 use crate::controller::webhook_probe::ProbeResult;
 use crate::registration::configurations::CoverageGap;
 use crate::registry::service::UnreachableRegistry;
@@ -41,7 +41,7 @@ pub struct ControllerStates<'s> {
     /// The state of the reports on stored objects.
     pub reporting: &'s ReportingState,
     /// The custom resources whose controllers no policy lists.
-    pub unlisted: &'s UnlistedControllers,
+    pub unlisted: &'s ByPolicy,
     /// What is wrong with the calls of the API server, if anything.
     pub unreached: Option<&'s CoverageGap>,
     /// The message if another writer repeatedly overwrites the `caBundle` of the webhooks.
@@ -55,8 +55,8 @@ pub struct ControllerStates<'s> {
 pub struct StatusSources {
     /// The state of the reports on stored objects.
     pub reporting: watch::Receiver<ReportingState>,
-    /// The custom resources whose controllers no policy lists.
-    pub unlisted: watch::Receiver<UnlistedControllers>,
+    /// What would be denied next.
+    pub next_denials: watch::Receiver<NextDenials>,
     /// The result of the last probe of the webhooks.
     pub probe: watch::Receiver<Option<Arc<ProbeResult>>>,
     /// The listed registries that cannot be reached; `None` if none is listed.
@@ -70,7 +70,7 @@ impl StatusSources {
     pub fn none() -> Self {
         StatusSources {
             reporting: watch::channel(ReportingState::Off).1,
-            unlisted: watch::channel(UnlistedControllers::new()).1,
+            next_denials: watch::channel(NextDenials::default()).1,
             probe: watch::channel(None).1,
             registries: None,
             contested: watch::channel(None).1,
@@ -82,7 +82,7 @@ impl StatusSources {
         // Destructured, so that no source can be forgotten.
         let StatusSources {
             reporting,
-            unlisted,
+            next_denials,
             probe,
             registries,
             contested,
@@ -96,7 +96,7 @@ impl StatusSources {
         tokio::select! {
             Ok(()) = registries => (),
             Ok(()) = reporting.changed() => (),
-            Ok(()) = unlisted.changed() => (),
+            Ok(()) = next_denials.changed() => (),
             Ok(()) = probe.changed() => (),
             Ok(()) = contested.changed() => (),
             else => std::future::pending().await,
@@ -127,7 +127,7 @@ impl PolicyStatusController {
     fn due(&mut self, snapshot: &Snapshot) -> Vec<StatusUpdate> {
         let sources = &mut self.sources;
         let reporting = sources.reporting.borrow_and_update().clone();
-        let unlisted = sources.unlisted.borrow_and_update().clone();
+        let unlisted = sources.next_denials.borrow_and_update().rollouts.clone();
         let unreached = (sources.probe.borrow_and_update().as_deref()).and_then(ProbeResult::problem);
         let registries =
             (sources.registries.as_mut()).map(|registries| registries.borrow_and_update().clone());

@@ -22,6 +22,7 @@ mod stream_tests;
 mod stuck_pods;
 #[cfg(test)]
 mod tests;
+mod untolerating;
 mod write_queue;
 
 use std::time::Duration;
@@ -32,7 +33,7 @@ use tokio::sync::watch;
 pub use self::garbage_collection::{GarbageCollection, count, sweep};
 pub use self::health::ReportingState;
 pub use self::metrics::StoredFindingMetrics;
-pub use self::owner_index::UnlistedControllers;
+pub use self::owner_index::ByPolicy;
 pub use self::report_api::ReportApi;
 
 use self::controller::ReportsController;
@@ -66,6 +67,17 @@ impl Default for ReportSettings {
     }
 }
 
+/// What would be denied next although it is stored.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NextDenials {
+    /// Custom resources that would be denied, and whose controllers their pod policy does not list: their next rollout. As in
+    /// `Rollout.argoproj.io shop/web`.
+    pub rollouts: ByPolicy,
+    /// DaemonSets that do not tolerate a taint that their node policy requires and nodes lack, by node policy: once all nodes
+    /// have it. Each with the taints.
+    pub daemon_sets: ByPolicy,
+}
+
 /// What is needed to evaluate stored objects.
 #[derive(Clone)]
 pub struct ReportContext {
@@ -81,8 +93,8 @@ pub struct ReportContext {
     pub gauges: StoredFindingMetrics,
     /// The state of the reports, for policy statuses.
     pub reporting: watch::Sender<ReportingState>,
-    /// The owners whose controllers no policy lists, for policy statuses.
-    pub unlisted: watch::Sender<UnlistedControllers>,
+    /// What would be denied next, for policy statuses.
+    pub next_denials: watch::Sender<NextDenials>,
     /// Rates and intervals.
     pub settings: ReportSettings,
     /// Counts writes and failed requests.
@@ -116,6 +128,6 @@ pub async fn run(context: ReportContext) {
         }
         context.gauges.show(None);
         context.reporting.send_replace(ReportingState::Unknown);
-        context.unlisted.send_replace(UnlistedControllers::new());
+        context.next_denials.send_replace(NextDenials::default());
     }
 }

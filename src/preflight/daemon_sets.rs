@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use jiff::civil::Date;
 
-use super::{ClusterInput, MOST, PreflightFinding};
+use super::{ClusterInput, MOST, PreflightFinding, taints};
 use crate::cluster::environment::AnyNode;
 use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
 use crate::model::facts::Facts;
@@ -52,6 +52,8 @@ pub struct DaemonSets<'w> {
     linux_nodes: Vec<&'w AnyNode>,
     /// Whether new Windows nodes have the startup taint.
     are_gated: bool,
+    /// The taints that all Windows nodes will have.
+    planned: Vec<Taint>,
     findings: Vec<PreflightFinding>,
     more: usize,
 }
@@ -68,6 +70,7 @@ impl<'w> DaemonSets<'w> {
             windows_nodes: nodes(true),
             linux_nodes: nodes(false),
             are_gated: input.gates_nodes(),
+            planned: taints::planned(input),
             findings: Vec::new(),
             more: 0,
         }
@@ -107,6 +110,7 @@ impl<'w> DaemonSets<'w> {
             let remedy = "write the tolerations into its template: its controller reads it, and placement of its pods comes too late";
             self.push(title, PreflightFinding::act(text, remedy));
         }
+        self.of_planned_taints(title, what, constraints, &off);
         let gate = [Taint::no_schedule(Taint::STARTUP_KEY, "")];
         if self.are_gated && constraints.untolerated(&gate).next().is_some() {
             let text = format!(
@@ -124,6 +128,33 @@ impl<'w> DaemonSets<'w> {
             let remedy = "write nodeSelector kubernetes.io/os: windows into its template";
             self.push(title, PreflightFinding::act(text, remedy));
         }
+    }
+
+    /// What the taints do that nodes do not have yet. `off`: those that it is already reported for.
+    fn of_planned_taints(
+        &mut self,
+        title: &str,
+        what: &str,
+        constraints: &Constraints<'_>,
+        off: &BTreeSet<String>,
+    ) {
+        let lacks = |node: &&&AnyNode| self.planned.iter().any(|taint| !node.taints.contains(taint));
+        let mut selected = self.windows_nodes.iter().filter(lacks);
+        if !selected.any(|node| constraints.matches(*node) == Match::Yes) {
+            return;
+        }
+        let lacking = constraints.untolerated(&self.planned).map(ToString::to_string);
+        let lacking: BTreeSet<String> = lacking.filter(|taint| !off.contains(taint)).collect();
+        if lacking.is_empty() {
+            return;
+        }
+        let text = format!(
+            "{what}, and once all nodes have the taint {}, it would be denied (TSM701) and get no pods: it does not tolerate the taint",
+            list(&lacking, MOST)
+        );
+        let remedy = "write the toleration into its template before nodes are tainted; with taints.mode: Reconcile, Transom taints \
+                      no node until then";
+        self.push(title, PreflightFinding::act(text, remedy));
     }
 
     fn of_others(&mut self, title: &str, verdict: Verdict, constraints: &Constraints<'_>) {

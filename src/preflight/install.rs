@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::helm_values::HelmValues;
-use super::taints::{self, ObservedTaint};
 use super::workloads::WorkloadFindings;
-use super::{ClusterInput, recommendations};
-use crate::model::node::Taint;
+use super::{ClusterInput, recommendations, taints};
 use crate::model::text::{count, list};
 use crate::registration::{BY_DEFAULT, NEVER};
 
@@ -79,23 +77,10 @@ fn modes(values: &mut HelmValues, workloads: &WorkloadFindings<'_>) {
     }
 }
 
-/// The taints of Windows nodes that can be required of all of them. A node policy requires one value per key
-/// and effect: if nodes differ, nothing is set.
+/// The taints that the values require of Windows nodes, and that nodes have too with another value for the same key and
+/// effect: a node policy requires one value.
 fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
-    let mut required: Vec<Taint> = Vec::new();
-    let mut differing = Vec::new();
-    let observed = taints::observed(input).into_iter();
-    for taint in observed
-        .filter(ObservedTaint::is_requirable)
-        .map(|seen| seen.taint)
-    {
-        let mut known = required.iter();
-        if known.any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect)) {
-            differing.push(taint.to_string());
-        } else {
-            required.push(taint);
-        }
-    }
+    let (required, differing) = taints::requirable(input);
     if required.is_empty() {
         return;
     }

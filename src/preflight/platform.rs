@@ -127,12 +127,13 @@ impl Platform {
         format!("charts/transom/platforms/{}.yaml", self.name)
     }
 
-    /// A list field in the chart's values file for the platform: `toleratedTaints` and `nodeLabels` of the pod policy, and
-    /// `nodePools`. Helm replaces lists, so a later file must repeat the complete list.
+    /// A list field in the chart's values file for the platform: `toleratedTaints` and `nodeLabels` of the pod policy,
+    /// `required` taints of the node policy, and `nodePools`. Helm replaces lists, so a later file must repeat the complete list.
     pub fn list(&self, field: &str) -> Vec<Value> {
         let written = match field {
             "toleratedTaints" => &self.values["policy"]["spec"]["placement"][field],
             "nodeLabels" => &self.values["policy"]["spec"]["evidence"][field],
+            "required" => &self.values["nodePolicy"]["spec"]["taints"][field],
             _ => &self.values[field],
         };
         match (written, field) {
@@ -232,7 +233,9 @@ mod tests {
                 path.ends_with(platform.file()) && platform.values.is_object(),
                 "{name}"
             );
-            assert!(!platform.list("toleratedTaints").is_empty(), "{name}");
+            for list in ["toleratedTaints", "required"] {
+                assert!(!platform.list(list).is_empty(), "{name} {list}");
+            }
         }
         let eks = Platform::named("eks").unwrap();
         let pools = eks.list("nodePools");

@@ -115,6 +115,38 @@ pub fn observed(input: ClusterInput<'_>) -> Vec<ObservedTaint<'_>> {
     observed.collect()
 }
 
+/// The taints that can be required of all Windows nodes, one value for each key and effect; and the others that only differ in
+/// their value.
+pub fn requirable(input: ClusterInput<'_>) -> (Vec<Taint>, Vec<String>) {
+    let mut required: Vec<Taint> = Vec::new();
+    let mut differing = Vec::new();
+    let observed = observed(input).into_iter();
+    for taint in observed
+        .filter(ObservedTaint::is_requirable)
+        .map(|seen| seen.taint)
+    {
+        let mut known = required.iter();
+        if known.any(|known| (&known.key, &known.effect) == (&taint.key, &taint.effect)) {
+            differing.push(taint.to_string());
+        } else {
+            required.push(taint);
+        }
+    }
+    (required, differing)
+}
+
+/// The taints that all Windows nodes have in the end: those that the values require, or the file of the platform.
+pub fn planned(input: ClusterInput<'_>) -> Vec<Taint> {
+    let (required, _) = requirable(input);
+    if !required.is_empty() {
+        return required;
+    }
+    let of_platform = input.platform.list("required").into_iter();
+    of_platform
+        .filter_map(|taint| serde_json::from_value(taint).ok())
+        .collect()
+}
+
 /// The lasting taints that every Windows node with this pool label has.
 pub fn of_pool(input: ClusterInput<'_>, pool: (&str, &str)) -> Vec<Taint> {
     let nodes = windows(input.snapshot).filter(|node| node.pool() == Some(pool));

@@ -666,6 +666,37 @@ fn daemon_sets_are_evaluated_as_they_are_written() {
 }
 
 #[test]
+fn daemon_sets_that_a_taint_would_deny_are_named_before_nodes_have_it() {
+    let agent = |tolerations: Value| {
+        let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": tolerations});
+        (Kind::DaemonSet, workload(&spec))
+    };
+    let world = || {
+        PreflightCluster::of(&[
+            ("w1", "windows", "10.0.20348.1", &[]),
+            ("w2", "windows", "10.0.20348.1", &[]),
+        ])
+    };
+    let text = "once all nodes have the taint os=windows:NoSchedule, it would be denied (TSM701)";
+    let report = world().report(&[agent(json!([]))]);
+    assert_eq!(finding(&report, text).evidence, ["DaemonSet shop/web"]);
+    let tolerating = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
+    assert!(!has_finding(&world().report(&[agent(tolerating)]), text));
+    // A node has it already: it is reported for that.
+    let mixed = PreflightCluster::of(&[
+        ("w1", "windows", "10.0.20348.1", &[mark()]),
+        ("w2", "windows", "10.0.20348.1", &[]),
+    ]);
+    let report = mixed.report(&[agent(json!([]))]);
+    assert!(
+        has_finding(
+            &report,
+            "does not tolerate os=windows:NoSchedule of Windows nodes"
+        ) && !has_finding(&report, text)
+    );
+}
+
+#[test]
 fn azure_npm_on_windows_nodes_has_an_end_of_support() {
     let nodes = [("w1", "windows", "10.0.20348.1", &[mark()][..])];
     let npm = |os: &str| {

@@ -1,7 +1,7 @@
 //! Builds the report from the objects of a cluster, one at a time. Pure. Its memory grows with the number of
 //! results and of owners of running pods, not with the number of pods.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
@@ -13,16 +13,21 @@ use super::report::{
     NamespaceReport, PodFinding, PodProblem, PossibleFault, SCHEMA, ScanGap, ScanReport, ScanSummary,
     ScannedCluster, ScannedNode,
 };
+use super::required_taints::RequiredTaints;
 use super::result::OwnerResult;
 use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
 use crate::model::facts::WindowsWorkload;
+use crate::model::node::Taint;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::root_owner::owner_above;
+use crate::model::text::{count, list, object_title};
 use crate::model::workload::Kind;
 
 /// How many owners are kept at most; the rest are only counted.
 pub const MOST_OWNERS: usize = 20_000;
+/// How many DaemonSets that do not tolerate a taint are named.
+const MOST_UNTOLERATING: usize = 20;
 /// How many pods with problems are kept at most; the rest are only counted.
 const MOST_PODS: usize = 10_000;
 
@@ -47,6 +52,10 @@ pub struct Scan<'s> {
     is_meant: Option<&'s ObjectFilter<'s>>,
     /// What NetworkPolicies are evaluated with.
     network: NetworkObjects,
+    /// The nodes that lack taints that node policies require.
+    required: RequiredTaints<'s>,
+    /// The DaemonSets that do not tolerate these, by taint.
+    untolerating: BTreeMap<Taint, Vec<String>>,
 }
 
 /// What is counted but not kept.
@@ -86,7 +95,14 @@ impl<'s> Scan<'s> {
             left_out: SkippedObjects::default(),
             is_meant: None,
             network: NetworkObjects::default(),
+            required: RequiredTaints::default(),
+            untolerating: BTreeMap::new(),
         }
+    }
+
+    /// Notes the DaemonSets that do not tolerate the taints that these nodes lack.
+    pub fn require(&mut self, required: RequiredTaints<'s>) {
+        self.required = required;
     }
 
     /// Limits the report to objects whose labels are selected.
@@ -136,6 +152,11 @@ impl<'s> Scan<'s> {
                         let is_windows = owner_result.verdict == Verdict::Windows;
                         workload = is_windows.then(|| WindowsWorkload::of(&subject)).flatten();
                         self.add_result(owner_result);
+                    }
+                    let lacking = self.required.untolerated(eval_context, &subject);
+                    for taint in lacking.into_values().flatten().collect::<BTreeSet<Taint>>() {
+                        let title = object_title(kind.as_str(), &subject.namespace, &subject.meta.name);
+                        self.untolerating.entry(taint).or_default().push(title);
                     }
                 }
                 Err(error) => return self.unreadable.add(kind, json, &error),
@@ -248,7 +269,10 @@ impl<'s> Scan<'s> {
             owners: self.owners,
             pods: self.pods,
             gaps,
-            notes: frame.notes,
+            notes: { self.untolerating.iter() }
+                .map(|(taint, daemon_sets)| untolerating(taint, daemon_sets))
+                .chain(frame.notes)
+                .collect(),
         }
     }
 
@@ -288,6 +312,17 @@ impl<'s> Scan<'s> {
         }
         all.into_values().collect()
     }
+}
+
+/// What becomes of DaemonSets once all nodes have a taint that a node policy requires.
+pub fn untolerating(taint: &Taint, daemon_sets: &[String]) -> String {
+    format!(
+        "once all nodes have the taint {taint}, which a WindowsNodePolicy requires, {} would be denied (TSM701) and get no pods: \
+         {}; add the toleration {} to the templates",
+        count(daemon_sets.len(), "DaemonSet"),
+        list(daemon_sets, MOST_UNTOLERATING),
+        taint.toleration_yaml()
+    )
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use crate::controller::node_policies::{NodeController, NodeControllerSettings};
 use crate::controller::node_pools::NodePoolController;
 use crate::controller::pod_policies::{PolicyStatusController, StatusSources};
 use crate::controller::reports;
-use crate::controller::reports::{ReportingState, UnlistedControllers};
+use crate::controller::reports::{NextDenials, ReportingState};
 use crate::controller::startup::{
     PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings,
 };
@@ -121,7 +121,7 @@ pub async fn run(
     tasks.spawn("staleness", staleness.clone().log_changes());
     let (publish_probe, arrival) = watch::channel(None);
     let (publish_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
-    let (publish_unlisted, unlisted) = watch::channel(UnlistedControllers::new());
+    let (publish_denials, next_denials) = watch::channel(NextDenials::default());
     let kept = (args.certificates).config(&args.names, &namespace, &config.certificate);
     let (name, metrics) = (&kept.configuration, &config.metrics);
     let installation: Arc<str> = format!("{namespace}/{}", args.names.installation.name).into();
@@ -160,7 +160,7 @@ pub async fn run(
     };
     let sources = StatusSources {
         reporting,
-        unlisted,
+        next_denials,
         probe: arrival,
         registries: images.as_ref().map(ImageLookups::unreachable),
         contested,
@@ -172,7 +172,7 @@ pub async fn run(
     };
     background.start_gate(account, publish_startup);
     if args.reports {
-        background.start_reports(publish_reporting, publish_unlisted);
+        background.start_reports(publish_reporting, publish_denials);
     }
     if !args.probe_namespace.is_empty() {
         background.start_probe(&args.probe_namespace, &installation, publish_probe);
@@ -306,9 +306,12 @@ impl BackgroundTasks<'_> {
         self.control("policy_revisions", "revisions of policies", revisions);
         let pools = NodePoolController::new(writer.clone());
         self.control("node_pools", "node pools", pools);
+        let next_denials = sources.next_denials.clone();
         let statuses = PolicyStatusController::new(writer.clone(), sources);
         self.control("pod_policies", "pod policies", statuses);
-        let nodes = NodeController::new(writer, NodeControllerSettings::default()).with_startup(startup);
+        let nodes = NodeController::new(writer, NodeControllerSettings::default())
+            .with_startup(startup)
+            .with_next_denials(next_denials);
         self.control("node_policies", "node policies", nodes);
     }
 
@@ -330,7 +333,7 @@ impl BackgroundTasks<'_> {
     fn start_reports(
         &mut self,
         reporting: watch::Sender<ReportingState>,
-        unlisted: watch::Sender<UnlistedControllers>,
+        next_denials: watch::Sender<NextDenials>,
     ) {
         let stored_findings = reports::StoredFindingMetrics::default();
         self.metrics.add_collector(stored_findings.clone());
@@ -341,7 +344,7 @@ impl BackgroundTasks<'_> {
             images: self.images.map(|images| images.service().clone()),
             gauges: stored_findings,
             reporting,
-            unlisted,
+            next_denials,
             settings: reports::ReportSettings::default(),
             reconcile: self.reconciles.of("reports"),
         };

@@ -3,6 +3,7 @@
 
 mod capacity;
 mod controllers;
+mod daemon_sets;
 mod own_taints;
 
 use std::path::Path;

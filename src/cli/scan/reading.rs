@@ -32,7 +32,9 @@ use crate::registration::names::non_empty_items;
 use crate::registry::Registries;
 use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
-use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes as scan_nodes, possible_faults};
+use crate::scan::{
+    EvalContext, PolicyOverrides, ReportHeader, RequiredTaints, Scan, nodes as scan_nodes, possible_faults,
+};
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(
@@ -145,6 +147,7 @@ impl ScanTask<'_> {
             knows_classes: cluster.could_read("runtimeclasses"),
         };
         let mut scan = Scan::new(&pod_context, Timestamp::now());
+        scan.require(RequiredTaints::of(&cluster.snapshot.cache));
         let is_meant = |labels: &BTreeMap<String, String>| args.selector.selects(labels);
         if !args.selector.is_everything() {
             scan.only(&is_meant);

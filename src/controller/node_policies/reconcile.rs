@@ -28,6 +28,7 @@ use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::leader_loop::{Controller, PassResult};
+use crate::controller::reports::NextDenials;
 use crate::controller::startup_states::{StartupStates, startup_of};
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::Writer;
@@ -39,6 +40,8 @@ pub struct NodeController {
     writer: Writer,
     /// The new nodes of policies that gate them.
     startup: watch::Receiver<Arc<StartupStates>>,
+    /// The DaemonSets that would be denied once all nodes have their taints.
+    next_denials: watch::Receiver<NextDenials>,
     /// Until when a pass waits for the content of the webhook configurations.
     registered_by: Instant,
     classes: ClassController,
@@ -80,15 +83,19 @@ impl Controller for NodeController {
     }
 
     async fn changed(&mut self) {
-        // The controller that sends them has ended, or there is none.
-        if self.startup.changed().await.is_err() {
-            std::future::pending::<()>().await;
+        // A controller that sends them has ended, or there is none.
+        tokio::select! {
+            Ok(()) = self.startup.changed() => (),
+            Ok(()) = self.next_denials.changed() => (),
+            else => std::future::pending().await,
         }
     }
 
     fn lost(&mut self) {
         let new = NodeController::new(self.writer.clone(), self.settings);
-        *self = new.with_startup(self.startup.clone());
+        *self = new
+            .with_startup(self.startup.clone())
+            .with_next_denials(self.next_denials.clone());
     }
 }
 
@@ -98,6 +105,7 @@ impl NodeController {
         NodeController {
             settings,
             startup: watch::channel(Arc::default()).1,
+            next_denials: watch::channel(NextDenials::default()).1,
             registered_by: Instant::now() + settings.know_registered,
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
             statuses: Statuses::new(writer.clone(), settings.status_every),
@@ -120,8 +128,15 @@ impl NodeController {
         NodeController { startup, ..self }
     }
 
+    /// With what the reports find out, for the statuses of policies.
+    #[must_use]
+    pub fn with_next_denials(self, next_denials: watch::Receiver<NextDenials>) -> Self {
+        NodeController { next_denials, ..self }
+    }
+
     async fn reconcile(&mut self, snapshot: &Snapshot, result: &mut PassResult) {
         self.startup.mark_unchanged();
+        self.next_denials.mark_unchanged();
         let cache = &*snapshot.cache;
         let policies = NodePolicies::of(&cache.node_policies);
         self.apply_new_generations(&policies);
@@ -372,6 +387,9 @@ impl NodeController {
                 .collect(),
             restless: nodes.drift.keys().filter(is_restless).cloned().collect(),
             undeclared: BTreeSet::new(),
+            untolerating: (self.next_denials.borrow().daemon_sets.get(&policy.name))
+                .cloned()
+                .unwrap_or_default(),
             classes: self.classes.of_policy(&policy.name),
             startup: startup_of(
                 &self.startup.borrow(),

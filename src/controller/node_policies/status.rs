@@ -43,6 +43,8 @@ pub struct PolicyFacts {
     pub restless: Vec<String>,
     /// Its nodes that an autoscaler may remove, and whose pool nothing names.
     pub undeclared: BTreeSet<String>,
+    /// The DaemonSets that do not tolerate the taints that its nodes still lack, each with the taints.
+    pub untolerating: BTreeSet<String>,
     /// The state of its RuntimeClasses; `None` if it manages none.
     pub classes: Option<ClassesOfPolicy>,
     /// Its new nodes; `None` if it does not gate them, or they are not known yet.
@@ -137,6 +139,7 @@ fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> V
         unsupported(nodes),
         faulty(nodes),
         undeclared(known),
+        untolerating(known),
     ];
     details.extend(known.classes.as_ref().map(classes));
     details.extend(known.startup.as_ref().map(images_ready));
@@ -468,6 +471,30 @@ fn undeclared(known: &PolicyFacts) -> ConditionUpdate {
     let parts: Vec<String> = (!nodes.is_empty()).then_some(part).into_iter().collect();
     let quiet = "every node that may be removed has a pool label or a declared pool";
     let update = where_any("UndeclaredPools", &parts, "NoPoolLabel", "PoolsKnown", quiet);
+    ConditionUpdate {
+        is_bad: false,
+        ..update
+    }
+}
+
+/// The condition for DaemonSets that lose their pods once all nodes have the taints of the policy, whatever its mode is. Nothing
+/// is wrong before, so it does not affect `Ready`.
+fn untolerating(known: &PolicyFacts) -> ConditionUpdate {
+    let daemon_sets = &known.untolerating;
+    let part = format!(
+        "once all nodes have the taints, {} would be denied (TSM701) and get no pods: {}; add the tolerations to their templates",
+        count(daemon_sets.len(), "DaemonSet"),
+        list(daemon_sets, NAMED)
+    );
+    let parts: Vec<String> = (!daemon_sets.is_empty()).then_some(part).into_iter().collect();
+    let quiet = "no DaemonSet is known that does not tolerate a taint that nodes still lack";
+    let update = where_any(
+        "DaemonSetsUntolerating",
+        &parts,
+        "TaintsNotTolerated",
+        "TaintsTolerated",
+        quiet,
+    );
     ConditionUpdate {
         is_bad: false,
         ..update

@@ -24,7 +24,7 @@ use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, LONGEST_NOTE, conditions,
 };
 use crate::controller::events::reference;
-use crate::controller::reports::{ReportingState, UnlistedControllers};
+use crate::controller::reports::{ByPolicy, ReportingState};
 use crate::controller::writer::Write;
 use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
@@ -227,7 +227,7 @@ fn written(reporting: &ReportingState) -> Option<ConditionUpdate> {
 
 /// Whether the policy does not list the account of the controller of stored custom resources with problems: their next
 /// rollout is denied.
-fn unlisted_controllers(name: &str, unlisted: &UnlistedControllers) -> ConditionUpdate {
+fn unlisted_controllers(name: &str, unlisted: &ByPolicy) -> ConditionUpdate {
     let message = |owners: &BTreeSet<String>| {
         let kinds: BTreeSet<&str> = owners
             .iter()

@@ -15,7 +15,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::revisions::{StoredRevision, revision_of};
 use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use crate::controller::reports::{ReportingState, UnlistedControllers};
+use crate::controller::reports::{ByPolicy, ReportingState};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
@@ -52,7 +52,7 @@ impl PolicyHistory {
 
     /// The status updates for the policies of a cache, given the last update.
     fn reports(&self, cache: &ClusterCache, now: Timestamp) -> Vec<StatusUpdate> {
-        self.reports_with(cache, &ReportingState::Off, &UnlistedControllers::new(), now)
+        self.reports_with(cache, &ReportingState::Off, &ByPolicy::new(), now)
     }
 
     /// The same, with custom resources whose controllers no policy lists.
@@ -60,7 +60,7 @@ impl PolicyHistory {
         &self,
         cache: &ClusterCache,
         reporting: &ReportingState,
-        unlisted: &UnlistedControllers,
+        unlisted: &ByPolicy,
         now: Timestamp,
     ) -> Vec<StatusUpdate> {
         let states = ControllerStates {
@@ -177,7 +177,7 @@ fn a_policy_that_does_not_list_the_controllers_of_custom_resources_with_errors_s
     let cache = cache(&[stored("base", &json!({}))], &[]);
     let mut history = PolicyHistory::default();
     history.update(&cache);
-    let of = |unlisted: &UnlistedControllers| {
+    let of = |unlisted: &ByPolicy| {
         let updates = history.reports_with(&cache, &ReportingState::Written, unlisted, Timestamp::UNIX_EPOCH);
         let conditions = updates.into_iter().flat_map(|update| update.status.conditions);
         let found = conditions
@@ -186,7 +186,7 @@ fn a_policy_that_does_not_list_the_controllers_of_custom_resources_with_errors_s
         let found = found.unwrap();
         (found.status, found.reason, found.message)
     };
-    assert_eq!(of(&UnlistedControllers::new()).1, "ControllersListed");
+    assert_eq!(of(&ByPolicy::new()).1, "ControllersListed");
     let rollout = BTreeSet::from(["Rollout.argoproj.io shop/web".to_owned()]);
     assert_eq!(of(&[("other".to_owned(), rollout.clone())].into()).0, "False");
     let (status, reason, message) = of(&[("base".to_owned(), rollout)].into());

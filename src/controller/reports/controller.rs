@@ -27,7 +27,7 @@ use super::state::ReportsState;
 use super::stored_images::StoredImages;
 use super::stuck_pods::StuckPodsCheck;
 use super::write_queue::ObservationSource::{List, Watch};
-use super::{ReportContext, send_if_different};
+use super::{NextDenials, ReportContext, send_if_different};
 use crate::cluster::errors::ApiError;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::{KindEvent, ObjectList, StoredObjects};
@@ -269,9 +269,18 @@ impl ReportsController {
             self.requests.push(answer.boxed());
             self.check_stuck_pods(now);
         }
-        let ReportsState { health, index, .. } = &mut self.state;
+        let ReportsState {
+            health,
+            index,
+            untolerating,
+            ..
+        } = &mut self.state;
         self.context.publish(health.state(self.api, index));
-        send_if_different(&self.context.unlisted, index.unlisted_controllers());
+        let next_denials = NextDenials {
+            rollouts: index.unlisted_controllers(),
+            daemon_sets: untolerating.by_policy(),
+        };
+        send_if_different(&self.context.next_denials, next_denials);
         self.context.gauges.show(Some(StoredFindingFigures::of(index)));
     }
 
@@ -281,6 +290,7 @@ impl ReportsController {
         let mut invalid = state.images.changed(now);
         if !Arc::ptr_eq(&snapshot, &self.before) {
             invalid = invalid.and(changed(&self.before, &snapshot));
+            state.require(&snapshot);
             self.before = Arc::clone(&snapshot);
         }
         if self.inputs.has_changed(&snapshot, now) || state.index.takes_room_again() {

@@ -155,9 +155,8 @@ pub struct OwnerIndex {
     unlisted: BTreeMap<Box<str>, (String, String)>,
 }
 
-/// Custom resources that would be denied, and whose controllers their policy does not list, as in
-/// `Rollout.argoproj.io shop/web`: by policy.
-pub type UnlistedControllers = BTreeMap<String, BTreeSet<String>>;
+/// Names of objects, by the policy that they are about.
+pub type ByPolicy = BTreeMap<String, BTreeSet<String>>;
 
 impl OwnerIndex {
     /// Records a stored report, written by an earlier leader, by this one, or edited by another client. One that is not as
@@ -298,8 +297,8 @@ impl OwnerIndex {
     }
 
     /// The owners that would be denied and whose controllers no policy lists.
-    pub fn unlisted_controllers(&self) -> UnlistedControllers {
-        let mut by_policy = UnlistedControllers::new();
+    pub fn unlisted_controllers(&self) -> ByPolicy {
+        let mut by_policy = ByPolicy::new();
         for (policy, title) in self.unlisted.values() {
             by_policy.entry(policy.clone()).or_default().insert(title.clone());
         }

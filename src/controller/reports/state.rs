@@ -8,6 +8,7 @@ use super::invalidation::Invalidation;
 use super::owner_index::OwnerIndex;
 use super::stored_images::StoredImages;
 use super::stuck_pods::StuckPods;
+use super::untolerating::UntoleratingDaemonSets;
 use super::write_queue::ObservationSource;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::{ObjectHeadMeta, StoredObject};
@@ -35,6 +36,8 @@ pub struct ReportsState {
     pub invalid: Invalidation,
     /// The current problems.
     pub health: ReportHealth,
+    /// The DaemonSets that do not tolerate required taints.
+    pub untolerating: UntoleratingDaemonSets,
 }
 
 impl ReportsState {
@@ -50,6 +53,16 @@ impl ReportsState {
             rereads: HashMap::new(),
             invalid: Invalidation::None,
             health: ReportHealth::default(),
+            untolerating: UntoleratingDaemonSets::default(),
+        }
+    }
+
+    /// Lists the DaemonSets again if node policies require other taints that nodes lack.
+    pub fn require(&mut self, snapshot: &Snapshot) {
+        if self.untolerating.require(snapshot) {
+            for kind in [Kind::DaemonSet, Kind::AdvancedDaemonSet] {
+                self.list_again(kind, Invalidation::All);
+            }
         }
     }
 
@@ -81,6 +94,10 @@ impl ReportsState {
         if kind == Kind::Pod {
             self.stuck.record(&head.uid, stuck);
         }
+        if kind.is_daemon_set() {
+            let pass = self.index.pass(kind);
+            self.untolerating.record(snapshot, &context, (kind, pass), object);
+        }
         let recorded = self.index.record(kind, &head, &evaluation, source);
         if recorded.has_freed {
             self.list_again(kind, Invalidation::None.with(head.namespace.to_string()));
@@ -111,6 +128,7 @@ impl ReportsState {
     pub fn deleted(&mut self, kind: Kind, object: &StoredObject) {
         let head = object.head();
         self.stuck.record(&head.uid, None);
+        self.untolerating.remove(&head.uid);
         self.evaluator.forget(kind, &head.namespace, &head.name);
         if self.network.remove(kind, &head.namespace, &head.name) {
             self.network_changed(kind, [head.namespace.to_string()].into());
@@ -125,6 +143,7 @@ impl ReportsState {
         let is_first = !self.index.is_listed(kind);
         let freed = self.index.end_pass(kind).into_iter();
         self.list_again(kind, freed.fold(Invalidation::None, Invalidation::with));
+        self.untolerating.end_pass(kind, self.index.pass(kind));
         let gone = self.network.end_pass(kind, self.index.pass(kind));
         if !gone.is_empty() || (is_first && kind == Kind::DaemonSet) {
             self.network_changed(kind, gone);

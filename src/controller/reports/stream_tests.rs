@@ -206,7 +206,7 @@ impl TestLeader {
         let far = Instant::now() + Duration::from_secs(1_000_000);
         let (lease, until) = watch::channel(Some(far));
         let context = ReportContext {
-            unlisted: watch::channel(UnlistedControllers::new()).0,
+            next_denials: watch::channel(NextDenials::default()).0,
             client: client(&server),
             leadership: Leadership::new(until),
             latest: follow,

@@ -61,6 +61,38 @@ fn nodes_whose_pool_nothing_names_are_named_without_affecting_ready() {
 }
 
 #[test]
+fn daemon_sets_that_a_taint_would_deny_are_named_in_every_mode_without_affecting_ready() {
+    let known = PolicyFacts {
+        untolerating: ["shop/agent (os=windows:NoSchedule)".to_owned()].into(),
+        ..PolicyFacts::default()
+    };
+    for mode in ["Audit", "Reconcile"] {
+        let policy = policy(&json!({"taints": {"mode": mode}}));
+        for (known, status, reason) in [
+            (&PolicyFacts::default(), "False", "TaintsTolerated"),
+            (&known, "True", "TaintsNotTolerated"),
+        ] {
+            let of = status_of(
+                &policy,
+                &NodesOfPolicy::default(),
+                known,
+                None,
+                Timestamp::UNIX_EPOCH,
+            );
+            let untolerating = condition(&of, "DaemonSetsUntolerating");
+            assert_eq!((&*untolerating.status, &*untolerating.reason), (status, reason));
+            assert_eq!(
+                untolerating
+                    .message
+                    .contains("1 DaemonSet would be denied (TSM701)"),
+                status == "True"
+            );
+            assert_eq!(condition(&of, "Ready").status, "True");
+        }
+    }
+}
+
+#[test]
 fn new_nodes_are_counted_and_images_that_fail_are_named_without_affecting_ready() {
     let failed = FailedImage {
         node: "w1".to_owned(),
@@ -504,6 +536,7 @@ const OURS: [&str; 11] = [
     "UnsupportedBuilds",
     "KnownFaults",
     "UndeclaredPools",
+    "DaemonSetsUntolerating",
     "RuntimeClassesReady",
 ];
 
