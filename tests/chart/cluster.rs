@@ -55,7 +55,7 @@ pub fn define_foreign(cluster: &ControlPlane) {
 }
 
 /// The kinds that the chart needs of others, and its own.
-fn define(cluster: &ControlPlane) {
+pub fn define(cluster: &ControlPlane) {
     define_foreign(cluster);
     for file in ["windowspodpolicies", "windowsnodepolicies", "windowsnodepools"] {
         apply(cluster, &read(&format!("crds/{file}.yaml")));

@@ -28,6 +28,7 @@ mod quick_starts;
 mod registries;
 mod release;
 mod rendered;
+mod second_applier;
 mod startup;
 mod startup_alert;
 mod trust;

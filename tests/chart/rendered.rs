@@ -38,7 +38,8 @@ fn the_program_leaves_out_the_namespaces_that_the_webhooks_leave_out() {
             .iter()
             .find(|it| it["name"] == "TRANSOM_EXCLUDE_NAMESPACE")
             .unwrap();
-        assert_eq!(given["value"], value, "{namespaces}");
+        // The API server stores no empty value: without one, the variable is empty.
+        assert_eq!(given["value"].as_str().unwrap_or_default(), value, "{namespaces}");
         let webhooks = rendered.object("ValidatingWebhookConfiguration", "zz-transom");
         let excluded = &webhooks["webhooks"][0]["namespaceSelector"]["matchExpressions"][0]["values"];
         for namespace in namespaces.as_array().unwrap() {
