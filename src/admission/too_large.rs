@@ -163,6 +163,7 @@ mod tests {
     use crate::admission::{Phase, decode_head, review_request};
     use crate::engine::policy_set::PolicySet;
     use crate::model::facts::Facts;
+    use crate::model::requester::ListedController;
 
     const SIZE: Oversize = Oversize {
         bytes: Some(26_500_000),

@@ -36,7 +36,7 @@ use crate::scan::report::ScanSummary;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom scan
-  transom scan -n shop -n bank --no-advice
+  transom scan -n shop -n bank --advice
   transom scan --registry
   transom scan --assume mode=Enforce --fail-on never
   transom scan -o html=scan.html -o sarif=scan.sarif -o text")]
@@ -65,9 +65,9 @@ pub struct ScanArgs {
     #[arg(long, value_name = "WHAT", default_value = "deny",
           value_parser = FailOn::among([FailOn::Never, FailOn::Deny, FailOn::WouldDeny, FailOn::Error, FailOn::Warning, FailOn::Advice]))]
     fail_on: FailOn,
-    /// Hide advice that neither denies nor warns from the text output
+    /// Show advice that neither denies nor warns in the text output too
     #[arg(long)]
-    no_advice: bool,
+    advice: bool,
     /// The day to scan for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
@@ -122,7 +122,7 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     args.output.write(|format, out| match format {
         ScanFormat::Text => {
             let shown = ScanView {
-                advice: !args.no_advice,
+                advice: args.advice,
                 rows: args.limit.rows(),
             };
             scan_text(&report, shown, out)

@@ -14,7 +14,7 @@ use crate::cluster::environment::Account;
 use crate::model::image::ImageRef;
 use crate::model::object::Object;
 use crate::model::requester::qualified;
-use crate::model::text::{count, list};
+use crate::model::text::count;
 use crate::model::workload::Kind;
 use crate::scan::{OwnerOutcome, OwnerResult};
 

@@ -68,18 +68,53 @@ pub fn log(record: &AuditRecord) {
     }
 }
 
-/// The maximum number of findings in a line.
+/// The maximum number of rules in a line.
 const MOST_RULES: usize = 100;
 
-/// The first entries, separated by commas.
+/// The first entries, each once, separated by commas: one that occurs several times with its number, as in `host-pid:2`.
 struct CommaJoined<'w>(&'w [&'static str]);
 
 impl fmt::Display for CommaJoined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, word) in self.0.iter().take(MOST_RULES).enumerate() {
+        let mut counts: Vec<(&str, usize)> = Vec::new();
+        for word in self.0 {
+            let known = counts.iter().position(|(known, _)| known == word);
+            if let Some((_, count)) = known.and_then(|at| counts.get_mut(at)) {
+                *count += 1;
+            } else if counts.len() < MOST_RULES {
+                counts.push((*word, 1));
+            }
+        }
+        for (index, (word, count)) in counts.into_iter().enumerate() {
             f.write_str(if index == 0 { "" } else { "," })?;
             f.write_str(word)?;
+            if count > 1 {
+                write!(f, ":{count}")?;
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_named_once_with_the_number_of_its_findings() {
+        let text = |rules: &[&'static str]| CommaJoined(rules).to_string();
+        assert_eq!(
+            text(&[
+                "host-pid",
+                "run-as-user",
+                "run-as-user",
+                "host-pid",
+                "run-as-user"
+            ]),
+            "host-pid:2,run-as-user:3"
+        );
+        assert_eq!(text(&["host-pid"]), "host-pid");
+        let many: Vec<&'static str> = crate::rules::catalogue().map(|rule| rule.name).collect();
+        assert_eq!(text(&many).split(',').count(), MOST_RULES.min(many.len()));
     }
 }

@@ -12,6 +12,7 @@ use crate::admission::request::decode;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::{Facts, NamespaceFacts};
 use crate::model::image_facts::{ImageFacts, ImageVariant};
+use crate::model::requester::ListedController;
 
 /// The content of an answer.
 #[derive(Debug)]

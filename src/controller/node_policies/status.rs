@@ -483,7 +483,7 @@ fn untolerating(known: &PolicyFacts) -> ConditionUpdate {
     let daemon_sets = &known.untolerating;
     let part = format!(
         "once all nodes have the taints, {} would be denied (TSM701) and get no pods: {}; add the tolerations to their templates",
-        count(daemon_sets.len(), "DaemonSet"),
+        count(daemon_sets.len(), "Windows DaemonSet"),
         list(daemon_sets, NAMED)
     );
     let parts: Vec<String> = (!daemon_sets.is_empty()).then_some(part).into_iter().collect();

@@ -5,14 +5,15 @@ use crate::controller::conditions::{ConditionUpdate, EventPolicy};
 use crate::model::facts::Facts;
 use crate::model::node::Host;
 use crate::model::policy::{PlacementField, PlacementMode, Policy};
-use crate::model::text::list;
+use crate::model::text::{count, list};
 
 use super::MOST_NAMES;
 
 /// The condition. `decoded`: the version of the policy that applies, if any.
 pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> ConditionUpdate {
     let policy = decoded.map(|decoded| &decoded.policy.policy);
-    let missing = policy.map_or_else(Vec::new, |policy| missing(policy, facts));
+    let lacking = policy.map_or_else(Vec::new, |policy| lacking(policy, facts));
+    let missing = policy.map_or_else(Vec::new, |policy| missing(policy, facts, &lacking));
     let message = |policy: &Policy| {
         let label = policy.build_label();
         let names = list(missing.iter().map(|host| &host.name), MOST_NAMES);
@@ -29,15 +30,34 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
     };
     let unmet = policy.filter(|_| !missing.is_empty());
     let unmet = unmet.map(|policy| ("LabelsMissing", message(policy)));
+    let is_bad = unmet.is_some();
+    let unmet = unmet.or_else(|| {
+        let names = list(lacking.iter().map(|host| &host.name), MOST_NAMES);
+        let text = format!(
+            "{} without the label of the build, which placement does not require now: {names}",
+            count(lacking.len(), "Windows node")
+        );
+        (!lacking.is_empty()).then_some(("LabelsNotRequired", text))
+    });
     let met = (
         "LabelsPresent",
         "every node has the build label that placement would require",
     );
-    ConditionUpdate::expect_true("BuildLabelsPresent", unmet, met).with_events(EventPolicy::Turns)
+    let update = ConditionUpdate::expect_true("BuildLabelsPresent", unmet, met);
+    ConditionUpdate { is_bad, ..update }.with_events(EventPolicy::Turns)
 }
 
-/// The nodes without the label, if placement may require it because the cluster has several builds.
-fn missing<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
+/// The nodes without the label, whether placement requires it or not.
+fn lacking<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
+    let label = policy.build_label();
+    let hosts = facts.hosts().iter();
+    hosts
+        .filter(|host| host.build.is_some() && !host.is_labelled(label))
+        .collect()
+}
+
+/// Those of the nodes without the label that matter, because placement may require it: the cluster has several builds.
+fn missing<'f>(policy: &Policy, facts: &Facts, lacking: &[&'f Host]) -> Vec<&'f Host> {
     let declared = facts.pools.iter().filter_map(|pool| pool.build);
     let has_several = {
         let mut builds = facts.builds().iter().copied().chain(declared);
@@ -51,11 +71,14 @@ fn missing<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
         return Vec::new();
     }
     let label = policy.build_label();
-    let lacks = |host: &&Host| {
-        // With mode Enforce, the node policy writes what it only audits now.
-        let would_be_written = policy.placement == PlacementMode::Audit
-            && host.audited_labels.iter().any(|(audited, _)| *audited == label);
-        host.build.is_some() && !host.is_labelled(label) && !would_be_written
+    // With mode Enforce, the node policy writes what it only audits now.
+    let would_be_written = |host: &&&Host| {
+        policy.placement == PlacementMode::Audit
+            && host.audited_labels.iter().any(|(audited, _)| *audited == label)
     };
-    facts.hosts().iter().filter(lacks).collect()
+    lacking
+        .iter()
+        .filter(|host| !would_be_written(host))
+        .copied()
+        .collect()
 }

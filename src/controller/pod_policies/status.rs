@@ -26,6 +26,7 @@ use crate::controller::conditions::{
 use crate::controller::events::reference;
 use crate::controller::reports::{ByPolicy, ReportingState};
 use crate::controller::writer::Write;
+use crate::engine::exemption::matches;
 use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
 use crate::model::text::{count, cut, list};
@@ -186,6 +187,7 @@ impl ReportedPolicy<'_> {
         updates.extend(of_namespaces_and_exemptions(
             self.name, in_force, self.reach, today,
         ));
+        updates.push(exemptions_unused(in_force, snapshot));
         updates.push(build_labels(in_force, &snapshot.facts));
         updates.extend(written(states.reporting));
         let mut retired = Vec::new();
@@ -463,6 +465,35 @@ fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> Conditio
         exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("Expiring", message(names)));
     let met = ("NoneExpiring", "no exemption expires soon");
     ConditionUpdate::expect_false("ExemptionsExpiring", unmet, met)
+}
+
+/// Exemptions for namespaces none of which exists: a name may be misspelled. It may also be for a namespace that is to come,
+/// so the condition is not bad.
+fn exemptions_unused(decoded: Option<&DecodedPolicy>, snapshot: &Snapshot) -> ConditionUpdate {
+    let all = decoded.map_or(&[][..], |decoded| &decoded.policy.exemptions);
+    let exists = |pattern: &String| {
+        let mut names = snapshot.cache.namespaces.keys();
+        names.any(|name| matches(pattern, name))
+    };
+    let unused = all.iter().filter(|dated| {
+        let namespaces = &dated.namespaces;
+        !namespaces.is_empty() && !namespaces.iter().any(exists)
+    });
+    let unused = unused.map(|dated| {
+        let note = cut(&dated.exemption.note, 128);
+        format!("{} (\"{note}\")", list(&dated.namespaces, MOST_NAMES))
+    });
+    let message =
+        |names| format!("exemptions for namespaces that do not exist: {names}; correct or remove them");
+    let unmet = listed(unused).map(|names| ("NamespaceNotFound", message(names)));
+    let met = (
+        "NamespacesFound",
+        "every exemption is for a namespace that exists",
+    );
+    ConditionUpdate {
+        is_bad: false,
+        ..ConditionUpdate::expect_false("ExemptionsUnused", unmet, met)
+    }
 }
 
 /// The exemptions in this state, by their notes.

@@ -792,6 +792,30 @@ fn an_exemption_that_has_expired_is_named_from_the_day_after() {
 }
 
 #[test]
+fn an_exemption_for_a_namespace_that_does_not_exist_is_named() {
+    let of = |pattern: &str| {
+        let exemption = json!({"name": "old", "expiresOn": "2026-12-31", "owner": "team-a", "reason": "old chart",
+            "rules": ["*"], "namespaces": [pattern]});
+        let seen = cache(
+            &[stored("p", &json!({"exemptions": [exemption]}))],
+            &[("legacy-shop", &[])],
+        );
+        let mut policies = PolicyHistory::default();
+        policies.update(&seen);
+        let reports = policies.reports(&seen, now());
+        let unused = condition(&reports[0], "ExemptionsUnused");
+        (unused.status.clone(), unused.message.clone())
+    };
+    assert_eq!(of("legacy-*").0, "False");
+    let (status, message) = of("legcay-*");
+    assert_eq!(status, "True");
+    assert!(
+        message.contains("legcay-* (\"team-a until 2026-12-31: old chart\")"),
+        "{message}"
+    );
+}
+
+#[test]
 fn an_exemption_is_reported_before_its_last_day() {
     let mut policies = PolicyHistory::default();
     let exemption = |expires: &str| {
@@ -958,20 +982,33 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
             .1
             .contains("node-restriction.kubernetes.io/windows-build with their build: a, b, c;")
     );
-    for (spec, nodes, keeps) in [
-        (json!({}), &mixed[..], true),
-        (trusted, &mixed[..], true),
-        (json!({"placement": {"mode": "Disabled"}}), &mixed[..], false),
-        (json!({"placement": {"fields": ["OSName"]}}), &mixed[..], false),
+    for (spec, nodes, keeps, expected) in [
+        (json!({}), &mixed[..], true, "True"),
+        (trusted, &mixed[..], true, "True"),
+        // A node lacks it, and nothing requires it.
+        (
+            json!({"placement": {"mode": "Disabled"}}),
+            &mixed[..],
+            false,
+            "False",
+        ),
+        (
+            json!({"placement": {"fields": ["OSName"]}}),
+            &mixed[..],
+            false,
+            "False",
+        ),
         // With one build there is nothing to require.
-        (json!({}), &mixed[1..], false),
-        (json!({}), &[], false),
+        (json!({}), &mixed[1..], false, "False"),
+        (json!({}), &mixed[2..], false, "True"),
+        (json!({}), &[], false, "True"),
     ] {
-        assert_eq!(
-            content(spec.clone(), nodes, keeps).0,
-            "True",
-            "{spec} {nodes:?} {keeps}"
+        let (status, message) = content(spec.clone(), nodes, keeps);
+        assert_eq!(status, expected, "{spec} {nodes:?} {keeps}");
+        let is_named = message.contains(
+            "1 Windows node without the label of the build, which placement does not require now: b",
         );
+        assert_eq!(is_named, expected == "False", "{message}");
     }
 }
 

@@ -88,15 +88,15 @@ impl ReportsState {
             let (context, images) = (context.with_facts(facts), &mut self.images);
             self.evaluator.evaluate(&context, images, kind, object.json())
         });
+        if kind.is_daemon_set() {
+            let pass = self.index.pass(kind);
+            self.untolerating.record(snapshot, &context, (kind, pass), object);
+        }
         let (evaluation, stuck) = evaluated.unwrap_or((ObjectEvaluation::Skipped, None));
         let rereads = self.evaluator.take_rereads();
         self.list_again(Kind::Pod, rereads);
         if kind == Kind::Pod {
             self.stuck.record(&head.uid, stuck);
-        }
-        if kind.is_daemon_set() {
-            let pass = self.index.pass(kind);
-            self.untolerating.record(snapshot, &context, (kind, pass), object);
         }
         let recorded = self.index.record(kind, &head, &evaluation, source);
         if recorded.has_freed {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{ReportContext, ReportSettings, ReportingState, StoredFindingMetrics, run};
+use super::{NextDenials, ReportContext, ReportSettings, ReportingState, StoredFindingMetrics, run};
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;

@@ -239,7 +239,7 @@ impl ScanText<'_> {
             self.table(&headings, rows.collect())?;
         }
         if hidden > 0 {
-            writeln!(self.out, "  {hidden} advice not shown (--no-advice)")?;
+            writeln!(self.out, "  {hidden} advice not shown; --advice shows it")?;
         }
         if !rules.is_empty() || hidden > 0 {
             writeln!(self.out)?;

@@ -74,7 +74,7 @@ fn daemon_sets_that_a_taint_would_deny_are_named_before_nodes_have_it() {
     let is_named = || {
         condition(
             "True",
-            "1 DaemonSet would be denied (TSM701) and get no pods: shop/blind (os=windows:NoSchedule)",
+            "1 Windows DaemonSet would be denied (TSM701) and get no pods: shop/blind (os=windows:NoSchedule)",
         )
     };
     assert!(

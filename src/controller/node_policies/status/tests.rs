@@ -84,7 +84,7 @@ fn daemon_sets_that_a_taint_would_deny_are_named_in_every_mode_without_affecting
             assert_eq!(
                 untolerating
                     .message
-                    .contains("1 DaemonSet would be denied (TSM701)"),
+                    .contains("1 Windows DaemonSet would be denied (TSM701)"),
                 status == "True"
             );
             assert_eq!(condition(&of, "Ready").status, "True");
