@@ -2,6 +2,7 @@
 
 mod findings;
 mod matrix;
+mod namespaces;
 mod plan;
 mod security;
 mod timeline;
@@ -15,6 +16,7 @@ use jiff::civil::Date;
 
 use self::findings::Crosstab;
 use self::matrix::Matrix;
+use self::namespaces::{NamespaceRow, most_denials_first};
 use self::plan::PlanSection;
 use self::timeline::Timeline;
 use self::workloads::{Choices, WorkloadCard, worst_first};
@@ -51,6 +53,7 @@ struct HtmlPage<'r> {
     crosstab: Crosstab<'r>,
     choices: Choices<'r>,
     workloads: Vec<WorkloadCard<'r>>,
+    namespaces: Vec<NamespaceRow<'r>>,
     plan: Option<&'r PlanSection<'r>>,
 }
 
@@ -87,6 +90,7 @@ pub fn page(
         crosstab: Crosstab::of(report, documentation),
         choices: Choices::of(report),
         workloads: worst_first(report),
+        namespaces: most_denials_first(report),
         plan: plan.as_ref(),
     };
     let mut lines = HtmlLines { out, failed: None };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::findings::{counts, mark};
 use super::release_name;
-use crate::model::severity::Severity;
+use crate::model::severity::{Class, Severity};
 use crate::model::text::count;
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
@@ -91,8 +91,13 @@ impl<'r> WorkloadCard<'r> {
         match (self.owner_result.outcome, self.would_be_denied(), self.worst()) {
             (OwnerOutcome::Passes, true, _) => "passes; denied in mode Enforce",
             (OwnerOutcome::Passes, false, "error") => "passes; its errors are only recorded",
-            (other, ..) => outcome(other),
+            _ => outcome_choice(self.owner_result).1,
         }
+    }
+
+    /// Its outcome as the filter compares it.
+    pub(super) fn outcome_value(&self) -> &'static str {
+        outcome_choice(self.owner_result).0
     }
 
     fn would_be_denied(&self) -> bool {
@@ -161,13 +166,22 @@ impl Tally {
     }
 }
 
-fn outcome(outcome: OwnerOutcome) -> &'static str {
-    match outcome {
+/// The outcome of an owner as the value of a filter, and as text. What is denied only for fields that Windows ignores could run.
+fn outcome_choice(owner_result: &OwnerResult) -> (&'static str, &'static str) {
+    let outcome = owner_result.outcome;
+    let mut denying = (owner_result.findings.iter()).filter(|found| found.outcome == FindingOutcome::Denied);
+    let is_ignored = |found: &FindingResult| found.class == Class::Ignored;
+    let is_only_ignored = denying.next().is_some_and(is_ignored) && denying.all(is_ignored);
+    let text = match outcome {
+        OwnerOutcome::Denied if is_only_ignored => {
+            return ("ignored-fields", "denied, only for ignored fields");
+        }
         OwnerOutcome::Denied => "denied",
         OwnerOutcome::Patched => "patched",
         OwnerOutcome::Passes => "passes",
         OwnerOutcome::NotReviewed => "not reviewed",
-    }
+    };
+    (outcome.as_str(), text)
 }
 
 fn images(owner_result: &OwnerResult) -> String {
@@ -198,12 +212,12 @@ impl<'r> Choices<'r> {
     pub(super) fn of(report: &'r ScanReport) -> Self {
         let owners = || report.owners.iter();
         let found = || owners().flat_map(|owner| owner.findings.iter().filter(|found| counts(found)));
-        let outcomes: BTreeSet<OwnerOutcome> = owners().map(|owner| owner.outcome).collect();
+        let outcomes: BTreeSet<(OwnerOutcome, (&str, &str))> = owners()
+            .map(|owner| (owner.outcome, outcome_choice(owner)))
+            .collect();
         Choices {
             namespaces: owners().map(|owner| owner.namespace.as_str()).collect(),
-            outcomes: (outcomes.into_iter())
-                .map(|it| (it.as_str(), outcome(it)))
-                .collect(),
+            outcomes: outcomes.into_iter().map(|(_, choice)| choice).collect(),
             severities: found().map(|found| found.severity).collect(),
             rules: found().map(|found| found.rule).collect(),
         }
