@@ -1,6 +1,7 @@
 //! Upgrade planning: what another Windows build on the nodes means for each workload, for the order in which
 //! pools can be drained or upgraded, and for capacity. Pure: visits objects one at a time, and returns a plan.
 
+mod between_pods;
 mod capacity;
 mod constraints;
 mod daemon_sets;

@@ -19,8 +19,10 @@ use super::resources::Node;
 use super::text::yaml_scalar;
 
 mod labels;
+mod version_labels;
 
 pub use self::labels::Labels;
+pub use self::version_labels::{StatedVersion, VERSION_LABELS, VersionLabel};
 
 /// The label with a node's build: `10.0.20348`.
 pub const BUILD_LABEL: &str = "node.kubernetes.io/windows-build";
@@ -73,6 +75,9 @@ pub const POOL_LABELS: [&str; 6] = [
 pub fn pool_of<'l>(label: impl Fn(&str) -> Option<&'l str>) -> Option<(&'static str, &'l str)> {
     POOL_LABELS.iter().find_map(|key| Some((*key, label(key)?)))
 }
+/// The value of a label that a node will have with a value that is not known yet; not a valid label value.
+pub const VALUE_TO_COME: &str = "?";
+
 /// The resource of EKS Windows nodes: an address of the VPC for each pod.
 pub const PRIVATE_IPV4_RESOURCE: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
@@ -701,7 +706,13 @@ impl KnownNodeLabels for Host {
     fn label_value(&self, key: &str) -> LabelValue<'_> {
         /// No selector can know the names of future nodes; this is not a valid label value.
         const NAME_TO_COME: &str = "?";
-        let known = self.labels.get(key).map(|value| LabelValue::Is(value.into()));
+        let known = self.labels.get(key).map(|value| {
+            if value == VALUE_TO_COME {
+                LabelValue::Unknown
+            } else {
+                LabelValue::Is(value.into())
+            }
+        });
         let implied = || {
             let of_build = || {
                 self.build.map_or(LabelValue::Unknown, |build| {
@@ -714,9 +725,9 @@ impl KnownNodeLabels for Host {
                 ARCH_LABEL | BETA_ARCH_LABEL => LabelValue::Is("amd64".into()),
                 HOSTNAME_LABEL => LabelValue::Is(NAME_TO_COME.into()),
                 BUILD_LABEL | RESTRICTED_BUILD_LABEL => of_build(),
-                _ if OS_SKU_LABELS.contains(&key) => (self.build.and_then(sku_of_build))
-                    .map_or(LabelValue::Unknown, |sku| LabelValue::Is(sku.into())),
-                _ => LabelValue::Unknown,
+                _ => (VersionLabel::find(key).zip(self.build))
+                    .and_then(|(label, build)| label.value_of(build))
+                    .map_or(LabelValue::Unknown, |value| LabelValue::Is(value.into())),
             }
         };
         known.unwrap_or_else(implied)
@@ -734,17 +745,11 @@ impl KnownNodeLabels for Host {
 /// AKS' names for Windows versions, with their builds.
 ///
 /// Source: <https://learn.microsoft.com/azure/aks/upgrade-windows-os>
-static SKUS: [(&str, u32); 3] = [
+const SKUS: [(&str, u32); 3] = [
     ("Windows2019", 17763),
     ("Windows2022", 20348),
     ("Windows2025", 26100),
 ];
-
-/// The value of the AKS label for a build, if AKS has one.
-pub fn sku_of_build(build: Build) -> Option<&'static str> {
-    let row = SKUS.iter().find(|(_, number)| Build::new(*number) == build);
-    row.map(|(sku, _)| *sku)
-}
 
 /// The build for a value of the AKS label.
 pub fn build_of_sku(os_sku: &str) -> Option<Build> {

@@ -54,9 +54,22 @@ k8s_structs! {
         pub name: Option<Str<'a>>,
     }
 
-    /// `v1.Affinity`; only the node affinity is used.
+    /// `v1.Affinity`.
     pub struct Affinity<'a> {
         pub node_affinity: Option<NodeAffinity<'a>>,
+        pub pod_affinity: Option<PodAffinity<'a>>,
+        pub pod_anti_affinity: Option<PodAffinity<'a>>,
+    }
+
+    /// `v1.PodAffinity` and `v1.PodAntiAffinity`: the terms that the scheduler requires.
+    pub struct PodAffinity<'a> {
+        #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+        pub required: List<PodAffinityTerm<'a>>,
+    }
+
+    /// `v1.PodAffinityTerm`: the label that defines the domains.
+    pub struct PodAffinityTerm<'a> {
+        pub topology_key: Str<'a>,
     }
 
     /// `v1.NodeAffinity`.

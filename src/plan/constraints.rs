@@ -5,13 +5,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::new_nodes::Upgrade;
-use super::nodes::NodeInventory;
+use super::nodes::{NodeInventory, PlannedNode};
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
-use super::requirements::{Requirement, RequirementField, Requirements, Term, least};
+use super::requirements::{Requirement, RequirementField, Requirements, Term, least, preferences};
 use crate::engine::{AdmissionStage, PodsToSchedule};
 use crate::model::build::Build;
 use crate::model::facts::Facts;
-use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint};
+use crate::model::node::{
+    HOSTNAME_LABEL, Host, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint, VALUE_TO_COME, VersionLabel,
+};
 use crate::model::node_affinity::{KnownNodeLabels as _, LabelValue, Match};
 use crate::model::os_selectors::{is_build_label, is_os_label};
 use crate::model::policy::{PlacementField, PlacementMode, Policy};
@@ -88,6 +90,9 @@ impl<'w> SchedulingContext<'w> {
     /// of pools: a new pool has its own name.
     fn matches(&self, requirement: &Requirement<'_>, host: &Host) -> Match {
         match requirement.matches(host) {
+            Match::Unknown if self.states_version(requirement, host) => {
+                requirement.matches_value_to_come(|value| self.is_past(requirement.key, value, host.build))
+            }
             Match::Unknown if requirement.allows_absence() => Match::Yes,
             Match::Unknown if self.names_pool(requirement) => Match::from(requirement.allows_every_value()),
             known => known,
@@ -96,14 +101,23 @@ impl<'w> SchedulingContext<'w> {
 
     /// Whether the pods of a template may be scheduled on a node, as far as is known.
     pub(super) fn may_land(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>, host: &Host) -> bool {
+        self.landing(cx, requirements, host) != Match::No
+    }
+
+    /// Whether the pods of a template can be scheduled on a node.
+    pub(super) fn landing(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>, host: &Host) -> Match {
         let always = least(&requirements.always, |requirement| {
             self.matches(requirement, host)
         });
         if always == Match::No {
-            return false;
+            return Match::No;
         }
         let candidate = self.candidate(cx, requirements, host);
-        candidate.selected != Match::No && candidate.taint.is_none() && !candidate.lacks_resource()
+        match candidate.lacks {
+            _ if candidate.taint.is_some() => Match::No,
+            Some((_, offers)) => candidate.selected.min(offers),
+            None => candidate.selected,
+        }
     }
 
     fn candidate<'h, 'c: 'h>(
@@ -153,6 +167,23 @@ impl<'w> SchedulingContext<'w> {
         let lacking = pods.untolerated(taints, self.planned);
         let first = lacking.into_iter().find(|taint| taint.lasts())?;
         taints.iter().position(|taint| taint == first)
+    }
+
+    /// Whether a requirement is on a label in which the platform states the version of a node: nodes of the pool have it.
+    fn states_version(&self, requirement: &Requirement<'_>, host: &Host) -> bool {
+        let is_changed = || host.labels.get(requirement.key) == Some(VALUE_TO_COME);
+        let has_label = |node: &PlannedNode| node.host.labels.contains_key(requirement.key);
+        VersionLabel::find(requirement.key).is_some()
+            && (is_changed() || (host.may_be_at_zero && self.nodes.all().any(has_label)))
+    }
+
+    /// Whether nodes of a build certainly do not have a value of such a label: nodes of other builds have it now.
+    fn is_past(&self, key: &str, value: &str, build: Option<Build>) -> bool {
+        let has_value = |node: &&PlannedNode| node.host.labels.get(key) == Some(value);
+        let mut nodes = self.nodes.all().filter(has_value).peekable();
+        VersionLabel::find(key).is_some_and(VersionLabel::always_changes)
+            && nodes.peek().is_some()
+            && nodes.all(|node| node.host.build != build)
     }
 
     fn names_pool(&self, requirement: &Requirement<'_>) -> bool {
@@ -223,6 +254,32 @@ impl<'w> TargetNodes<'w> {
         let all: Vec<&CandidateNode<'_>> = candidates.iter().collect();
         findings.extend(self.tainted(cx, &all, all.len()));
         findings
+    }
+
+    /// A preference for nodes of the old build, which the upgraded nodes no longer meet.
+    pub(super) fn lost_preference(&self, cx: &PodCx<'_>) -> Option<PlanFinding> {
+        let preferences = preferences(cx);
+        let changes = |key: &str| is_build_label(key) || VersionLabel::find(key).is_some();
+        let is_lost = |requirement: &&Requirement<'_>| {
+            let mut nodes = self.scheduling.nodes.all();
+            changes(requirement.key)
+                && nodes.any(|node| requirement.matches(&node.host) == Match::Yes)
+                && !self.known.is_empty()
+                && (self.known.iter()).all(|host| self.scheduling.matches(requirement, host) == Match::No)
+        };
+        let lost = preferences.iter().find(is_lost)?;
+        let message = format!(
+            "it prefers {}, which no node of {} has: the scheduler then prefers other nodes that have it, if there are any",
+            shown(&lost.shown()),
+            self.target.with_product()
+        );
+        let source = FindingSource::row("preferred node affinity", AFFINITY);
+        let finding = PlanFinding::new(UpgradeClass::Unchanged, lost.path.as_str(), message, source);
+        Some(
+            finding
+                .remedy("prefer the new build, or remove the preference")
+                .note(),
+        )
     }
 
     /// No node of the new build that the selectors allow offers this resource.
@@ -350,8 +407,9 @@ impl<'w> TargetNodes<'w> {
         if self.has_nodes() {
             return self.pin(requirement, &self.why_unmet(key));
         }
-        if OS_SKU_LABELS.contains(&key) {
-            return self.pin(requirement, "AKS gives that label to nodes of another release");
+        if let Some(label) = VersionLabel::find(key) {
+            let why = format!("{} gives that label to nodes of another version", label.platform);
+            return self.pin(requirement, &why);
         }
         if requirement.is_field() || key == HOSTNAME_LABEL {
             let why = "that names a node, and the new nodes have other names";
@@ -387,11 +445,15 @@ impl<'w> TargetNodes<'w> {
     /// Why no existing node of the new build satisfies a requirement on a label.
     fn why_unmet(&self, key: &str) -> String {
         let target = self.target.with_product();
-        let changes = is_build_label(key) || OS_SKU_LABELS.contains(&key);
+        let label = VersionLabel::find(key);
+        let changes = self.is_in_place && (is_build_label(key) || label.is_some());
         let value = self.known.iter().find_map(|host| host.labels.get(key));
-        match value.filter(|_| self.is_in_place && changes) {
-            Some(value) => format!("nodes of {target} have {value}"),
-            None => format!("no node of {target} has it"),
+        match (value.filter(|_| changes), label) {
+            (Some(VALUE_TO_COME), Some(label)) => {
+                format!("{} changes that label with the image of the node", label.platform)
+            }
+            (Some(value), _) => format!("nodes of {target} have {value}"),
+            (None, _) => format!("no node of {target} has it"),
         }
     }
 
@@ -435,7 +497,7 @@ impl<'w> TargetNodes<'w> {
             _ if requirement.key == RESTRICTED_BUILD_LABEL => BlockedBy::RestrictedBuildLabel,
             RequirementField::Selector if is_build_label(requirement.key) => BlockedBy::NodeSelector,
             RequirementField::Affinity if is_build_label(requirement.key) => BlockedBy::NodeAffinity,
-            _ if OS_SKU_LABELS.contains(&requirement.key) || self.scheduling.names_pool(requirement) => {
+            _ if VersionLabel::find(requirement.key).is_some() || self.scheduling.names_pool(requirement) => {
                 BlockedBy::PoolLabel
             }
             _ => BlockedBy::NodeLabel,
@@ -484,6 +546,16 @@ impl<'w> TargetNodes<'w> {
 
     fn note(&self, requirement: &Requirement<'_>, is_there: bool) -> PlanFinding {
         let asks = shown(&requirement.shown());
+        if let Some(label) = VersionLabel::find(requirement.key).filter(|_| self.is_in_place) {
+            let why = format!(
+                "the value that {} gives to that label then is not known",
+                label.platform
+            );
+            return PlanFinding {
+                class: UpgradeClass::Unknown,
+                ..self.pin(requirement, &why)
+            };
+        }
         let now = if is_there || self.scheduling.nodes.all().next().is_none() {
             ""
         } else {

@@ -24,8 +24,9 @@ fn of_daemon_set(upgrade: Upgrade, second: Option<&str>, findings: &mut [PlanFin
         } else {
             "drained"
         };
-        let message =
-            format!("it is needed for both builds while pools are {process}, and none is for {target}");
+        let message = format!(
+            "it is needed for both builds while pools are {process}, and none that runs the same program is for {target}"
+        );
         let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
         return finding(UpgradeClass::Blocked, message).remedy(remedy);
     };
@@ -52,7 +53,7 @@ fn of_daemon_set(upgrade: Upgrade, second: Option<&str>, findings: &mut [PlanFin
 
 impl PlannedUpgrade<'_> {
     /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained or upgraded.
-    /// Another DaemonSet with the same main image for the new build is accepted as the second one. `findings`: those of each
+    /// Another DaemonSet that runs the same program on the new build is accepted as the second one. `findings`: those of each
     /// workload, by index.
     pub(super) fn daemon_sets(&self, findings: &mut [Vec<PlanFinding>]) {
         let workloads = || {

@@ -5,6 +5,7 @@ use super::drain_order::PlannedUpgrade;
 use super::new_nodes::NewNode;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::workload::PlannedWorkload;
+use crate::model::node_affinity::Match;
 use crate::model::policy::PlacementMode;
 use crate::model::text::list;
 
@@ -24,29 +25,48 @@ impl PlannedUpgrade<'_> {
         {
             return findings;
         }
-        let pools = self.pools_that_stay_for(workload);
-        if pools.is_empty() {
+        let found = [Match::Yes, Match::Unknown]
+            .map(|landing| (landing, self.pools_that_stay_for(workload, landing)))
+            .into_iter()
+            .find(|(_, pools)| !pools.is_empty());
+        let Some((landing, pools)) = found else {
             return findings;
-        }
+        };
         for finding in findings.iter_mut().filter(|finding| is_solved(finding)) {
             (finding.blocks, finding.class) = (false, UpgradeClass::Unchanged);
             // Nothing needs to be done.
             (finding.remedy, finding.proposed) = (None, None);
         }
+        findings.push(self.runs_elsewhere(workload, landing, &pools));
+        let shown = list(&pools, 4);
+        let constraints = workload.constraints.iter();
+        findings.extend(constraints.map(|constraint| constraint.elsewhere(&shown)));
+        findings
+    }
+
+    /// The finding about pools that keep their build and run a workload; `landing`: whether that is known.
+    fn runs_elsewhere(&self, workload: &PlannedWorkload, landing: Match, pools: &[String]) -> PlanFinding {
+        let source = FindingSource::row("node selection: nodes that are not upgraded", AFFINITY);
         let keeps = if pools.len() == 1 {
             "keeps its build"
         } else {
             "keep their builds"
         };
+        let pools = list(pools, 4);
+        if landing == Match::Unknown {
+            let message = format!(
+                "its pods may run on {pools}, which {keeps}, but whether its nodes have all labels and resources is not known"
+            );
+            return PlanFinding::new(UpgradeClass::Unknown, "spec", message, source)
+                .remedy("make sure that these nodes have what the pods require");
+        }
         let run = if self.planner.knows_builds(workload) {
             "run"
         } else {
             "are scheduled"
         };
-        let message = format!("its pods {run} on {}, which {keeps}", list(&pools, 4));
-        let source = FindingSource::row("node selection: nodes that are not upgraded", AFFINITY);
-        findings.push(PlanFinding::new(UpgradeClass::Unchanged, "spec", message, source));
-        findings
+        let message = format!("its pods {run} on {pools}, which {keeps}");
+        PlanFinding::new(UpgradeClass::Unchanged, "spec", message, source)
     }
 
     /// Whether no pod of a workload is scheduled on the upgraded nodes. Of a DaemonSet, it must not have had any there, because
@@ -65,11 +85,11 @@ impl PlannedUpgrade<'_> {
         workload.lands_on.is_empty() || (is_placed && fails())
     }
 
-    /// The pools that keep their build and run a workload.
-    fn pools_that_stay_for(&self, workload: &PlannedWorkload) -> Vec<String> {
+    /// The pools that keep their build and run a workload; `landing`: whether it is known that its pods are scheduled there.
+    fn pools_that_stay_for(&self, workload: &PlannedWorkload, landing: Match) -> Vec<String> {
         let staying = self.planner.planned().staying.iter().enumerate();
-        let running =
-            staying.filter(|(index, pool)| workload.stays_on.contains(index) && self.runs_on(workload, pool));
+        let is_meant = |index: usize| workload.stays_on.get(&index) == Some(&landing);
+        let running = staying.filter(|(index, pool)| is_meant(*index) && self.runs_on(workload, pool));
         running.map(|(_, pool)| pool.pool.clone()).collect()
     }
 

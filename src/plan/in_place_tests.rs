@@ -228,3 +228,227 @@ fn a_pool_that_is_upgraded_in_part_or_already_and_one_that_does_not_exist() {
         "no pool of Windows nodes has the name or build \"win23\"; known pools: win22"
     );
 }
+
+#[test]
+fn labels_in_which_platforms_state_a_version_change_with_the_build() {
+    const IMAGE: &str = "kubernetes.azure.com/node-image-version";
+    let nodes = win22().replace(
+        "kubernetes.azure.com/cluster: c",
+        "kubernetes.azure.com/cluster: c, kubernetes.azure.com/node-image-version: AKSWindows-2022-1, \
+         eks.amazonaws.com/nodegroup-image: ami-1, cloud.google.com/gke-os-distribution: windows_ltsc",
+    );
+    let affinity = |key: &str, operator: &str| {
+        format!(
+            "affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: \
+             [{{matchExpressions: [{{key: {key}, operator: {operator}}}]}}]}}}}}},"
+        )
+    };
+    let image = |operator: &str| affinity(IMAGE, operator);
+    for (name, spec, class) in [
+        (
+            "image",
+            image("In, values: [AKSWindows-2022-1]"),
+            UpgradeClass::Pinned,
+        ),
+        (
+            "not-image",
+            image("NotIn, values: [AKSWindows-2022-1]"),
+            UpgradeClass::Unchanged,
+        ),
+        ("any-image", image("Exists"), UpgradeClass::Unchanged),
+        ("no-image", image("DoesNotExist"), UpgradeClass::Pinned),
+        (
+            "later-image",
+            image("In, values: [AKSWindows-2022-1, AKSWindows-2025-1]"),
+            UpgradeClass::Unknown,
+        ),
+        (
+            "ami",
+            "nodeSelector: {eks.amazonaws.com/nodegroup-image: ami-1},".to_owned(),
+            UpgradeClass::Pinned,
+        ),
+        (
+            "family",
+            affinity(
+                "cloud.google.com/gke-os-distribution",
+                "In, values: [windows_ltsc]",
+            ),
+            UpgradeClass::Unknown,
+        ),
+    ] {
+        let plan = in_place(&[nodes.clone(), deployment(name, LTSC2022, &spec)].concat());
+        let (found, runs, lines) = state(&plan, name);
+        assert_eq!(
+            (found, runs),
+            (class, class == UpgradeClass::Unchanged),
+            "{name}: {lines}"
+        );
+    }
+    let plan = in_place(
+        &[
+            nodes.clone(),
+            deployment("image", LTSC2022, &image("In, values: [AKSWindows-2022-1]")),
+        ]
+        .concat(),
+    );
+    let lines = state(&plan, "image").2;
+    assert!(
+        lines.contains("AKS changes that label with the image of the node; select by a label that the upgrade does not change"),
+        "{lines}"
+    );
+}
+
+#[test]
+fn a_second_daemonset_runs_the_same_program_and_not_only_on_the_same_base_image() {
+    let of = |name: &str, image: &str, sku: &str, command: &str| {
+        let spec = format!("nodeSelector: {{kubernetes.azure.com/os-sku: {sku}}},");
+        let object = workload("DaemonSet", name, image, &spec);
+        object.replace("name: app, image", &format!("name: app, {command} image"))
+    };
+    let new_image = LTSC2022.replace("2022", "2025");
+    for (old, new, is_pair) in [
+        (
+            "command: [cmd.exe, /c, logs.exe],",
+            "command: [cmd.exe, /c, metrics.exe],",
+            false,
+        ),
+        ("", "", false),
+        ("command: [logs.exe],", "", false),
+        ("command: [logs.exe],", "command: [logs.exe],", true),
+        (
+            "args: ['C:\\ltsc2022\\logs.exe', --build=20348],",
+            "args: ['C:\\ltsc2025\\logs.exe', --build=26100],",
+            true,
+        ),
+    ] {
+        let yaml = [
+            win22(),
+            of("agent", LTSC2022, "Windows2022", old),
+            of("agent-2025", &new_image, "Windows2025", new),
+        ];
+        let (class, runs, lines) = state(&in_place(&yaml.concat()), "agent");
+        let expected = if is_pair {
+            UpgradeClass::Pinned
+        } else {
+            UpgradeClass::Blocked
+        };
+        assert_eq!((class, runs), (expected, is_pair), "{old} {new}: {lines}");
+    }
+}
+
+#[test]
+fn what_a_plan_does_not_evaluate_is_named_for_each_workload_that_has_it() {
+    let anti = |key: &str| {
+        format!(
+            "affinity: {{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{{topologyKey: {key}}}]}}}},"
+        )
+    };
+    let spread = |key: &str, when: &str| {
+        format!("topologySpreadConstraints: [{{maxSkew: 1, topologyKey: {key}, whenUnsatisfiable: {when}}}],")
+    };
+    let (build, sku) = ("node.kubernetes.io/windows-build", "kubernetes.azure.com/os-sku");
+    let preferred = "affinity: {podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: \
+                     node.kubernetes.io/windows-build}}]}},";
+    for (name, spec, is_named) in [
+        ("anti", anti(build), true),
+        (
+            "affinity",
+            anti(sku).replace("podAntiAffinity", "podAffinity"),
+            true,
+        ),
+        ("spread", spread(build, "DoNotSchedule"), true),
+        ("soft", spread(build, "ScheduleAnyway"), false),
+        ("preferred", preferred.to_owned(), false),
+        ("host", anti("kubernetes.io/hostname"), false),
+    ] {
+        let plan = in_place(&[win22(), deployment(name, LTSC2022, &spec)].concat());
+        let (class, runs, lines) = state(&plan, name);
+        let expected = if is_named {
+            UpgradeClass::Unknown
+        } else {
+            UpgradeClass::Unchanged
+        };
+        assert_eq!((class, runs), (expected, !is_named), "{name}: {lines}");
+        assert_eq!(
+            lines.contains("the plan does not evaluate its required"),
+            is_named,
+            "{name}: {lines}"
+        );
+    }
+    // Fewer nodes are left for a workload that moves to another pool.
+    let selected = format!(
+        "nodeSelector: {{{sku}: Windows2022}}, {}",
+        anti("kubernetes.io/hostname")
+    );
+    let other = node("b-1", "other", 20348, "Windows2022");
+    let plan = in_place(&[win22(), other, deployment("web", LTSC2022, &selected)].concat());
+    let (class, runs, lines) = state(&plan, "web");
+    assert_eq!((class, runs), (UpgradeClass::Unknown, false), "{lines}");
+    assert!(
+        lines.contains("only other can run its pods afterwards"),
+        "{lines}"
+    );
+}
+
+#[test]
+fn a_preference_for_the_old_build_is_a_note() {
+    let preferring = |build: &str| {
+        format!(
+            "affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [{{weight: 1, preference: \
+             {{matchExpressions: [{{key: node.kubernetes.io/windows-build, operator: In, values: [{build}]}}]}}}}]}}}},"
+        )
+    };
+    let lines = |build: &str| {
+        let plan = in_place(&[win22(), deployment("web", LTSC2022, &preferring(build))].concat());
+        let (class, runs, lines) = state(&plan, "web");
+        assert_eq!((class, runs), (UpgradeClass::Unchanged, true), "{lines}");
+        lines
+    };
+    assert!(lines("10.0.20348").contains(
+        "it prefers node.kubernetes.io/windows-build=10.0.20348, which no node of Windows Server 2025"
+    ));
+    assert!(!lines("10.0.26100").contains("it prefers"));
+}
+
+#[test]
+fn a_pool_of_which_it_is_not_known_what_it_offers_is_no_certain_place() {
+    let gpu = "microsoft.com/directx";
+    let other = |amount: &str| {
+        node("b-1", "other", 20348, "Windows2022").replace("pods: 30", &format!("pods: 30, {gpu}: {amount}"))
+    };
+    let web = deployment(
+        "web",
+        LTSC2022,
+        "nodeSelector: {kubernetes.azure.com/os-sku: Windows2022},",
+    )
+    .replace(
+        "resources: {requests: {",
+        &format!("resources: {{limits: {{{gpu}: 1}}, requests: {{"),
+    );
+    // 0 is reported while a device plugin restarts.
+    for (amount, class) in [("1", UpgradeClass::Unchanged), ("0", UpgradeClass::Unknown)] {
+        let plan = in_place(&[win22(), other(amount), web.clone()].concat());
+        let (found, runs, lines) = state(&plan, "web");
+        assert_eq!(
+            (found, runs),
+            (class, class == UpgradeClass::Unchanged),
+            "{amount}: {lines}"
+        );
+    }
+}
+
+#[test]
+fn an_image_that_its_registry_lacks_still_has_the_build_of_its_name() {
+    let image = "mcr.microsoft.com/windows/nanoserver:ltsc2025";
+    let taints = "spec: {taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}]}, status: {allocatable";
+    let new = node("d-1", "win25", 26100, "Windows2025").replace("status: {allocatable", taints);
+    let old = node("c-1", "win19", 17763, "Windows2019");
+    let missing = crate::model::image_facts::ImageFacts {
+        looked_up: jiff::Timestamp::UNIX_EPOCH,
+        found: None,
+    };
+    let options = PlanOptions::upgrade(Build::new(20348), &["win25".to_owned()]);
+    let yaml = [old, new, deployment("web", image, "")].concat();
+    let (_, runs, lines) = state(&planned(&yaml, options, &[(image, missing)]).unwrap(), "web");
+    assert!(!runs && !lines.contains("keeps its build"), "{lines}");
+}

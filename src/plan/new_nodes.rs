@@ -11,7 +11,8 @@ use super::target::TargetBuild;
 use crate::model::build::Build;
 use crate::model::facts::Facts;
 use crate::model::node::{
-    BUILD_LABEL, BUILD_LABELS, Host, Labels, OS_LABEL, OS_SKU_LABELS, OWN_LABELS, sku_of_build,
+    BUILD_LABEL, BUILD_LABELS, Host, Labels, OS_LABEL, OWN_LABELS, VALUE_TO_COME, VERSION_LABELS,
+    VersionLabel,
 };
 use crate::model::string_enum::string_enum;
 
@@ -202,7 +203,7 @@ fn like(host: &Host, to: Option<Build>) -> Host {
 
 /// The same node or pool with another build, and with the labels that its kubelet and its platform then write.
 pub(super) fn upgraded(host: &Host, to: Build) -> Host {
-    let states_build = |key: &str| BUILD_LABELS.contains(&key) || OS_SKU_LABELS.contains(&key);
+    let states_build = |key: &str| BUILD_LABELS.contains(&key) || VersionLabel::find(key).is_some();
     let kept = host.labels.iter().filter(|(key, _)| !states_build(key));
     let kept = kept.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let mut labels = Labels::of_node(Arc::new(kept.collect()));
@@ -210,10 +211,9 @@ pub(super) fn upgraded(host: &Host, to: Build) -> Host {
     for label in BUILD_LABELS.into_iter().filter(is_there) {
         labels.expect(label, to.to_string());
     }
-    if let Some(sku) = sku_of_build(to) {
-        for label in OS_SKU_LABELS.into_iter().filter(is_there) {
-            labels.expect(label, sku.to_owned());
-        }
+    for label in VERSION_LABELS.iter().filter(|label| is_there(&label.key)) {
+        let value = label.value_of(to).unwrap_or(VALUE_TO_COME);
+        labels.expect(label.key, value.to_owned());
     }
     Host {
         build: Some(to),

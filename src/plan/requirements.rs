@@ -2,7 +2,8 @@
 
 use crate::model::node_affinity::{self, KnownNodeLabels, Match};
 use crate::model::os_selectors::is_build_label;
-use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS};
+use crate::model::path::Path;
+use crate::model::pod::{Expression, NodeSelectorTerm, PreferredTerm, REQUIRED_TERMS};
 use crate::rules::PodCx;
 
 /// The field of the pod that contains a requirement.
@@ -79,6 +80,19 @@ impl Requirement<'_> {
         self.operator() == "Exists"
     }
 
+    /// Whether a node satisfies it that has the label with a value that is not known yet. `is_past`: whether the label certainly
+    /// does not have a value.
+    pub(super) fn matches_value_to_come(&self, is_past: impl Fn(&str) -> bool) -> Match {
+        let all_past = || self.values().into_iter().all(&is_past);
+        match self.operator() {
+            "Exists" => Match::Yes,
+            "DoesNotExist" => Match::No,
+            "In" if all_past() => Match::No,
+            "NotIn" if all_past() => Match::Yes,
+            _ => Match::Unknown,
+        }
+    }
+
     /// The requirement as text: `agentpool=win22`, `agentpool In [win22, win25]`.
     pub(super) fn shown(&self) -> String {
         match (self.operator(), self.values().as_slice()) {
@@ -145,7 +159,7 @@ impl<'c> Requirements<'c> {
         let terms = || cx.spec.required_terms().iter().enumerate().take(MOST);
         let term = |(at, term): (usize, &'c NodeSelectorTerm<'c>)| Term {
             // The DaemonSet controller writes the node name into every term.
-            requirements: of_term(cx, at, term)
+            requirements: of_term(cx.at(REQUIRED_TERMS).item(at), term)
                 .filter(|it| keeps(it.key) && !(is_daemon && it.is_field()))
                 .collect(),
             is_empty: term.is_empty(),
@@ -186,12 +200,26 @@ pub(super) fn least<'c>(requirements: &[Requirement<'c>], of: impl Fn(&Requireme
     requirements.iter().map(of).min().unwrap_or(Match::Yes)
 }
 
-fn of_term<'c>(
-    cx: &PodCx<'c>,
-    at: usize,
-    term: &'c NodeSelectorTerm<'c>,
-) -> impl Iterator<Item = Requirement<'c>> {
-    let path = cx.at(REQUIRED_TERMS).item(at);
+/// The requirements that the preferred node affinity of a pod or template contains.
+pub(super) fn preferences<'c>(cx: &PodCx<'c>) -> Vec<Requirement<'c>> {
+    const PREFERRED: &[&str] = &[
+        "affinity",
+        "nodeAffinity",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    ];
+    let affinity = cx.spec.affinity.as_ref();
+    let preferred = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
+    let terms = preferred
+        .iter()
+        .flat_map(|affinity| &affinity.preferred)
+        .enumerate();
+    let read = |(at, term): (usize, &'c PreferredTerm<'c>)| {
+        of_term(cx.at(PREFERRED).item(at).field("preference"), &term.preference)
+    };
+    terms.take(MOST).flat_map(read).collect()
+}
+
+fn of_term<'c>(path: Path, term: &'c NodeSelectorTerm<'c>) -> impl Iterator<Item = Requirement<'c>> {
     let read = move |field: &'static str, index: usize, expression: &'c Expression<'c>| Requirement {
         field: RequirementField::Affinity,
         key: &expression.key,

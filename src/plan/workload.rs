@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::between_pods::PodConstraint;
 use super::constraints::{SchedulingContext, TargetNodes};
 use super::images::{ImageUse, WorkloadIsolation};
 use super::new_nodes::NewNode;
@@ -11,8 +12,9 @@ use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::planned_cluster::PlannedCluster;
 use super::requirements::Requirements;
 use super::resource_list::ResourceList;
-use crate::model::build::{Build, ContainerIsolation};
+use crate::model::build::{Build, ContainerIsolation, RELEASES};
 use crate::model::image::ImageRef;
+use crate::model::knowledge::Knowledge;
 use crate::model::memory_limits::{NO_OOM_KILLER, largest_below, mebibytes};
 use crate::model::node::Host;
 use crate::model::node_affinity::Match;
@@ -37,6 +39,8 @@ pub(super) const MOST_CONTAINERS: usize = 128;
 const LONGEST_IMAGE: usize = 1_024;
 /// The maximum number of findings of one kind that are kept per workload.
 const MOST: usize = 32;
+/// The maximum number of words of a command that are compared.
+const MOST_WORDS: usize = 64;
 
 /// A group-managed service account that a workload uses.
 pub(super) struct ServiceAccountUse {
@@ -45,6 +49,40 @@ pub(super) struct ServiceAccountUse {
     pub name: String,
     /// Whether the credential spec configures how a node outside the domain retrieves the password.
     pub asks_by_plug_in: bool,
+}
+
+/// What a container runs, apart from the version of its image.
+#[derive(PartialEq, Eq)]
+pub(super) struct Program {
+    /// The repository of its image.
+    repository: String,
+    /// Its command and arguments, with the names and numbers of Windows builds replaced.
+    words: Vec<String>,
+}
+
+impl Program {
+    /// The program of a container; `None` if its image is no reference, or an image of Microsoft that runs nothing by itself.
+    fn of(container: &Container<'_>, knowledge: &Knowledge) -> Option<Self> {
+        let image = ImageRef::parse(container.image.as_deref()?).ok()?;
+        let words = container.command.iter().chain(&container.args).take(MOST_WORDS);
+        let words: Vec<String> = words.map(|word| without_builds(word)).collect();
+        (!words.is_empty() || !knowledge.lists(&image)).then(|| Program {
+            repository: image.familiar_name(),
+            words,
+        })
+    }
+}
+
+/// A text without what tells apart the variants of a program for several Windows builds.
+fn without_builds(text: &str) -> String {
+    let mut text = text.to_owned();
+    for release in RELEASES {
+        let number = release.build.to_string();
+        for build in [release.name, number.as_str(), number.trim_start_matches("10.0.")] {
+            text = text.replace(build, "*");
+        }
+    }
+    text
 }
 
 /// A workload for Windows.
@@ -62,8 +100,8 @@ pub(super) struct PlannedWorkload {
     /// Its findings, except those about images, accounts and other workloads.
     pub findings: Vec<PlanFinding>,
     pub accounts: Vec<ServiceAccountUse>,
-    /// The repository of its main container's image; `None` if that is not an image reference.
-    pub main_image: Option<String>,
+    /// What its main container runs; `None` if that is not known.
+    pub program: Option<Program>,
     /// The repositories of all its containers except init and ephemeral ones.
     pub repositories: BTreeSet<String>,
     /// The pools with a node that meets the requirements of its template, regardless of its images: registries are
@@ -71,8 +109,10 @@ pub(super) struct PlannedWorkload {
     pub selected_pools: Vec<usize>,
     /// The new nodes that its pods may be scheduled on, by index, regardless of its images.
     pub lands_on: Vec<usize>,
-    /// The pools that keep their build and that its pods may be scheduled on, by index, regardless of its images.
-    pub stays_on: Vec<usize>,
+    /// The pools that keep their build and that its pods can or may be scheduled on, by index, regardless of its images.
+    pub stays_on: BTreeMap<usize, Match>,
+    /// What it requires with regard to other pods.
+    pub constraints: Vec<PodConstraint>,
     /// Its pods, by pool.
     pub pods: BTreeMap<usize, u64>,
     /// Its pods without a node.
@@ -82,12 +122,12 @@ pub(super) struct PlannedWorkload {
 }
 
 impl PlannedWorkload {
-    /// Whether both run the same program, judging by their images: the main images are equal, and one pod has
-    /// all images of the other. A shared sidecar is not enough.
+    /// Whether both run the same program: the main containers do, and one pod has all images of the other. A shared
+    /// sidecar is not enough.
     pub(super) fn runs_same_program(&self, other: &PlannedWorkload) -> bool {
         let one_has_all = self.repositories.is_subset(&other.repositories)
             || other.repositories.is_subset(&self.repositories);
-        self.main_image.is_some() && self.main_image == other.main_image && one_has_all
+        self.program.is_some() && self.program == other.program && one_has_all
     }
 
     /// Whether it is known on which builds its images run.
@@ -155,11 +195,12 @@ impl WorkloadContext<'_, '_> {
                 .target_nodes
                 .map_or_else(Vec::new, |target| self.findings(target, &requirements)),
             accounts: self.accounts(),
-            main_image: self.main_image(),
+            program: self.program(),
             repositories: self.repositories(),
             selected_pools: self.selected_pools(&requirements),
             lands_on: self.lands_on(&self.planned.new_nodes, &requirements),
-            stays_on: self.lands_on(&self.planned.staying, &requirements),
+            stays_on: self.landings(&self.planned.staying, &requirements).collect(),
+            constraints: PodConstraint::all_of(&self.cx),
             pods: BTreeMap::new(),
             pending: 0,
             ready_on: None,
@@ -197,12 +238,12 @@ impl WorkloadContext<'_, '_> {
         found
     }
 
-    /// The repository of the main container's image: the container that `kubectl logs` shows without `-c`.
-    fn main_image(&self) -> Option<String> {
+    /// The program of the main container: the one that `kubectl logs` shows without `-c`.
+    fn program(&self) -> Option<Program> {
         let containers = self.cx.spec.list(ContainerList::App);
         let named = self.cx.meta.annotations.get(DEFAULT_CONTAINER);
         let named = named.and_then(|name| containers.iter().find(|container| *container.name == **name));
-        repository(named.or(containers.first())?)
+        Program::of(named.or(containers.first())?, &self.cx.facts.knowledge)
     }
 
     /// The repositories of the images of its app containers.
@@ -227,21 +268,39 @@ impl WorkloadContext<'_, '_> {
 
     /// Those of these nodes that its pods may be scheduled on, by index.
     fn lands_on(&self, nodes: &[NewNode], requirements: &Requirements<'_>) -> Vec<usize> {
-        let may_land = |node: &NewNode| {
-            let mut hosts = node.hosts.iter();
-            hosts.any(|host| self.scheduling.may_land(&self.cx, requirements, host))
+        self.landings(nodes, requirements)
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// The same, with whether that is known.
+    fn landings(
+        &self,
+        nodes: &[NewNode],
+        requirements: &Requirements<'_>,
+    ) -> impl Iterator<Item = (usize, Match)> {
+        let landing = |node: &NewNode| {
+            let hosts = node.hosts.iter();
+            hosts
+                .map(|host| self.scheduling.landing(&self.cx, requirements, host))
+                .max()
         };
         let nodes = nodes.iter().enumerate();
         nodes
-            .filter(|(_, node)| may_land(node))
-            .map(|(index, _)| index)
-            .collect()
+            .filter_map(move |(index, node)| Some((index, landing(node)?)))
+            .filter(|(_, landing)| *landing != Match::No)
     }
 
     /// The findings of its template, except those about images and accounts.
     fn findings(&self, target_nodes: &TargetNodes<'_>, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
         let mut plan_findings = target_nodes.obstacles(&self.cx, requirements);
         plan_findings.truncate(MOST);
+        plan_findings.extend(
+            PodConstraint::all_of(&self.cx)
+                .iter()
+                .filter_map(PodConstraint::changed),
+        );
+        plan_findings.extend(target_nodes.lost_preference(&self.cx));
         plan_findings.extend(self.memory(target_nodes, requirements));
         if self.cx.spec.has_host_process() {
             plan_findings.extend(self.host_process(target_nodes));

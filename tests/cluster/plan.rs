@@ -3,8 +3,10 @@
 #![cfg(unix)]
 
 mod in_place;
+mod random;
 mod workloads;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
@@ -322,7 +324,7 @@ fn cluster() -> Option<ControlPlane> {
     Some(cluster)
 }
 
-fn create(cluster: &ControlPlane, all: &[Workload]) {
+fn create<W: Borrow<Workload>>(cluster: &ControlPlane, all: &[W]) {
     let class = |name: &str, handler: &str, scheduling: Value| json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler, "scheduling": scheduling});
     let mut items = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
@@ -338,7 +340,7 @@ fn create(cluster: &ControlPlane, all: &[Workload]) {
         ),
         workloads::linux(),
     ];
-    items.extend(all.iter().map(|workload| workload.object.clone()));
+    items.extend(all.iter().map(|workload| workload.borrow().object.clone()));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     cluster
         .kubectl_with(&["create", "-f", "-"], &list.to_string())
@@ -358,10 +360,10 @@ fn of<'p>(pods: &'p [Value], workload: &'p str) -> impl Iterator<Item = &'p Valu
 }
 
 /// Whether the scheduler has decided on every pod.
-fn are_decided(cluster: &ControlPlane, all: &[Workload]) -> bool {
+fn are_decided<W: Borrow<Workload>>(cluster: &ControlPlane, all: &[W]) -> bool {
     let pods = pods(cluster);
     let has_pods = |workload: &Workload| !workload.makes_pods() || of(&pods, &workload.name).next().is_some();
-    are_placed(&pods) && all.iter().all(has_pods)
+    are_placed(&pods) && all.iter().map(W::borrow).all(has_pods)
 }
 
 /// The arguments for the plan of a cluster.

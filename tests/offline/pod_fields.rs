@@ -40,9 +40,25 @@ const NOT_READ: &[(&str, &[&str], &str)] = &[
         "the kubelet on Windows writes the hosts file and sets the name of the sandbox, too",
     ),
     (
-        "Affinity",
-        &["podAffinity", "podAntiAffinity"],
-        "they depend on other pods, not on nodes",
+        "PodAffinity",
+        &["preferredDuringSchedulingIgnoredDuringExecution"],
+        "a preference excludes no node",
+    ),
+    (
+        "PodAntiAffinity",
+        &["preferredDuringSchedulingIgnoredDuringExecution"],
+        "a preference excludes no node",
+    ),
+    (
+        "PodAffinityTerm",
+        &[
+            "labelSelector",
+            "matchLabelKeys",
+            "mismatchLabelKeys",
+            "namespaceSelector",
+            "namespaces",
+        ],
+        "they select other pods, not nodes",
     ),
     (
         "PreferredSchedulingTerm",

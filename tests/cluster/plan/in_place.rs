@@ -1,6 +1,7 @@
 //! Upgrades in place: what the plan says, and what the scheduler and the controllers do once the nodes of pools have another
 //! build under the same names.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::time::Duration;
@@ -175,7 +176,7 @@ fn upgrade(cluster: &ControlPlane, replica: &Replica, all: &[Workload], pools: &
 }
 
 /// Whether the plan says that a workload cannot run afterwards; `None` if it says that this is not known.
-fn foreseen(entry: &Value) -> Option<bool> {
+pub fn foreseen(entry: &Value) -> Option<bool> {
     let findings = entry["findings"].as_array().unwrap().iter();
     let mut blocking = findings.filter(|finding| finding["blocks"] == true).peekable();
     let has_any = blocking.peek().is_some();
@@ -186,7 +187,7 @@ fn foreseen(entry: &Value) -> Option<bool> {
     Some(entry["affected"] == true && entry["canMove"] == false)
 }
 
-fn plan(cluster: &ControlPlane, pools: &[&str]) -> Value {
+pub fn plan(cluster: &ControlPlane, pools: &[&str]) -> Value {
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
     let pools = pools.join(",");
     let command = ["plan", "--to", "ltsc2025", "--in-place", &pools, "-o", "json"];
@@ -225,7 +226,7 @@ fn change(cluster: &ControlPlane, node: &str) {
 }
 
 /// Deletes the pods of upgraded nodes and those without a node, starts the CronJobs, and waits until the scheduler has decided.
-fn create_again(cluster: &ControlPlane, all: &[Workload], nodes: &BTreeSet<&str>) {
+pub fn create_again<W: Borrow<Workload>>(cluster: &ControlPlane, all: &[W], nodes: &BTreeSet<&str>) {
     let before = pods(cluster);
     let is_deleted = |pod: &&Value| {
         pod["spec"]["nodeName"]
@@ -253,7 +254,8 @@ fn create_again(cluster: &ControlPlane, all: &[Workload], nodes: &BTreeSet<&str>
         "--ignore-not-found",
     ];
     cluster.kubectl(&[&delete[..], &deleted].concat()).succeeded();
-    for workload in all.iter().filter(|it| it.object["kind"] == "CronJob") {
+    let all = || all.iter().map(W::borrow);
+    for workload in all().filter(|it| it.object["kind"] == "CronJob") {
         let from = format!("cronjob/{}", workload.name);
         cluster
             .kubectl(&["-n", "shop", "create", "job", &workload.name, "--from", &from])
@@ -266,9 +268,9 @@ fn create_again(cluster: &ControlPlane, all: &[Workload], nodes: &BTreeSet<&str>
             matches!(kind, "Pod" | "DaemonSet") || of(&pods, &workload.name).count() >= replicas(workload)
         };
         let is_gone = |pod: &Value| !uids.contains(pod["metadata"]["uid"].as_str().unwrap());
-        pods.iter().all(is_gone) && are_placed(&pods) && all.iter().all(is_back)
+        pods.iter().all(is_gone) && are_placed(&pods) && all().all(is_back)
     };
-    assert!(wait(Duration::from_secs(90), settled), "{:#?}", pods(cluster));
+    assert!(wait(Duration::from_secs(300), settled), "{:#?}", pods(cluster));
 }
 
 fn replicas(workload: &Workload) -> usize {
@@ -277,10 +279,10 @@ fn replicas(workload: &Workload) -> usize {
 }
 
 /// The nodes of the pods of each workload; `None` for a pod without one.
-struct Placed(BTreeMap<String, Vec<Option<String>>>);
+pub struct Placed(BTreeMap<String, Vec<Option<String>>>);
 
 impl Placed {
-    fn of(pods: &[Value]) -> Self {
+    pub fn of(pods: &[Value]) -> Self {
         let mut placed: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
         for pod in pods {
             let app = pod["metadata"]["labels"]["app"].as_str().unwrap_or_default();
@@ -290,11 +292,11 @@ impl Placed {
         Placed(placed)
     }
 
-    fn nodes(&self, workload: &str) -> &[Option<String>] {
+    pub fn nodes(&self, workload: &str) -> &[Option<String>] {
         self.0.get(workload).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn has(&self, workload: &str, node: &str) -> bool {
+    pub fn has(&self, workload: &str, node: &str) -> bool {
         self.nodes(workload).iter().any(|of| of.as_deref() == Some(node))
     }
 
