@@ -40,10 +40,14 @@ pub struct AddedFields {
 }
 
 impl AddedFields {
-    /// The open findings of an evaluation, each with the text that is added to its message.
-    fn open<'s>(&'s self, evaluation: &'s Evaluation) -> impl Iterator<Item = FindingText<'s>> {
+    /// The findings of an evaluation that are shown, each with the text that is added to its message.
+    fn shown<'s>(
+        &'s self,
+        evaluation: &'s Evaluation,
+        is_shown: fn(&Finding) -> bool,
+    ) -> impl Iterator<Item = FindingText<'s>> {
         (evaluation.findings.iter().enumerate())
-            .filter(|(_, finding)| finding.is_open())
+            .filter(move |(_, finding)| is_shown(finding))
             .map(|(index, finding)| FindingText {
                 finding,
                 added: match self.findings.binary_search(&index) {
@@ -120,7 +124,7 @@ const WARNED: PlaceLimits = PlaceLimits {
     containers: 3,
 };
 
-/// The findings by rule: those that deny first, otherwise in their order.
+/// The findings by rule: those that must be read before the rest, then those that deny, otherwise in their order.
 fn groups<'s>(findings: impl Iterator<Item = FindingText<'s>>, most: PlaceLimits) -> Vec<FindingGroup<'s>> {
     let mut groups: Vec<FindingGroup<'s>> = Vec::new();
     let mut known: BTreeMap<(&str, &str, &str, bool), usize> = BTreeMap::new();
@@ -149,7 +153,7 @@ fn groups<'s>(findings: impl Iterator<Item = FindingText<'s>>, most: PlaceLimits
             group.add_place(&finding.path, most);
         }
     }
-    groups.sort_by_key(|group| !group.denies);
+    groups.sort_by_key(|group| (!group.finding.is_first(), !group.denies));
     groups
 }
 
@@ -272,8 +276,10 @@ pub struct DenialMessage<'j> {
 
 impl DenialMessage<'_> {
     fn shown(&self) -> impl Iterator<Item = FindingText<'_>> {
-        let open = self.added.open(self.evaluation);
-        open.filter(|text| text.finding.action >= Action::Warn)
+        // Whoever changes a template anyway need not rely on placement for what the rest depends on.
+        let is_shown = |finding: &Finding| finding.is_open() || finding.is_first();
+        let shown = self.added.shown(self.evaluation, is_shown);
+        shown.filter(|text| text.finding.action >= Action::Warn)
     }
 
     /// Writes the message that the user sees.
@@ -292,7 +298,8 @@ impl DenialMessage<'_> {
         )?;
         let mut reported = 0;
         for group in groups.iter().take(GROUPS) {
-            let mild = if group.denies { "" } else { "(warning) " };
+            let must_be_resolved = group.denies || group.finding.is_first();
+            let mild = if must_be_resolved { "" } else { "(warning) " };
             if !out.write_within(MESSAGE, format_args!("\n{mild}{group}")) {
                 break;
             }
@@ -301,10 +308,14 @@ impl DenialMessage<'_> {
         if reported < count {
             write!(out, "\nand {} more; run transom check", count - reported)?;
         }
-        if groups
+        let names_os = groups
             .iter()
-            .take(GROUPS)
-            .any(FindingGroup::mentions_pod_security)
+            .any(|group| group.finding.rule.name == "os-name-missing");
+        if !names_os
+            && groups
+                .iter()
+                .take(GROUPS)
+                .any(FindingGroup::mentions_pod_security)
         {
             write!(
                 out,
@@ -354,7 +365,7 @@ impl DenialMessage<'_> {
 /// names the object: kubectl prints the warnings of a file without the objects that they are about.
 pub fn warnings(subject: &Object<'_>, evaluation: &Evaluation, added: &AddedFields) -> Vec<String> {
     let warned = added
-        .open(evaluation)
+        .shown(evaluation, Finding::is_open)
         .filter(|text| text.finding.action == Action::Warn);
     let groups = groups(warned, WARNED);
     let named = ObjectName(subject);

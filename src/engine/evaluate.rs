@@ -17,7 +17,7 @@ use crate::model::path::{Path, Segment};
 use crate::model::pod::ContainerList;
 use crate::model::policy::{Action, PlacementMode, Policy};
 use crate::model::requester::Origin;
-use crate::model::severity::{Class, Severity};
+use crate::model::severity::Class;
 use crate::model::string_enum::string_enum;
 use crate::rules::{self, Cx, Finding, Required};
 
@@ -302,8 +302,7 @@ fn is_tolerated(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> boo
         && (finding.class == Class::Ignored || !is_for_windows())
 }
 
-/// Errors first, and among them those that make the rest irrelevant; then the pod before its containers, in their
-/// order; then by rule.
+/// Those that must be read before the rest; errors first; then the pod before its containers, in their order; then by rule.
 fn order(finding: &Finding) -> impl Ord + use<> {
     let segments = finding.path.segments();
     let container = segments.windows(2).find_map(|pair| match pair {
@@ -313,10 +312,9 @@ fn order(finding: &Finding) -> impl Ord + use<> {
         }
         _ => None,
     });
-    let is_first = finding.rule.is_first && finding.severity == Severity::Error;
     (
+        Reverse(finding.is_first()),
         Reverse(finding.severity),
-        Reverse(is_first),
         container,
         finding.rule.id,
     )

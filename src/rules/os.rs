@@ -3,7 +3,7 @@
 use super::context::PodCx;
 use super::rule::{Check, Reporter, Rule};
 use crate::model::edit::{Edit, string_map};
-use crate::model::facts::SCC_ANNOTATION;
+use crate::model::facts::{PodSecurity, SCC_ANNOTATION};
 use crate::model::field_set::FieldSet;
 use crate::model::json_types::{Map, Str};
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
@@ -111,15 +111,17 @@ pub(crate) fn stated_selector(cx: &PodCx<'_>) -> Option<Edit> {
 static OS_NAME_MISSING: Rule = Rule {
     id: "TSM101",
     name: "os-name-missing",
-    severities: "advice; warning when OpenShift would write Linux fields into the pod",
+    severities: "advice; warning when OpenShift would write Linux fields into the pod, or Pod Security would require them",
     severity: Severity::Warning,
     class: Class::BestPractice,
     kubernetes: 24..=Rule::STILL,
+    is_first: true,
     summary: "the pod does not say that it is for Windows",
     docs: "With `spec.os.name: windows`, the API server validates the pod's fields, and Pod Security skips the checks \
            that do not apply to Windows. A kubelet on another operating system rejects the pod. The scheduler does not \
            read the field, so the nodeSelector is needed as well. Placement sets the field on pods if the API server \
-           then still accepts the pod. The finding is advice, and a warning on OpenShift: its \
+           then still accepts the pod. The finding is advice. It is a warning if the namespace enforces Pod Security's \
+           restricted profile, which requires Linux-only fields of all other pods. It is also a warning on OpenShift: its \
            SecurityContextConstraints exempt only pods that set the field, and they run before any webhook. So a \
            template must set it itself.",
     remedy: "add spec.os.name: windows",
@@ -150,12 +152,23 @@ static OS_NAME_MISSING: Rule = Rule {
                 "OpenShift adds Linux-only fields (SELinux, user and group IDs) to pods that do not say that they are \
                  for Windows, or rejects them",
             );
+        } else if requires_linux_fields(cx) {
+            finding
+                .message("Pod Security's restricted profile requires Linux-only fields of pods that do not say that they are for Windows")
+                .remedy("add spec.os.name: windows, and remove all fields that only Linux has");
         } else {
             finding.severity(Severity::Advice);
         }
     }),
     ..Rule::BASE
 };
+
+/// Whether Pod Security requires fields of this pod that it does not require with `spec.os.name: windows`. It rejects a
+/// HostProcess pod either way.
+fn requires_linux_fields(cx: &PodCx<'_>) -> bool {
+    let profile = cx.facts.pod_security(&cx.subject.namespace);
+    profile == PodSecurity::Restricted && !cx.spec.has_host_process()
+}
 
 static OS_NAME_INVALID: Rule = Rule {
     id: "TSM102",

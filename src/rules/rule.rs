@@ -69,7 +69,8 @@ pub struct Rule {
     pub required_by_restricted: bool,
     /// Whether an edit of placement can cause a finding: a pod that selects Windows nodes meets their taints.
     pub caused_by_placement: bool,
-    /// Whether errors of this rule are printed before all others, because they make the others irrelevant.
+    /// Whether findings with the rule's own severity are printed before all others, because they make others irrelevant or
+    /// must be resolved together with them.
     pub is_first: bool,
     /// What is wrong: lower case, no full stop. Also the default message of a finding.
     pub summary: &'static str,
@@ -556,6 +557,11 @@ impl Finding {
     /// Whether no edit of admission resolves it.
     pub fn is_open(&self) -> bool {
         self.resolved_by.is_none()
+    }
+
+    /// Whether it is printed before all others.
+    pub fn is_first(&self) -> bool {
+        self.rule.is_first && self.severity == self.rule.severity
     }
 }
 

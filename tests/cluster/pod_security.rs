@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::civil::date;
 use kube::api::PostParams;
+use kube::core::Status;
 use serde_json::{Value, json};
 use transom::check::{CheckInput, CheckSettings, FixScope, Manifests};
 use transom::engine::evaluate;
@@ -17,12 +19,15 @@ use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, NamespaceFacts};
 use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{IgnoredFields, PlacementField, PlacementMode, Policy};
+use transom::model::severity::{Class, Severity};
 use transom::model::workload::Kind;
-use transom::rules::catalogue;
+use transom::rules::{Finding, catalogue};
 
-use crate::support::control_plane::{ControlPlane, programs_or_skip};
+use crate::support::control_plane::{ControlPlane, programs_or_skip, wait};
 use crate::support::dice::Dice;
-use crate::support::objects::url_of;
+use crate::support::harmless::costs_nothing;
+use crate::support::install::{self, Replica};
+use crate::support::objects::{in_namespace, object, url_of};
 
 /// The namespaces, with the labels `pod-security.kubernetes.io/…`. The API server enforces the restricted profile where there
 /// is none.
@@ -238,17 +243,22 @@ fn scopes(dice: &mut Dice) -> Vec<(String, FixScope)> {
 
 /// The API server's answer to a dry run: the reason why it rejects the pod.
 async fn create(client: &kube::Client, namespace: &str, pod: &Value) -> Result<(), String> {
+    let created = create_as(client, Kind::Pod, namespace, pod).await;
+    created.map_err(|status| status.message)
+}
+
+/// The API server's answer to a dry run.
+async fn create_as(client: &kube::Client, kind: Kind, namespace: &str, object: &Value) -> Result<(), Status> {
     let params = PostParams {
         dry_run: true,
         field_manager: None,
     };
-    let url = url_of(Kind::Pod, namespace);
-    let request = kube::core::Request::new(url)
-        .create(&params, serde_json::to_vec(pod).unwrap())
+    let request = kube::core::Request::new(url_of(kind, namespace))
+        .create(&params, serde_json::to_vec(object).unwrap())
         .unwrap();
     match client.request_text(request).await {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code < 500 => Err(status.message.clone()),
+        Err(kube::Error::Api(status)) if status.code < 500 => Err(*status),
         Err(error) => panic!("{error}"),
     }
 }
@@ -340,4 +350,209 @@ fn a_pod_that_the_api_server_accepts_it_accepts_after_fix_and_admission() {
     wrong.truncate(5);
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     assert!(asked.values().all(|count| *count > 20), "{asked:?}");
+}
+
+/// Templates for Windows that do not say so, each with the values that correct what is not a field to remove.
+fn wrong_templates() -> Vec<(&'static str, Value, Value)> {
+    let linux =
+        json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsUser": 1000});
+    let seccomp =
+        json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}, "fsGroup": 2000});
+    let container = |more: Value| {
+        let mut container = json!({"name": "app", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"});
+        json_patch::merge(&mut container, &more);
+        json!({"containers": [container]})
+    };
+    let templates = vec![
+        (
+            "a user",
+            container(json!({"securityContext": {"runAsUser": 1000}})),
+            json!({}),
+        ),
+        (
+            "what is required of Linux",
+            container(json!({"securityContext": linux})),
+            json!({}),
+        ),
+        (
+            "everything of the pod",
+            json!({"securityContext": seccomp}),
+            json!({}),
+        ),
+        (
+            "a selector",
+            json!({"nodeSelector": {"kubernetes.io/os": "Windows"}}),
+            json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+        ),
+        (
+            "a command, and a user",
+            container(json!({"command": ["/bin/sh", "-c", "run"], "securityContext": {"runAsUser": 0}})),
+            container(json!({"command": ["cmd.exe", "/c", "run"]})),
+        ),
+        (
+            "memory",
+            json!({"volumes": [{"name": "scratch", "emptyDir": {"medium": "Memory"}}]}),
+            json!({"volumes": [{"name": "scratch", "emptyDir": {}}]}),
+        ),
+    ];
+    let base = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "securityContext": {"runAsNonRoot": true},
+        "containers": [{"name": "app", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
+    let whole = |template: Value| {
+        let mut spec = base.clone();
+        json_patch::merge(&mut spec, &template);
+        spec
+    };
+    let templates = templates.into_iter();
+    templates
+        .map(|(name, template, corrected)| (name, whole(template), corrected))
+        .collect()
+}
+
+/// The template after its author has done what a denial says: the operating system is stated, what is forbidden is removed,
+/// and the rest is corrected.
+fn obeyed(spec: &Value, denial: &Status, corrected: &Value) -> Value {
+    let mut spec = spec.clone();
+    json_patch::merge(&mut spec, corrected);
+    let causes = &denial.details.as_ref().unwrap().causes;
+    for cause in causes {
+        let field = cause.field.strip_prefix("spec.template.spec.").unwrap();
+        if field == "os.name" {
+            spec["os"] = json!({"name": "windows"});
+        } else if cause.reason == "FieldValueForbidden" {
+            let pointer = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
+            let (parent, last) = pointer.rsplit_once('/').unwrap();
+            if let Some(parent) = spec.pointer_mut(parent).and_then(Value::as_object_mut) {
+                parent.remove(last);
+            }
+        }
+    }
+    spec
+}
+
+/// The profile does not decide about templates, only about the pods that a controller creates from them, and nobody watches
+/// those.
+#[test]
+fn a_template_in_a_restricted_namespace_is_accepted_after_one_denial_and_so_are_its_pods() {
+    let Some(cluster) = ControlPlane::start_or_skip("a template in a restricted namespace") else {
+        return;
+    };
+    let policies = "{apiVersion: transom.dev/v1alpha1, kind: WindowsPodPolicy, metadata: {name: default}, spec: {mode: Enforce}}";
+    install::prepare(&cluster, policies);
+    let restricted = [("pod-security.kubernetes.io/enforce", "restricted")];
+    cluster.create_namespace("restricted", &restricted);
+    cluster.create_namespace("other", &[]);
+    let replica = Replica::start(&cluster, "transom", &[]);
+    install::register(&cluster, replica.port, &[]);
+    replica.is_ready(&cluster);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(cluster.client_with(|_| ()));
+    let create = |kind, namespace: &str, spec: &Value| {
+        let object = in_namespace(namespace, object(kind, "app", spec));
+        runtime.block_on(create_as(&client, kind, namespace, &object))
+    };
+    let is_denied = || create(Kind::DaemonSet, "restricted", &wrong_templates()[0].1).is_err();
+    assert!(
+        wait(Duration::from_secs(60), is_denied),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+
+    for kind in [Kind::Deployment, Kind::DaemonSet] {
+        for (name, spec, corrected) in wrong_templates() {
+            let denial = create(kind, "restricted", &spec).expect_err(name);
+            let first = denial.message.lines().nth(1).unwrap_or_default();
+            assert!(
+                first.starts_with("spec.template.spec.os.name: ")
+                    && first.contains("add spec.os.name: windows"),
+                "{kind}, {name}: {}",
+                denial.message
+            );
+            let obeyed = obeyed(&spec, &denial, &corrected);
+            assert_eq!(
+                create(kind, "restricted", &obeyed).err(),
+                None,
+                "{kind}, {name}: {obeyed}"
+            );
+            assert_eq!(
+                create(Kind::Pod, "restricted", &obeyed).err(),
+                None,
+                "{kind}, {name}: {obeyed}"
+            );
+            // Where the profile is not enforced, the field is the author's choice.
+            let denial = create(kind, "other", &spec).expect_err(name);
+            assert!(!denial.message.contains("os-name-missing"), "{}", denial.message);
+        }
+    }
+    // Without a problem that denies it, its author still reads it.
+    let plain = in_namespace(
+        "restricted",
+        object(Kind::DaemonSet, "app", &wrong_templates()[3].2),
+    );
+    let mut plain = plain;
+    plain["spec"]["template"]["spec"]["containers"] =
+        json!([{"name": "app", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]);
+    let printed = cluster
+        .kubectl_with(&["create", "--dry-run=server", "-f", "-"], &plain.to_string())
+        .succeeded();
+    assert!(
+        printed.err.contains("spec.template.spec.os.name: "),
+        "{printed:?}"
+    );
+}
+
+/// What an error says of a pod that the API server accepts, if it is not true.
+fn untrue(pod: &Value, finding: &Finding) -> Option<String> {
+    let is_for_windows = pod["spec"]["os"]["name"] == "windows";
+    let pointer = finding.path.pointer().to_string();
+    let value = pod.pointer(&pointer).unwrap_or(&Value::Null);
+    let field = pointer.rsplit('/').next().unwrap_or_default();
+    let why = match finding.class {
+        Class::ApiAlways => "the API server does not reject it",
+        Class::Api if is_for_windows => "the API server does not reject it with spec.os.name",
+        Class::Api | Class::Ignored if finding.rule.loses.is_empty() => "its rule names no loss",
+        Class::Api | Class::Ignored if costs_nothing(pod, field, value) => "the value requests nothing",
+        _ => return None,
+    };
+    Some(format!(
+        "{} of {pointer}: {why}: {value}\n  {pod}",
+        finding.rule.name
+    ))
+}
+
+#[test]
+fn a_pod_that_the_api_server_accepts_has_an_error_only_if_its_author_loses_something() {
+    let Some(cluster) = ControlPlane::start_or_skip("errors on pods that the API server accepts") else {
+        return;
+    };
+    cluster.create_namespace("any", &[("pod-security.kubernetes.io/enforce", "privileged")]);
+    let (mut dice, facts) = (Dice(0x10_55), Facts::new(36, date(2026, 6, 1)));
+    let pods: Vec<Value> = (0..thrown_pods() * 4).map(|n| thrown_pod(&mut dice, n)).collect();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(cluster.client_with(|_| ()));
+    let answers = pods.iter().map(|pod| create(&client, "any", pod));
+    let answers: Vec<_> = runtime.block_on(futures::stream::iter(answers).buffered(8).collect());
+    let accepted = pods.iter().zip(answers).filter(|(_, answer)| answer.is_ok());
+    let (mut count, mut errors, mut wrong) = (0, 0, Vec::new());
+    for (pod, _) in accepted {
+        count += 1;
+        let json = pod.to_string();
+        let subject = Object {
+            namespace: "any".into(),
+            ..Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap()
+        };
+        let findings = evaluate(&subject, &facts, &Policy::standalone()).findings;
+        let found: Vec<&Finding> = findings
+            .iter()
+            .filter(|it| it.severity == Severity::Error)
+            .collect();
+        errors += found.len();
+        wrong.extend(found.into_iter().filter_map(|finding| untrue(pod, finding)));
+    }
+    println!(
+        "{errors} errors on {count} pods that the API server accepts; {} cost their authors nothing",
+        wrong.len()
+    );
+    wrong.truncate(5);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(count > thrown_pods() && errors > thrown_pods() / 2);
 }

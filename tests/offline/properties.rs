@@ -8,6 +8,7 @@ mod second_actor;
 mod world;
 
 use crate::support::gate;
+use crate::support::harmless::{CONTAINER_LISTS, costs_nothing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -155,8 +156,6 @@ const FORBIDDEN_OF_CONTAINER: [&str; 10] = [
     "/securityContext/runAsGroup",
 ];
 
-const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
-
 /// The pointers of all that the API server refuses in this pod spec where `os.name` is windows.
 fn forbidden(spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
@@ -192,34 +191,6 @@ fn removable(pod: &Value) -> Vec<String> {
         fields.push("/spec/dnsPolicy".to_owned());
     }
     fields
-}
-
-/// Whether a pod that the API server accepts loses nothing by a value that Windows ignores.
-fn costs_nothing(pod: &Value, field: &str, value: &Value) -> bool {
-    let is_host_process = || {
-        let set =
-            |of: &Value| of.pointer("/securityContext/windowsOptions/hostProcess") == Some(&json!(true));
-        let lists = CONTAINER_LISTS
-            .iter()
-            .filter_map(|list| pod["spec"][list].as_array());
-        set(&pod["spec"]) || lists.flatten().any(set)
-    };
-    match field {
-        "allowPrivilegeEscalation" | "fsGroupChangePolicy" | "seLinuxChangePolicy" | "dnsPolicy" => true,
-        "readOnlyRootFilesystem" => value == false,
-        "hostUsers" => value == true,
-        "privileged" | "shareProcessNamespace" => value == false || is_host_process(),
-        "hostPID" | "hostIPC" => is_host_process(),
-        "seccompProfile" | "appArmorProfile" => {
-            matches!(value["type"].as_str(), Some("RuntimeDefault" | "Unconfined"))
-        }
-        "capabilities" => value["add"].as_array().is_none_or(Vec::is_empty),
-        "procMount" => value == "Default",
-        "supplementalGroupsPolicy" => value == "Merge",
-        "supplementalGroups" => *value == json!([]),
-        "seLinuxOptions" | "resources" => *value == json!({}),
-        _ => false,
-    }
 }
 
 /// Where `after` lacks or changes something of `before`; lists may have grown at their end.

@@ -9,6 +9,7 @@ pub mod dice;
 #[cfg(unix)]
 pub mod faulty_proxy;
 pub mod gate;
+pub mod harmless;
 #[cfg(unix)]
 pub mod hostile_registry;
 #[cfg(unix)]
