@@ -418,8 +418,19 @@ fn anything() -> impl Strategy<Value = Damage> {
     ]
 }
 
+/// A case simulates months: few cases, more if `PROPTEST_CASES` says so.
+fn cases() -> ProptestConfig {
+    let set = ProptestConfig::default();
+    let cases = std::env::var_os("PROPTEST_CASES").map_or(12, |_| set.cases);
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..set
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases())]
 
     #[test]
     fn damage_to_the_secret_is_fixed_without_a_replica_being_distrusted(

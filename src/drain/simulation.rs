@@ -871,8 +871,17 @@ fn ended(scenario: &Scenario) -> (DrainAction, Cluster) {
     panic!("the drain does not end");
 }
 
+/// At least so many cases; more if `PROPTEST_CASES` says so.
+fn cases(least: u32) -> ProptestConfig {
+    let set = ProptestConfig::default();
+    ProptestConfig {
+        cases: set.cases.max(least),
+        ..set
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_500))]
+    #![proptest_config(cases(1_500))]
 
     #[test]
     fn replicas_stay_available_as_promised_and_every_drain_ends(scenario in scenarios()) {

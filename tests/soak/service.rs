@@ -57,13 +57,29 @@ pub fn connections(number: usize) -> u64 {
     open.unwrap_or_default()
 }
 
-/// Registers both configurations, and gives the API server the time to see it.
+/// Registers both configurations, waits until the leader has published its CA in each entry, and gives the API server the
+/// time to see it: an entry without the CA fails, whichever replica is called.
 pub fn register(cluster: &ControlPlane, failure_policy: &str) {
     let service = ["generate", "webhooks", "--service", "transom.transom-system"];
     let webhooks = printed(&[&service[..], &["--failure-policy", failure_policy]].concat());
     cluster
         .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
         .succeeded();
+    let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
+    let bundled = || {
+        let stored = cluster
+            .kubectl(&["get", configurations, "-o", "json"])
+            .succeeded()
+            .objects();
+        let mut webhooks = stored
+            .iter()
+            .flat_map(|it| it["webhooks"].as_array().into_iter().flatten());
+        webhooks.all(|webhook| webhook["clientConfig"]["caBundle"].is_string())
+    };
+    assert!(
+        wait(Duration::from_secs(60), bundled),
+        "the leader publishes no CA"
+    );
     std::thread::sleep(Duration::from_secs(2));
 }
 

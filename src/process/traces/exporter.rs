@@ -20,7 +20,7 @@ use crate::process::metrics::{MetricLabels, Metrics};
 
 /// The maximum number of spans in the queue and in one request: OpenTelemetry's defaults.
 pub(super) const QUEUE: usize = 2048;
-const BATCH: usize = 512;
+pub(super) const BATCH: usize = 512;
 /// How long a batch waits for further spans.
 const LINGER: Duration = Duration::from_secs(1);
 /// The minimum interval between log lines about failures.

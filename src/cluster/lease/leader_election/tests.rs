@@ -258,7 +258,7 @@ impl ElectionReplica {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn two_replicas_never_lead_at_once_and_one_leads_again_when_the_trouble_is_over(

