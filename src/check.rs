@@ -26,6 +26,7 @@ mod rendered;
 mod repository;
 mod run;
 mod scope;
+mod skipped;
 mod source_lines;
 mod suppress;
 mod suppression;
@@ -47,6 +48,7 @@ pub use self::objects::ManifestObjects;
 pub use self::repository::Repository;
 pub use self::run::CheckOutcome;
 pub use self::scope::{Scope, StatedSystems};
+pub use self::skipped::{SkippedDocuments, SkippedForWindows};
 pub use self::source_lines::SourceLines;
 pub use self::suppression::{SUPPRESS_ANNOTATION, SuppressedBy, SuppressedFinding, Suppression};
 

@@ -1,5 +1,6 @@
 //! The data model: plain values that the rules and the engine use. No I/O, no clock, no policy decisions.
 
+pub mod api_fields;
 pub mod api_versions;
 pub mod build;
 pub mod debugger;
@@ -24,6 +25,7 @@ pub mod namespace_selector;
 pub mod network_plugin;
 pub mod node;
 pub mod node_affinity;
+pub mod node_groups;
 pub mod object;
 pub mod object_status;
 pub mod os;

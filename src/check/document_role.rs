@@ -121,21 +121,23 @@ fn misspelt(api_version: &str, kind: &str) -> Option<String> {
 }
 
 /// Whether an object of any kind contains containers with images.
-pub(super) fn carries_pod(json: &str) -> bool {
+fn carries_pod(json: &str) -> bool {
     fn has_containers(value: &Value) -> bool {
-        let has_image = |list: &Value| {
-            let mut items = list.as_array().into_iter().flatten();
-            items.any(|item| item.get("image").is_some())
-        };
         match value {
             Value::Array(items) => items.iter().any(has_containers),
             Value::Object(fields) => {
-                fields.get("containers").is_some_and(has_image) || fields.values().any(has_containers)
+                fields.get("containers").is_some_and(has_images) || fields.values().any(has_containers)
             }
             _ => false,
         }
     }
     json.contains("\"containers\"") && serde_json::from_str(json).is_ok_and(|value| has_containers(&value))
+}
+
+/// Whether it is a list in which a container has an image.
+pub(super) fn has_images(list: &Value) -> bool {
+    let mut items = list.as_array().into_iter().flatten();
+    items.any(|item| item.get("image").is_some())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::baseline::Baseline;
-use super::document_role::{DocumentRole, ObjectType, carries_pod};
+use super::document_role::ObjectType;
 use super::input::{CheckInput, DocumentSource, InputDocument, SourceRole};
 use super::note::{CheckNote, NoteLevel, UnreadableInput};
 use super::parallel::in_order;
@@ -15,9 +15,7 @@ use super::suppression::CommentSuppressions;
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::{self, Document, ParseError, Parsed, Position};
 use crate::model::known_claims::InputSource;
-use crate::model::workload::Kind;
 use crate::model::workload::configured::ConfiguredKind;
-use crate::model::workload::custom::exclusion;
 
 /// How inputs are read and evaluated.
 #[derive(Clone, Default)]
@@ -186,33 +184,6 @@ impl Manifests {
     /// Whether a document of this input could be read.
     pub fn has_documents_of(&self, name: &str) -> bool {
         self.documents().any(|(source, _)| source.name == name)
-    }
-
-    /// The number of objects with pods per kind that is not evaluated. Admission evaluates what their
-    /// controllers create.
-    pub fn skipped(&self) -> BTreeMap<String, usize> {
-        let mut skipped = BTreeMap::new();
-        for (_, document) in self
-            .documents()
-            .filter(|(source, _)| source.role != SourceRole::Facts)
-        {
-            if let Ok(object_type) = &document.object_type
-                && let DocumentRole::Other(kind) = &object_type.role
-                && let group = object_type.group().unwrap_or("core")
-                && kind != "AdmissionReview"
-                && exclusion(group, kind).is_none()
-                && carries_pod(document.content.json())
-            {
-                let is_other = Kind::ALL.iter().any(|known| known.as_str() == kind);
-                let group = if is_other {
-                    format!(".{group}")
-                } else {
-                    String::new()
-                };
-                *skipped.entry(format!("{kind}{group}")).or_default() += 1;
-            }
-        }
-        skipped
     }
 
     /// The documents in folders that are not Kubernetes objects, as in `chart/values.yaml:1`.

@@ -1,6 +1,6 @@
 //! The objects of inputs, each read once: facts of the cluster, the images of pods, and every evaluation use the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::document_role::{DocumentRole, ObjectType};
@@ -12,11 +12,15 @@ use crate::api::read_node_pool;
 use crate::engine::policy_set::PolicySet;
 use crate::engine::{infer_os, namespace_selector};
 use crate::manifest::NodeStep;
-use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
+use crate::model::api_fields::unknown_fields;
+use crate::model::build::Build;
+use crate::model::facts::{Facts, GMSA_GROUP, GMSA_KIND, NamespaceFacts, WindowsWorkload};
+use crate::model::node::Host;
+use crate::model::node_groups::{NodeGroupResource, ec2_node_class};
 use crate::model::object::{Object, ObjectError, ReviewContext, ReviewStage};
 use crate::model::os::{Os, Verdict};
 use crate::model::requester::Origin;
-use crate::model::resources::MetaOnly;
+use crate::model::resources::{Meta, MetaOnly};
 use crate::model::workload::Kind;
 
 /// The objects of manifests.
@@ -38,6 +42,12 @@ impl<'m> InputObject<'m> {
     fn with_pod(&self, has_pod: bool) -> Option<&Object<'m>> {
         let object = self.object.as_ref()?.as_ref().ok()?;
         (object.kind.has_pod() == has_pod).then_some(object)
+    }
+
+    /// The name and the metadata of an object of any kind.
+    fn named_meta(&self) -> Option<(String, Meta<'m>)> {
+        let object: MetaOnly<'m> = serde_json::from_str(self.document.content.json()).ok()?;
+        Some((object.metadata.name.to_string(), object.metadata))
     }
 
     /// The object, if it has pods that are checked.
@@ -70,6 +80,33 @@ fn steps_of(error: &ObjectError) -> Vec<NodeStep<'_>> {
         .collect()
 }
 
+/// The NodePools of Karpenter among the inputs, and the builds of the EC2NodeClasses that they use.
+#[derive(Default)]
+struct KarpenterPools {
+    pools: Vec<NodeGroupResource>,
+    builds: BTreeMap<String, Build>,
+}
+
+impl KarpenterPools {
+    fn learn(&mut self, group: &str, kind: &str, json: &str) {
+        let read = || serde_json::from_str(json).unwrap_or_default();
+        match (group, kind) {
+            ("karpenter.sh", "NodePool") => self.pools.push(NodeGroupResource::read(kind, &read())),
+            ("karpenter.k8s.aws", "EC2NodeClass") => self.builds.extend(ec2_node_class(&read())),
+            _ => {}
+        }
+    }
+
+    /// Those for Windows, as pools that may be at zero.
+    fn hosts(self) -> impl Iterator<Item = Host> {
+        let KarpenterPools { pools, builds } = self;
+        pools.into_iter().filter_map(move |mut pool| {
+            pool.add_node_class(&builds);
+            pool.host()
+        })
+    }
+}
+
 impl Manifests {
     /// Reads every object, for an evaluation at this stage.
     pub fn objects(&self, stage: ReviewStage) -> ManifestObjects<'_> {
@@ -90,9 +127,15 @@ impl Manifests {
             let DocumentRole::Object(kind) = object_type.role else {
                 return None;
             };
-            let object = self.read_object(kind, document.content.json(), stage, source.stated_os);
+            let json = document.content.json();
+            let object = self.read_object(kind, json, stage, source.stated_os);
             let object = object.map(|object| Object {
                 source: source.origin.clone(),
+                unknown_fields: if self.settings.for_admission {
+                    Vec::new()
+                } else {
+                    unknown_fields(&object_type.api_version, kind.as_str(), json)
+                },
                 api_version: if self.settings.for_admission {
                     object.api_version
                 } else {
@@ -159,6 +202,7 @@ impl ManifestObjects<'_> {
     /// and Windows workloads.
     pub fn learn(&self, facts: &mut Facts, policies: &PolicySet) {
         let (mut asks_for_workloads, mut knows_namespaces) = (false, false);
+        let mut karpenter = KarpenterPools::default();
         for input in &self.all {
             let object_type = input.document.object_type.as_ref().ok();
             let group = object_type.and_then(ObjectType::group);
@@ -167,18 +211,24 @@ impl ManifestObjects<'_> {
             }
             match input.document.role() {
                 Some(DocumentRole::Namespace) => {
-                    if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(input.document.content.json())
-                    {
-                        let name = namespace.metadata.name.to_string();
+                    if let Some((name, namespace)) = input.named_meta() {
                         knows_namespaces = true;
-                        Arc::make_mut(&mut facts.namespaces)
-                            .insert(name, NamespaceFacts::of(&namespace.metadata));
+                        Arc::make_mut(&mut facts.namespaces).insert(name, NamespaceFacts::of(&namespace));
                     }
                 }
                 Some(DocumentRole::NodePool) => {
                     if let Ok(pool) = read_node_pool(&input.document.content) {
                         facts.add_pool(pool);
                     }
+                }
+                Some(DocumentRole::Other(kind)) => {
+                    let group = group.unwrap_or_default();
+                    if (group, kind.as_str()) == (GMSA_GROUP, GMSA_KIND)
+                        && let Some((name, _)) = input.named_meta()
+                    {
+                        facts.credential_specs.push((name, input.source.origin.clone()));
+                    }
+                    karpenter.learn(group, kind, input.document.content.json());
                 }
                 _ => {
                     if let Some(object) = input.with_pod(false) {
@@ -188,6 +238,7 @@ impl ManifestObjects<'_> {
                 }
             }
         }
+        karpenter.hosts().for_each(|pool| facts.add_pool(pool));
         if knows_namespaces {
             namespace_selector::resolve(facts, policies);
         }

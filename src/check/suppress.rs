@@ -134,7 +134,7 @@ fn lines_to(positions: &mut Locator<'_>, path: &Path) -> Vec<usize> {
     for segment in path.segments() {
         to = match segment {
             Segment::Field(name) => to.field(name),
-            Segment::Key(key) => to.key(key),
+            Segment::Key(key) | Segment::Unknown(key) => to.key(key),
             Segment::Item(index, _) => to.item(*index),
         };
         lines.push(positions.of(&to).line);

@@ -3,28 +3,29 @@
 mod access;
 mod gmsa;
 mod readiness;
-mod scaled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::Client;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::errors::{ApiError, answered};
 use super::list::{Listing, UnreadPart, collect, for_each_as};
 use super::offline::OfflineCluster;
 use crate::model::facts::GMSA_GROUP;
+use crate::model::json::{items, text};
 use crate::model::knowledge::NodePlatform;
 use crate::model::node::{NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
 use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
+use crate::model::node_groups::ec2_node_class;
 use crate::model::resources::Node;
 
 pub use self::access::{Account, may_create};
 pub use self::gmsa::{GmsaUse, may_use};
 pub use self::readiness::ReadinessRule;
-pub use self::scaled::NodeGroupResource;
+pub use crate::model::node_groups::NodeGroupResource;
 
 /// How many objects of one kind are named at most that could not be read.
 const MOST_NAMED: usize = 10;
@@ -318,7 +319,7 @@ impl EnvironmentReader<'_> {
             return;
         };
         let classes = self.all(&path).await;
-        let builds: BTreeMap<_, _> = classes.iter().filter_map(scaled::ec2_node_class).collect();
+        let builds: BTreeMap<_, _> = classes.iter().filter_map(ec2_node_class).collect();
         for pool in &mut self.environment.scaled {
             pool.add_node_class(&builds);
         }
@@ -411,21 +412,6 @@ impl EnvironmentReader<'_> {
     fn note(&mut self, resource: &str, why: &ApiError) {
         self.environment.unread.push(UnreadPart::new(resource, why));
     }
-}
-
-fn text(value: &Value, pointer: &str) -> String {
-    let text = value.pointer(pointer).and_then(Value::as_str);
-    text.unwrap_or_default().to_owned()
-}
-
-fn items<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> {
-    let items = value.pointer(pointer).and_then(Value::as_array);
-    items.into_iter().flatten()
-}
-
-fn labels<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = (String, String)> + use<'v> {
-    let map: Option<&Map<String, Value>> = value.pointer(pointer).and_then(Value::as_object);
-    (map.into_iter().flatten()).filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
 }
 
 impl WebhookPresence {

@@ -112,7 +112,7 @@ pub fn observed(
     labels: &[NodeLabel],
 ) -> BTreeMap<PoolName, ObservedPool> {
     let mut pools: BTreeMap<PoolName, ObservedPool> = BTreeMap::new();
-    for node in nodes.values().filter(|node| node.is_windows()) {
+    for node in nodes.values().filter(|node| node.has_windows()) {
         let (Some(name), Some(build)) = (name_of(node, labels), node.build()) else {
             continue;
         };
@@ -159,7 +159,7 @@ impl NodePools {
                     .push(at);
             }
         }
-        for node in nodes.values().filter(|node| node.is_windows()) {
+        for node in nodes.values().filter(|node| node.has_windows()) {
             let values = by_label
                 .iter()
                 .filter_map(|(key, pools)| pools.get(node.label(key)?));
@@ -253,7 +253,7 @@ impl NodePools {
     ) -> BTreeSet<String> {
         let windows = nodes
             .values()
-            .filter(|node| node.is_windows() && node.may_be_autoscaled);
+            .filter(|node| node.has_windows() && node.may_be_autoscaled);
         windows
             .filter(|node| name_of(node, labels).is_none() && !self.0.iter().any(|pool| pool.selects(node)))
             .map(|node| node.name.clone())

@@ -11,7 +11,7 @@ use crate::model::json::at;
 use crate::model::json_types::Str;
 use crate::model::label_selector::LabelSelector;
 use crate::model::mirror::{Witness, is_mirror};
-use crate::model::node::{Host, Taint};
+use crate::model::node::{Host, NodeSigns as _, Taint};
 use crate::model::node_affinity::{Match, matches_selector};
 use crate::model::object::{Body, Object, ObjectError, ReviewStage, read_fields};
 use crate::model::object_status::ObjectStatus;
@@ -258,7 +258,7 @@ impl DrainInventory {
     }
 
     fn add_node(&mut self, node: &Node<'_>) {
-        let Some(host) = Host::of_node(node, None) else {
+        let Some(host) = Host::of_node(node, None).filter(|_| !node.is_virtual()) else {
             return;
         };
         let status = &node.status;

@@ -31,6 +31,8 @@ pub fn action_reason(
         "a mirror pod runs regardless of admission".to_owned()
     } else if subject.context.origin == Origin::Controller && !finding.class.cannot_run() {
         "its owner's controller is assumed to have created it, and the owner was evaluated".to_owned()
+    } else if finding.path.is_unknown() {
+        "the API server drops the field before admission, unless the client requests a rejection, as kubectl does".to_owned()
     } else if subject.is_written_by_kubectl(&finding.path) {
         "a profile of kubectl debug sets the field".to_owned()
     } else if policy.ignored_fields == IgnoredFields::Remove {

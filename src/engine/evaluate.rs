@@ -285,6 +285,10 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
     if subject.context.origin == Origin::Controller && !finding.class.cannot_run() {
         return action.min(Action::Audit);
     }
+    // Admission does not see a field that the API server has dropped.
+    if finding.path.is_unknown() {
+        return action.min(Action::Warn);
+    }
     // kubectl sets these fields and has no option to omit them; Windows ignores them.
     let is_ignored = matches!(finding.class, Class::Api | Class::Ignored);
     if is_ignored && subject.is_written_by_kubectl(&finding.path) {

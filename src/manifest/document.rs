@@ -96,7 +96,7 @@ impl Locator<'_> {
     pub fn of(&mut self, path: &Path) -> Position {
         let steps = path.segments().iter().map(|segment| match segment {
             Segment::Field(name) => NodeStep::Key(name),
-            Segment::Key(key) => NodeStep::Key(key),
+            Segment::Key(key) | Segment::Unknown(key) => NodeStep::Key(key),
             Segment::Item(index, _) => NodeStep::Index(*index),
         });
         self.locate(&steps.collect::<Vec<_>>())

@@ -50,6 +50,11 @@ impl OfferedResources {
         }
     }
 
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.amounts.keys().map(String::as_str)
+    }
+
     /// Whether this resource is among them.
     pub fn contains(&self, resource: &str) -> bool {
         self.amounts.contains_key(resource)

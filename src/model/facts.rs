@@ -29,6 +29,8 @@ pub const SCC_ANNOTATION: &str = "openshift.io/scc";
 pub const SCC_GROUP: &str = "security.openshift.io";
 /// The API group of the windows-gmsa webhook and of its GMSACredentialSpecs.
 pub const GMSA_GROUP: &str = "windows.k8s.io";
+/// The kind of the credential specs that pods name.
+pub const GMSA_KIND: &str = "GMSACredentialSpec";
 
 string_enum! {
     /// The container runtime of the Windows nodes.
@@ -373,6 +375,8 @@ pub struct ClusterFacts {
     pub default_node_selector: String,
     /// Whether the API server has GMSACredentialSpecs, which the windows-gmsa webhook reads; `None` if unknown.
     pub has_gmsa: Option<bool>,
+    /// The names of GMSACredentialSpecs of files, each with its source.
+    pub credential_specs: Vec<(String, ObjectSource)>,
     /// The API groups of injectors that are known to be there ([`Knowledge::is_of_injector`]).
     pub injector_groups: BTreeSet<String>,
     /// RuntimeClasses by name.
@@ -627,6 +631,13 @@ impl ClusterFacts {
             }
             known => known,
         }
+    }
+
+    /// The names of the GMSACredentialSpecs that the pods of an object can name; empty if none is known.
+    pub fn credential_specs_for(&self, subject: &Object<'_>) -> BTreeSet<&str> {
+        let specs = self.credential_specs.iter();
+        let near = specs.filter(|(_, source)| nearness(&subject.source, source).is_some());
+        near.map(|(name, _)| name.as_str()).collect()
     }
 
     /// Whether a known Windows workload uses a PersistentVolumeClaim.

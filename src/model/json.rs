@@ -1,8 +1,10 @@
-//! JSON text without a parsed tree: finds members, and writes strings.
+//! JSON text without a parsed tree: finds members, and writes strings. Fields of a parsed tree that may be missing.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::ops::Range;
+
+use serde_json::Value;
 
 use super::path::{Path, Segment};
 
@@ -10,13 +12,31 @@ use super::path::{Path, Segment};
 pub fn exists(json: &str, path: &Path) -> bool {
     let found = (path.segments().iter()).try_fold(json.trim_start(), |value, segment| match segment {
         Segment::Field(name) => member(value, name),
-        Segment::Key(key) => member(value, key),
+        Segment::Key(key) | Segment::Unknown(key) => member(value, key),
         Segment::Item(index, _) => {
             let (_, item) = Members::of_array(value, 0).nth(*index)?;
             value.get(item)
         }
     });
     found.is_some_and(|value| value != "null")
+}
+
+/// The text at a JSON Pointer; empty if there is none.
+pub fn text(value: &Value, pointer: &str) -> String {
+    let text = value.pointer(pointer).and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+/// The items of the list at a JSON Pointer.
+pub fn items<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = &'v Value> {
+    let items = value.pointer(pointer).and_then(Value::as_array);
+    items.into_iter().flatten()
+}
+
+/// The texts of the map at a JSON Pointer, by key.
+pub fn labels<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = (String, String)> + use<'v> {
+    let map = value.pointer(pointer).and_then(Value::as_object);
+    (map.into_iter().flatten()).filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
 }
 
 /// The value in an object below these keys.

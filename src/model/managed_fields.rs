@@ -64,7 +64,9 @@ impl FieldTree<'_> {
         }
         let next = match segment {
             Segment::Field(name) => self.find(|key| key.strip_prefix("f:") == Some(name)),
-            Segment::Key(name) => self.find(|key| key.strip_prefix("f:") == Some(name)),
+            Segment::Key(name) | Segment::Unknown(name) => {
+                self.find(|key| key.strip_prefix("f:") == Some(name))
+            }
             Segment::Item(_, Some(name)) => {
                 const BY_NAME: &str = "k:{\"name\":";
                 if self.find(|key| key.starts_with(BY_NAME)).is_none() {

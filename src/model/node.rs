@@ -20,9 +20,11 @@ use super::text::yaml_scalar;
 
 mod labels;
 mod version_labels;
+mod virtual_nodes;
 
 pub use self::labels::Labels;
 pub use self::version_labels::{StatedVersion, VERSION_LABELS, VersionLabel};
+pub use self::virtual_nodes::{VIRTUAL_NODE_PROVIDERS, VirtualNodeProvider};
 
 /// The label with a node's build: `10.0.20348`.
 pub const BUILD_LABEL: &str = "node.kubernetes.io/windows-build";
@@ -165,6 +167,8 @@ pub enum ReportedOs {
     Other,
     /// Nothing yet.
     Silent,
+    /// None, because the node is virtual and has no kubelet.
+    Virtual,
 }
 
 /// Since when a node is Ready, according to its condition.
@@ -243,9 +247,20 @@ pub trait NodeSigns {
         pool_of(|key| self.label(key))
     }
 
+    /// Whether it is a virtual node of a known provider: it has no kubelet, and no Windows of its own.
+    fn is_virtual(&self) -> bool {
+        virtual_nodes::provider_of(self).is_some()
+    }
+
+    /// Whether it is a Windows node with a kubelet: what concerns the node itself, not only the pods on it.
+    fn has_windows(&self) -> bool {
+        self.is_windows() && !self.is_virtual()
+    }
+
     /// The operating system that its kubelet reports.
     fn reported_os(&self) -> ReportedOs {
         match self.operating_system() {
+            _ if self.is_virtual() => ReportedOs::Virtual,
             "" => ReportedOs::Silent,
             os if is_windows(os) => ReportedOs::Windows,
             _ => ReportedOs::Other,
@@ -260,12 +275,12 @@ pub trait NodeSigns {
         labels_of.any(is_windows)
     }
 
-    /// Whether it is a Windows node: according to its kubelet, or to a label until the kubelet reports.
+    /// Whether Windows pods run on it: according to its kubelet, or to a label until the kubelet reports. A virtual node
+    /// counts, too.
     fn is_windows(&self) -> bool {
-        match self.reported_os() {
-            ReportedOs::Windows => true,
-            ReportedOs::Other => false,
-            ReportedOs::Silent => self.is_labelled_windows(),
+        match self.operating_system() {
+            "" => self.is_labelled_windows(),
+            os => is_windows(os),
         }
     }
 

@@ -9,6 +9,7 @@ use serde::de::DeserializeSeed;
 use serde::{Deserialize, Deserializer};
 
 use self::custom_pods::CustomPod;
+use super::api_fields::UnknownField;
 use super::debugger;
 use super::json_types::{List, SharedList, Str, nullable};
 use super::known_claims::ObjectSource;
@@ -109,6 +110,8 @@ pub struct Object<'a> {
     pub custom_pods: Vec<CustomPod>,
     /// Its source; `None` for an object of a cluster.
     pub source: ObjectSource,
+    /// The fields that its type does not have. Only of an object of a file: the API server has dropped those of others.
+    pub unknown_fields: Vec<UnknownField>,
     /// What is known of it in addition to its text.
     pub context: ReviewContext<'a>,
 }
@@ -215,6 +218,7 @@ impl<'a> Object<'a> {
             body,
             custom_pods: Vec::new(),
             source: None,
+            unknown_fields: Vec::new(),
             context: ReviewContext::of_author(kind, stage),
         }
     }

@@ -15,6 +15,8 @@ const LONGEST_KEY: usize = 320;
 pub enum Segment {
     /// A field of a Kubernetes type, such as `spec`.
     Field(&'static str),
+    /// A field that its Kubernetes type does not have.
+    Unknown(Box<str>),
     /// A key of a map, such as a label; printed in brackets because it may contain dots.
     Key(Box<str>),
     /// An item of a list, with its name (container, volume, port) if it has one.
@@ -49,6 +51,13 @@ impl Path {
     #[must_use]
     pub fn fields(mut self, names: &[&'static str]) -> Self {
         self.0.extend(names.iter().map(|f| Segment::Field(f)));
+        self
+    }
+
+    /// This path with a field that its type does not have.
+    #[must_use]
+    pub fn unknown_field(mut self, name: &str) -> Self {
+        self.0.push(Segment::Unknown(name.into()));
         self
     }
 
@@ -99,6 +108,20 @@ impl Path {
         &self.0
     }
 
+    /// The name of the last field or key; empty for an item of a list, and at the root.
+    pub fn last_name(&self) -> &str {
+        match self.0.last() {
+            Some(Segment::Field(name)) => name,
+            Some(Segment::Key(name) | Segment::Unknown(name)) => name,
+            Some(Segment::Item(..)) | None => "",
+        }
+    }
+
+    /// Whether its type does not have the last field.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.0.last(), Some(Segment::Unknown(_)))
+    }
+
     /// The parent path, or `None` at the root.
     pub fn parent(&self) -> Option<Path> {
         let (_, rest) = self.0.split_last()?;
@@ -122,7 +145,7 @@ impl Path {
     pub fn pointer(&self) -> PointerBuf {
         PointerBuf::from_tokens(self.0.iter().map(|segment| match segment {
             Segment::Field(name) => Token::new(*name),
-            Segment::Key(key) => Token::new(&**key),
+            Segment::Key(key) | Segment::Unknown(key) => Token::new(&**key),
             Segment::Item(index, _) => Token::from(*index),
         }))
     }
@@ -131,7 +154,7 @@ impl Path {
     pub fn get<'v>(&self, root: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(root, |value, segment| match segment {
             Segment::Field(name) => value.get(name),
-            Segment::Key(key) => value.get(&**key),
+            Segment::Key(key) | Segment::Unknown(key) => value.get(&**key),
             Segment::Item(index, _) => value.get(index),
         })
     }
@@ -149,6 +172,12 @@ impl Path {
                         out.write_char('.')?;
                     }
                     out.write_str(name)?;
+                }
+                Segment::Unknown(name) => {
+                    if at > 0 {
+                        out.write_char('.')?;
+                    }
+                    out.write_str(&cut(&one_line(name), LONGEST_KEY))?;
                 }
                 Segment::Key(key) => {
                     out.write_char('[')?;

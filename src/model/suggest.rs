@@ -4,9 +4,17 @@ use jiff::civil::Date;
 
 /// The known word that is most similar to this one.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    nearest_within(word, known, word.chars().count().max(3) / 3)
+}
+
+/// The known word that is most similar to this one, if they differ by no more than `most` edits. Case does not matter.
+pub fn nearest_within<'k>(
+    word: &str,
+    known: impl IntoIterator<Item = &'k str>,
+    most: usize,
+) -> Option<&'k str> {
     let word = word.to_lowercase();
     let length = word.chars().count();
-    let most = length.max(3) / 3;
     // The distance is at least the difference in length. Comparing costs the product of both lengths.
     let similar = known
         .into_iter()

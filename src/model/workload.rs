@@ -100,9 +100,11 @@ macro_rules! kinds {
 
 const TEMPLATE: Option<&[&str]> = Some(&["spec", "template"]);
 const POD_TEMPLATE: PodLayout = PodLayout::Template(&["spec", "template"]);
+const GAME_SERVER_TEMPLATE: PodLayout = PodLayout::Template(&["spec", "template", "spec", "template"]);
 
 // Sources of the custom resources: the CustomResourceDefinitions and installation manifests of argoproj/argo-rollouts,
-// knative/serving, kedacore/keda, openkruise/kruise, argoproj/argo-workflows, tektoncd/pipeline.
+// knative/serving, kedacore/keda, openkruise/kruise, argoproj/argo-workflows, tektoncd/pipeline,
+// actions/actions-runner-controller, googleforgames/agones (July 2026).
 kinds! {
     // The kind, its API group, whether it is namespaced, its pod template, and what its controller makes of that.
     kubernetes {
@@ -143,6 +145,12 @@ kinds! {
         TaskRun = "tekton.dev", "TaskRun", "taskruns", PodLayout::TaskRun, None;
         Pipeline = "tekton.dev", "Pipeline", "pipelines", PodLayout::Pipeline(&["spec"]), None;
         PipelineRun = "tekton.dev", "PipelineRun", "pipelineruns", PodLayout::PipelineRun, None;
+        // Its pods have other owners: an EphemeralRunner of an EphemeralRunnerSet.
+        AutoscalingRunnerSet = "actions.github.com", "AutoscalingRunnerSet", "autoscalingrunnersets", POD_TEMPLATE, None;
+        // The controller adds a sidecar of its own to the pod, which no field of the GameServer describes.
+        GameServer = "agones.dev", "GameServer", "gameservers", POD_TEMPLATE, Some(Kind::Pod);
+        GameServerSet = "agones.dev", "GameServerSet", "gameserversets", GAME_SERVER_TEMPLATE, Some(Kind::GameServer);
+        Fleet = "agones.dev", "Fleet", "fleets", GAME_SERVER_TEMPLATE, Some(Kind::GameServerSet);
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::resource_list::ResourceList;
 use crate::model::build::Build;
 use crate::model::knowledge::NodeVersions;
-use crate::model::node::Host;
+use crate::model::node::{Host, NodeSigns as _};
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::resources;
 use crate::model::suggest::nearest;
@@ -130,7 +130,7 @@ impl NodeInventory {
 
     /// Adds a node; ignores those of a name that is known: several inputs can contain the same node.
     pub(super) fn add(&mut self, node: &resources::Node<'_>) {
-        let Some(host) = Host::of_node(node, None) else {
+        let Some(host) = Host::of_node(node, None).filter(|_| !node.is_virtual()) else {
             self.others.insert(node.metadata.name.to_string());
             return;
         };

@@ -19,7 +19,7 @@ use crate::plan::UpgradePlan;
 /// The Windows nodes.
 pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
     let nodes = snapshot.cache.nodes.values().map(|node| &**node);
-    nodes.filter(|node| node.is_windows())
+    nodes.filter(|node| node.has_windows())
 }
 
 /// The names of nodes.

@@ -38,6 +38,7 @@ pub static RULES: &[&Rule] = &[
     &host_process::HOST_PROCESS_MOUNT_LOCATION,
     &host_process::SERVICE_BEFORE_HOST_PROCESS,
     &user::RUN_AS_USER_NAME_NUMBER,
+    &gmsa::GMSA_NAME_UNKNOWN,
 ];
 
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";

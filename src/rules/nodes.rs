@@ -9,7 +9,7 @@ use super::context::Cx;
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, supported_on};
 use crate::model::json_types::{Map, Quantity};
-use crate::model::node::{BUILD_LABEL, Host, Taint, major_minor};
+use crate::model::node::{BUILD_LABEL, Host, NodeSigns as _, Taint, major_minor};
 use crate::model::object::Body;
 use crate::model::path::Path;
 use crate::model::resources::Node;
@@ -46,12 +46,13 @@ const OF_NODES: Rule = Rule {
     ..Rule::BASE
 };
 
-/// The checked node, if it is a Windows node, with the build that its kubelet reports.
+/// The checked node, if it is a Windows node with a kubelet, with the build that its kubelet reports.
 fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
     let Body::Node(node) = &cx.subject.body else {
         return None;
     };
-    Some((node, Host::of_node(&**node, None)?))
+    let host = Host::of_node(&**node, None).filter(|_| !node.is_virtual())?;
+    Some((node, host))
 }
 
 /// The actual build of a node: the kernel version that its kubelet reports. The label may be stale or wrong.

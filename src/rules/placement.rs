@@ -1,6 +1,7 @@
 //! Node placement: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
 
 pub mod reach;
+mod resources;
 
 use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
 use super::context::{ContainerAt, KnownVersions, PodCx, Reached};
@@ -30,6 +31,7 @@ pub static RULES: &[&Rule] = &[
     &HYPERV_ANNOTATION,
     &LINUX_POD_TOLERATES_WINDOWS,
     &SPREAD_OVER_WINDOWS_NODES,
+    &resources::RESOURCE_NOT_OFFERED,
 ];
 
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";

@@ -4,6 +4,7 @@
 mod command;
 mod container;
 mod escapes;
+mod field_names;
 mod injection;
 mod limits;
 mod version_gates;
@@ -46,6 +47,7 @@ pub static RULES: &[&Rule] = &[
     &limits::MEMORY_BELOW_MEBIBYTE,
     &version_gates::API_VERSION_NOT_SERVED,
     &escapes::COMMAND_ESCAPE,
+    &field_names::UNKNOWN_FIELD,
 ];
 
 const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";

@@ -18,7 +18,7 @@ const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and sna
 /// The Windows nodes by name, then the pools that have no nodes now: pools seen earlier, and pools that
 /// policies declare.
 pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<ScannedNode> {
-    let windows = view.values().filter(|node| node.is_windows());
+    let windows = view.values().filter(|node| node.has_windows());
     let windows = windows.map(|node| {
         let platform = NodePlatform::of_labels(node.labels.keys().map(String::as_str));
         let faults = facts.knowledge.faults_of_node(&**node).into_iter();

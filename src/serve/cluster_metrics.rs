@@ -109,7 +109,7 @@ impl ClusterMetrics {
                 .and_then(Build::release)
                 .map_or("other", |release| release.name)
         };
-        let nodes = snapshot.cache.nodes.values().filter(|node| node.is_windows());
+        let nodes = snapshot.cache.nodes.values().filter(|node| node.has_windows());
         let releases = RELEASES.iter().map(|release| release.name).chain(["other"]);
         set(&self.nodes, "release", releases, nodes.map(|node| release(node)));
         let state = |outcome: &PolicyState| match outcome {

@@ -87,6 +87,7 @@ fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
             ("argoproj.io", "rollouts"),
             ("apps.kruise.io", "daemonsets"),
             ("keda.sh", "scaledjobs"),
+            ("agones.dev", "fleets"),
         ] {
             let granted = verbs_in(engine, values, "transom", group, resource);
             assert_eq!(granted, expected, "{group} {resource} {values}");

@@ -17,6 +17,7 @@ mod crds;
 mod drain;
 mod drain_promises;
 mod existing_cluster;
+mod field_names;
 mod image_lookups;
 mod match_conditions;
 mod node_custom_resources;

@@ -27,7 +27,16 @@ spec:
 ";
 
 /// Kinds that are only sent in dry runs: group, version, kind and plural.
-const MORE: [(&str, &str, &str, &str); 5] = [
+const MORE: [(&str, &str, &str, &str); 9] = [
+    (
+        "actions.github.com",
+        "v1alpha1",
+        "AutoscalingRunnerSet",
+        "autoscalingrunnersets",
+    ),
+    ("agones.dev", "v1", "Fleet", "fleets"),
+    ("agones.dev", "v1", "GameServer", "gameservers"),
+    ("agones.dev", "v1", "GameServerSet", "gameserversets"),
     ("apps.kruise.io", "v1alpha1", "CloneSet", "clonesets"),
     ("apps.kruise.io", "v1alpha1", "DaemonSet", "daemonsets"),
     ("argoproj.io", "v1alpha1", "CronWorkflow", "cronworkflows"),

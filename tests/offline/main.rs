@@ -6,6 +6,7 @@
 mod support;
 
 mod api_faults;
+mod api_fields;
 mod architecture;
 mod author_tools;
 mod bad_input;
@@ -28,6 +29,7 @@ mod properties;
 mod publishing;
 mod registry;
 mod report_schemas;
+mod reported_inputs;
 mod reviews;
 mod rule_examples;
 mod suppressions;

@@ -60,6 +60,8 @@ fn a_pod_template_is_found_where_each_kind_has_it() {
         ("argoproj.io/v1alpha1", "Rollout"),
         ("serving.knative.dev/v1", "Service"),
         ("apps.kruise.io/v1alpha1", "CloneSet"),
+        ("actions.github.com/v1alpha1", "AutoscalingRunnerSet"),
+        ("agones.dev/v1", "GameServer"),
     ] {
         is_denied_here(&with_template(api_version, kind, ""), PATH, &[]);
     }
@@ -72,6 +74,13 @@ fn a_pod_template_is_found_where_each_kind_has_it() {
         "spec.jobTargetRef.template.spec.containers[web].securityContext.runAsUser",
         &[],
     );
+    let template = format!("  template:\n{TEMPLATE}");
+    let template: String = template.lines().map(|line| format!("    {line}\n")).collect();
+    for kind in ["GameServerSet", "Fleet"] {
+        let header = format!("apiVersion: agones.dev/v1\nkind: {kind}\nmetadata: {{name: web}}\n");
+        let set = format!("{header}spec:\n  template:\n    spec:\n{template}");
+        is_denied_here(&set, &format!("spec.template.{PATH}"), &[]);
+    }
     // Placement is too late for a DaemonSet's template, as for that of Kubernetes.
     let daemon_set = with_template("apps.kruise.io/v1beta1", "DaemonSet", "");
     let (found, errors) = denied(&daemon_set, &[]);

@@ -509,7 +509,7 @@ impl StartupController {
 
 /// Why a node with the startup taint waits.
 fn rule(node: &NodeView, policies: &NodePolicies) -> GateRule {
-    if node.reported_os() == ReportedOs::Other {
+    if matches!(node.reported_os(), ReportedOs::Other | ReportedOs::Virtual) {
         return GateRule::Open;
     }
     // Its kubelet will report what the label says already.

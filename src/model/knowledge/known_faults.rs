@@ -180,7 +180,7 @@ pub struct NodeVersions {
 impl NodeVersions {
     /// Those of a Windows node; `None` for any other node.
     pub fn of(node: &impl NodeSigns) -> Option<Self> {
-        node.is_windows().then(|| NodeVersions {
+        node.has_windows().then(|| NodeVersions {
             kernel: node.kernel_version().to_owned(),
             kubelet: node.kubelet_version().to_owned(),
             container_runtime: node.container_runtime().to_owned(),

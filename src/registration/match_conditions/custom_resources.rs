@@ -8,12 +8,26 @@ use crate::model::workload::custom::PodLayout;
 impl PoolSelectors {
     /// [`sign`](PoolSelectors::sign) for every pod spec, or part of one, of a custom resource. These are few, so the expression may be long.
     pub(super) fn custom_resources(&self, pod_templates: &[ConfiguredKind]) -> String {
-        let meta = "\
-object.?spec.?jobTargetRef.?template.?metadata.orValue(object.?spec.?template.?metadata.orValue({}))";
-        let sign = self.sign_of(meta, &custom_containers(), CUSTOM_TEXT);
+        let sign = self.sign_of(&custom_meta(), &custom_containers(), CUSTOM_TEXT);
         let pods = custom_pods(pod_templates);
         format!("[\n  {pods}\n].exists(ps, ps.exists(s,\n  {sign}\n)) && {CUSTOM_CHANGED}")
     }
+}
+
+/// The metadata of a pod template, at the first of its places that the object has.
+fn custom_meta() -> String {
+    let mut places: Vec<&[&str]> = (CUSTOM_WORKLOADS.iter())
+        .filter_map(|custom| match custom.layout {
+            PodLayout::Template(path) => Some(path),
+            _ => None,
+        })
+        .collect();
+    places.sort_by_key(|path| path.len());
+    places.dedup();
+    let otherwise = "{}".to_owned();
+    (places.iter()).fold(otherwise, |otherwise, path| {
+        optional(path, ".?metadata", &otherwise)
+    })
 }
 
 /// The containers of a pod spec, of a template of a Workflow, and of a Task.

@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::super::plain::write_json;
 use super::{CheckReport, CheckSummary, decision, effect};
 use crate::check::{
-    CheckNote, Checked, ImageCounts, PolicyChoice, SuppressedBy, SuppressedFinding, UnreadableInput,
+    CheckNote, Checked, ImageCounts, PolicyChoice, SkippedForWindows, SuppressedBy, SuppressedFinding,
+    UnreadableInput,
 };
 use crate::engine::Decision;
 use crate::manifest::Position;
@@ -141,6 +142,8 @@ struct JsonReport<'r> {
     objects: Vec<JsonObject<'r>>,
     /// By kind, how many objects create pods but are of a kind that Transom does not evaluate.
     skipped: &'r BTreeMap<String, usize>,
+    /// Those of these objects that select Windows nodes.
+    skipped_for_windows: &'r [SkippedForWindows],
     /// Documents in folders that are not Kubernetes objects, as `file:line`.
     other_documents: &'r [String],
     /// Notes about the inputs (keys given twice, policies that do not apply, folders to render), about suppressions that
@@ -165,7 +168,8 @@ pub fn check_json(report: &CheckReport<'_>, out: &mut dyn Write) -> io::Result<(
         summary: report.summary,
         images: report.images,
         objects: report.objects.iter().map(JsonObject::of).collect(),
-        skipped: &report.not_evaluated.skipped,
+        skipped: &report.not_evaluated.skipped.kinds,
+        skipped_for_windows: &report.not_evaluated.skipped.for_windows,
         other_documents: &report.not_evaluated.other_documents,
         notes: &report.outcome.notes,
         errors: &report.outcome.errors,

@@ -1,8 +1,6 @@
 //! The totals of a check.
 
-use std::collections::BTreeMap;
-
-use crate::check::{Checked, Manifests};
+use crate::check::{Checked, Manifests, SkippedDocuments};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 
@@ -64,8 +62,8 @@ impl CheckSummary {
 /// What was not evaluated.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NotEvaluated {
-    /// The number of objects with pods per kind that is not evaluated.
-    pub skipped: BTreeMap<String, usize>,
+    /// The objects with pods of kinds that are not evaluated.
+    pub skipped: SkippedDocuments,
     /// Documents in folders that are not Kubernetes objects, by position.
     pub other_documents: Vec<String>,
 }
@@ -73,9 +71,11 @@ pub struct NotEvaluated {
 impl NotEvaluated {
     /// Adds what was not evaluated of manifests.
     pub fn add(&mut self, manifests: &Manifests) {
-        for (kind, count) in manifests.skipped() {
-            *self.skipped.entry(kind).or_default() += count;
+        let skipped = manifests.skipped();
+        for (kind, count) in skipped.kinds {
+            *self.skipped.kinds.entry(kind).or_default() += count;
         }
+        self.skipped.for_windows.extend(skipped.for_windows);
         self.other_documents.extend(manifests.other_documents());
     }
 }

@@ -368,7 +368,8 @@ mod tests {
             "ReplicaSet web-1 would pass: its owner's controller is assumed to create it; fix Deployment web\n",
             "Pod api-2-x would pass: its owner's controller is assumed to create it; fix Deployment api\n",
             "; 0 would be denied\n",
-            "\nskipped: 1 (GameServerSet 1): admission evaluates the objects that their controllers create\n",
+            "\nskipped: 1 (GameServerSet.example.com 1): admission evaluates the objects that their controllers create. These select Windows nodes: \
+             GameServerSet (-:3). To evaluate their pods, add --pod-template example.com/GameServerSet=spec.template\n",
         ] {
             assert!(printed.contains(line), "{printed}");
         }

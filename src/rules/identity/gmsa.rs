@@ -5,10 +5,13 @@ use crate::model::dns::is_subdomain;
 use crate::model::field_set::FieldSet;
 use crate::model::pod::WindowsOptions;
 use crate::model::severity::{Class, Severity};
-use crate::model::text::shown;
+use crate::model::suggest::nearest;
+use crate::model::text::{list, shown};
 use crate::model::workload::Kind;
 use crate::rules::rule::{Check, Rule};
 
+/// How many known names a message lists.
+const NAMED: usize = 5;
 const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/";
 const MERGE_SOURCE: &str = "kubernetes: pkg/securitycontext/util.go, DetermineEffectiveSecurityContext";
 
@@ -158,6 +161,55 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
         }
         if inherited && cx.spec.windows_options().is_some_and(is_unresolved) {
             report(option_at(cx, None, "gmsaCredentialSpecName"));
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static GMSA_NAME_UNKNOWN: Rule = Rule {
+    id: "TSM322",
+    name: "gmsa-name-unknown",
+    severity: Severity::Warning,
+    class: Class::Run,
+    kubernetes: 14..=Rule::STILL,
+    summary: "no GMSACredentialSpec of the input has this name",
+    docs: "gmsaCredentialSpecName is the name of a GMSACredentialSpec object. The windows-gmsa webhook rejects a pod that \
+           names one that does not exist. The rule applies only if GMSACredentialSpecs are among the inputs of `check`, in \
+           the same folder as the pod or in a file that describes the cluster, and the name is not one of theirs.",
+    remedy: "write the name of a GMSACredentialSpec, or create one of this name",
+    see: &[GMSA, "windows-gmsa: admission-webhook/webhook.go"],
+    bad: &[
+        "{apiVersion: windows.k8s.io/v1, kind: GMSACredentialSpec, metadata: {name: web}, credspec: {}}\n---\n\
+         {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, securityContext: {windowsOptions: {gmsaCredentialSpecName: webb}}, containers: [{name: app, image: app}]}}",
+        "{apiVersion: windows.k8s.io/v1, kind: GMSACredentialSpec, metadata: {name: web}, credspec: {}}\n---\n\
+         {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, containers: [{name: app, image: app, securityContext: {windowsOptions: {gmsaCredentialSpecName: billing}}}]}}}}",
+    ],
+    good: &[
+        "securityContext: {windowsOptions: {gmsaCredentialSpecName: web}}",
+        "{apiVersion: windows.k8s.io/v1, kind: GMSACredentialSpec, metadata: {name: web}, credspec: {}}\n---\n\
+         {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, securityContext: {windowsOptions: {gmsaCredentialSpecName: web}}, containers: [{name: app, image: app}]}}",
+    ],
+    needs: FieldSet::GMSA_NAME,
+    check: Check::Pod(|cx, out| {
+        let known = cx.facts.credential_specs_for(cx.subject);
+        if known.is_empty() {
+            return;
+        }
+        for (container, options) in windows_options(cx) {
+            let name = options.gmsa_credential_spec_name.as_deref();
+            let Some(name) = name.filter(|name| is_subdomain(name) && !known.contains(name)) else {
+                continue;
+            };
+            let near = nearest(name, known.iter().copied());
+            let instead = near.map_or_else(
+                || format!("the input has {}", list(&known, NAMED)),
+                |near| format!("the nearest is {near}"),
+            );
+            out.report(option_at(cx, container, "gmsaCredentialSpecName"))
+                .message(format!(
+                    "no GMSACredentialSpec of the input is called \"{}\": {instead}",
+                    shown(name)
+                ));
         }
     }),
     ..Rule::BASE

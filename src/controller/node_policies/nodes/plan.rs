@@ -23,7 +23,7 @@ pub fn plan(node: &NodeView, desired: Option<&DesiredNode>, in_use: &LabelUse) -
     let keep = KeepOptions::default();
     match (desired, node.reported_os()) {
         (None, ReportedOs::Windows) => revert(&owned, keep, in_use),
-        (None, _) => revert(&owned, keep, &LabelUse::Unused),
+        (None, _) | (Some(_), ReportedOs::Virtual) => revert(&owned, keep, &LabelUse::Unused),
         (Some(desired), ReportedOs::Other) => {
             let mut plan = revert(&owned, keep, &LabelUse::Unused);
             if node.labels.get(OS_LABEL).is_some_and(|os| os == "windows") {

@@ -10,7 +10,9 @@ use anstyle::{AnsiColor, Style};
 use super::super::super::text::{BOLD, hang, style_of};
 use super::super::{CheckReport, CheckSummary};
 use super::{CheckText, is_mild_advice, title, unknown_os_remedy};
-use crate::check::{CheckOutcome, Checked, ImageCounts, NoteLevel, PolicyChoice};
+use crate::check::{
+    CheckOutcome, Checked, ImageCounts, NoteLevel, PolicyChoice, SkippedDocuments, SkippedForWindows,
+};
 use crate::model::severity::Severity;
 use crate::model::text::{count, list, one_line};
 use crate::rules::{self, Finding};
@@ -21,6 +23,8 @@ const DENIED: usize = 50;
 const RULES: usize = 6;
 /// How many skipped kinds are listed.
 const KINDS: usize = 20;
+/// How many skipped objects for Windows are listed.
+const FOR_WINDOWS: usize = 10;
 /// How many skipped documents are listed.
 const PASSED_OVER: usize = 5;
 const PLAIN: Style = Style::new();
@@ -144,11 +148,13 @@ impl CheckText<'_> {
             format!(", {unknown} of unknown operating system")
         });
         text.push_str(": ");
-        if findings == 0 {
-            text.push_str("nothing found");
-        } else {
-            text.push_str(&self.severities(&report.objects));
+        let skipped: usize = report.not_evaluated.skipped.kinds.values().sum();
+        match (findings, skipped) {
+            (0, 0) => text.push_str("nothing found"),
+            (0, _) => text.push_str("no findings"),
+            _ => text.push_str(&self.severities(&report.objects)),
         }
+        add(&mut text, skipped, |skipped| format!(", {skipped} more skipped"));
         add(&mut text, exempted, |exempted| {
             format!(", {exempted} more exempted")
         });
@@ -234,13 +240,14 @@ impl CheckText<'_> {
     }
 
     fn not_evaluated(&mut self, report: &CheckReport<'_>) -> io::Result<()> {
-        let skipped = &report.not_evaluated.skipped;
-        if !skipped.is_empty() {
-            let all: usize = skipped.values().sum();
-            let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
+        let SkippedDocuments { kinds, for_windows } = &report.not_evaluated.skipped;
+        if !kinds.is_empty() {
+            let all: usize = kinds.values().sum();
+            let kinds = kinds.iter().map(|(kind, count)| format!("{kind} {count}"));
             let kinds = list(kinds, KINDS);
-            let text =
+            let mut text =
                 format!("{all} ({kinds}): admission evaluates the objects that their controllers create");
+            text.push_str(&unknown_pods(for_windows));
             self.line(PLAIN, "skipped:", &text)?;
         }
         let others = &report.not_evaluated.other_documents;
@@ -311,4 +318,40 @@ fn owner_of(checked: &Checked<'_>) -> String {
         }
         None => format!("{} {}", checked.kind, title(checked)),
     }
+}
+
+/// Which skipped objects select Windows nodes, and how their pods are evaluated; empty if there are none.
+fn unknown_pods(objects: &[SkippedForWindows]) -> String {
+    if objects.is_empty() {
+        return String::new();
+    }
+    let titles = objects.iter().map(|object| {
+        let SkippedForWindows {
+            kind,
+            name,
+            source,
+            line,
+            ..
+        } = object;
+        let title = format!("{kind} {name}");
+        format!("{} ({source}:{line})", title.trim_end())
+    });
+    let flags: BTreeSet<&str> = objects
+        .iter()
+        .map(|object| object.pod_template.as_str())
+        .collect();
+    let is_path_unknown = flags.iter().any(|flag| flag.ends_with("=PATH"));
+    let flags = flags.iter().map(|flag| format!("--pod-template {flag}"));
+    let mut text = format!(
+        ". These select Windows nodes: {}. To evaluate their pods, add {}",
+        list(titles, FOR_WINDOWS),
+        list(flags, FOR_WINDOWS)
+    );
+    if is_path_unknown {
+        text.push_str(
+            ", where PATH is the field with a pod template or a pod spec; if there is none, check the objects that their \
+             controllers create",
+        );
+    }
+    text
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{items, labels, text};
-use crate::model::build::Build;
-use crate::model::node::{BUILD_LABEL, OS_LABEL, Taint};
+use super::build::Build;
+use super::json::{items, labels, text};
+use super::node::{BUILD_LABEL, Host, OS_LABEL, Taint};
 
 /// A resource that creates nodes of one kind; it may have none now.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -45,7 +45,7 @@ const AMI_FAMILIES: [(&str, Build); 3] = [
 ];
 
 /// The name of an EC2NodeClass, and the Windows build of its images; `None` if they are for Linux or not known.
-pub(super) fn ec2_node_class(object: &Value) -> Option<(String, Build)> {
+pub fn ec2_node_class(object: &Value) -> Option<(String, Build)> {
     let aliases = items(object, "/spec/amiSelectorTerms").map(|term| text(term, "/alias"));
     let build = aliases
         .chain([text(object, "/spec/amiFamily")])
@@ -78,7 +78,7 @@ fn labels_of_nodes(object: &Value) -> BTreeMap<String, String> {
 
 impl NodeGroupResource {
     /// Reads a `NodePool` of Karpenter, a `MachineSet` or a `MachineDeployment`.
-    pub(super) fn read(kind: &str, object: &Value) -> Self {
+    pub fn read(kind: &str, object: &Value) -> Self {
         let name = text(object, "/metadata/name");
         let mut of_nodes = labels_of_nodes(object);
         let taints: Vec<Taint> = items(object, "/spec/template/spec/taints")
@@ -131,11 +131,32 @@ impl NodeGroupResource {
     }
 
     /// Adds what its EC2NodeClass states about its nodes.
-    pub(super) fn add_node_class(&mut self, builds: &BTreeMap<String, Build>) {
+    pub fn add_node_class(&mut self, builds: &BTreeMap<String, Build>) {
         if let Some(build) = self.node_class.as_ref().and_then(|name| builds.get(name)) {
             self.is_windows = true;
             self.build.get_or_insert(*build);
         }
+    }
+
+    /// The pool as a host that may be at zero; `None` if it specifies no Windows. Karpenter knows the label of the build for
+    /// the images of an EC2NodeClass.
+    ///
+    /// Source: aws/karpenter-provider-aws, `pkg/providers/instancetype/types.go`, computeRequirements.
+    pub fn host(&self) -> Option<Host> {
+        let mut labels = self.labels.clone();
+        if let Some(build) = self.build.filter(|_| self.node_class.is_some()) {
+            labels
+                .entry(BUILD_LABEL.to_owned())
+                .or_insert_with(|| build.to_string());
+        }
+        self.is_windows.then(|| Host {
+            name: self.name.clone(),
+            build: self.build,
+            taints: self.taints.clone(),
+            labels: labels.into(),
+            may_be_at_zero: true,
+            ..Host::default()
+        })
     }
 }
 
