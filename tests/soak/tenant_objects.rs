@@ -135,6 +135,8 @@ fn denies(cluster: &ControlPlane) -> bool {
 #[test]
 fn large_objects_of_one_tenant_end_no_replica() {
     let _turn = crate::alone();
+    // Dropped after the control plane, which ends the replica.
+    let group = MemoryGroup::create();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/tenant_objects.rs") else {
         return;
     };
@@ -155,7 +157,6 @@ fn large_objects_of_one_tenant_end_no_replica() {
     }
     print(&format!("{} objects after {:.0?}", objects(), began.elapsed()));
 
-    let group = MemoryGroup::create();
     let replica = start(&cluster, group.as_ref());
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
