@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::document_role::{DocumentRole, has_images};
 use super::input::SourceRole;
 use super::manifests::Manifests;
-use crate::model::json_types::List;
+use crate::model::json_types::{List, Map};
 use crate::model::node::NodeLabel;
 use crate::model::os::Os;
 use crate::model::os_selectors::{os_of_label, os_of_terms};
@@ -134,7 +134,9 @@ impl FoundSigns {
         match value {
             Value::Array(items) => {
                 let mut in_list = None;
-                items.iter().for_each(|item| self.visit(item, &mut in_list));
+                for item in items {
+                    self.visit(item, &mut in_list);
+                }
             }
             Value::Object(fields) => {
                 if fields.get("containers").is_some_and(has_images) {
@@ -186,6 +188,6 @@ fn are_for_windows(terms: &Value) -> bool {
     let labels = NodeLabel::well_known();
     let os = terms
         .ok()
-        .and_then(|terms| os_of_terms(&terms, &Default::default(), &labels));
+        .and_then(|terms| os_of_terms(&terms, &Map::default(), &labels));
     os.is_some_and(|(os, ..)| os == Os::Windows)
 }

@@ -64,10 +64,10 @@ impl ObjectList {
     /// Its objects, or those of a namespace, and their changes.
     fn watch(
         &self,
-        client: Client,
+        client: &Client,
         namespace: Option<&str>,
     ) -> impl Stream<Item = Result<Event<StoredObject>, ApiError>> + use<> {
-        let (resource, client) = (self.resource(), names_of_large(&client));
+        let (resource, client) = (self.resource(), names_of_large(client));
         let api = match namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &resource),
             None => Api::all_with(client, &resource),
@@ -87,7 +87,7 @@ impl ObjectList {
     ) -> BoxStream<'static, Result<StoredObject, ApiError>> {
         let (list, client) = (self.clone(), client.clone());
         let events = stream::iter(namespaces).flat_map(move |namespace| {
-            let events = list.watch(client.clone(), Some(&namespace));
+            let events = list.watch(&client, Some(&namespace));
             events
                 .take_while(|event| ready(!matches!(event, Ok(Event::InitDone))))
                 .boxed()
@@ -427,7 +427,7 @@ impl StoredObjects {
         let (end, ended) = oneshot::channel();
         self.ends.insert(kind, end);
         self.listing = Some(kind);
-        let events = list.watch(self.client.clone(), None);
+        let events = list.watch(&self.client, None);
         let events = events.map(move |event| (kind, event));
         self.streams.push(events.take_until(ended).boxed());
     }

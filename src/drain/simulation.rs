@@ -131,6 +131,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
 
 /// A pod as it really is. Times are seconds of the cluster.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // independent facts
 struct SimulatedPod {
     name: String,
     workload: usize,
@@ -278,7 +279,7 @@ impl Cluster {
         }
     }
 
-    fn is_healthy(&self, pod: &SimulatedPod) -> bool {
+    fn is_healthy(pod: &SimulatedPod) -> bool {
         pod.ready_since.is_some() && !pod.is_terminating && !pod.is_ghost
     }
 
@@ -286,7 +287,7 @@ impl Cluster {
     fn serves(&self, pod: &SimulatedPod) -> bool {
         let has_budget = self.scenario.workloads[pod.workload].budget.is_some();
         let since = pod.ready_since.unwrap_or(self.now);
-        self.is_healthy(pod) && (has_budget || self.now - since >= self.min_ready(pod.workload))
+        Self::is_healthy(pod) && (has_budget || self.now - since >= self.min_ready(pod.workload))
     }
 
     fn serving(&self, workload: usize) -> u64 {
@@ -294,7 +295,7 @@ impl Cluster {
     }
 
     fn healthy(&self, workload: usize) -> u64 {
-        self.of(workload).filter(|pod| self.is_healthy(pod)).count() as u64
+        self.of(workload).filter(|pod| Self::is_healthy(pod)).count() as u64
     }
 
     /// How many replicas must stay, by the budget or by `--max-unavailable`.
@@ -457,7 +458,7 @@ impl Cluster {
                 self.preempt(index, &nodes);
                 continue;
             }
-            let node = free[self.dice as usize % free.len()].clone();
+            let node = free[usize::try_from(self.dice).unwrap_or_default() % free.len()].clone();
             self.roll(2);
             let SimulatedWorkload {
                 start, never_ready, ..
@@ -570,7 +571,7 @@ impl Cluster {
             return EvictionAnswer::Gone;
         };
         let (workload, serves) = (self.pods[index].workload, self.serves(&self.pods[index]));
-        let is_healthy = self.is_healthy(&self.pods[index]);
+        let is_healthy = Self::is_healthy(&self.pods[index]);
         let has_budget = self.scenario.workloads[workload].budget.is_some();
         if has_budget && is_healthy && self.healthy(workload) <= self.floor(workload) {
             return EvictionAnswer::NotNow("the budget".to_owned());
@@ -774,7 +775,7 @@ impl Cluster {
                 OwnerKind::Scaled => {
                     _ = listed
                         .scales
-                        .insert(self.direct_owner(index, false), Some(replicas))
+                        .insert(self.direct_owner(index, false), Some(replicas));
                 }
                 OwnerKind::Unscaled => _ = listed.scales.insert(self.direct_owner(index, false), None),
             }

@@ -193,7 +193,8 @@ fn in_order(workloads: &[LandingWorkload<'_>]) -> Vec<(ImagePull, ContainerIsola
         }
     }
     for (image, (pull, _)) in &mut by_image {
-        pull.namespace = most.get(image).map_or("", |(_, namespace)| namespace).to_owned();
+        let (_, namespace) = most.get(image).copied().unwrap_or_default();
+        namespace.clone_into(&mut pull.namespace);
     }
     let mut pulls: Vec<(ImagePull, ContainerIsolation)> = by_image.into_values().collect();
     // Stable: equal ones stay sorted by name.

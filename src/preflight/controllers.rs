@@ -13,6 +13,7 @@ use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::environment::Account;
 use crate::model::image::ImageRef;
 use crate::model::object::Object;
+use crate::model::pod::PodSpec;
 use crate::model::requester::qualified;
 use crate::model::text::count;
 use crate::model::workload::Kind;
@@ -188,7 +189,7 @@ impl Controllers {
         ) {
             return;
         }
-        let mut images = subject.pod().into_iter().flat_map(|pod| pod.images());
+        let mut images = subject.pod().into_iter().flat_map(PodSpec::images);
         if let Some(known) = images.find_map(KnownController::of_image) {
             self.found.push(FoundController {
                 known,
@@ -242,7 +243,8 @@ impl Controllers {
     fn proposals(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut proposals: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for found in &self.found {
-            for kinds in self.trusted_kinds(found).filter(|kinds| !kinds.is_empty()) {
+            let kinds = self.trusted_kinds(found).unwrap_or_default();
+            if !kinds.is_empty() {
                 proposals
                     .entry(found.account.username())
                     .or_default()

@@ -44,7 +44,9 @@ fn entry(above: &[&'static str], field: &'static str, value: Vec<Value>, reason:
 fn tolerated_taints(input: ClusterInput<'_>) -> Option<ValuesEntry> {
     let mut all = input.platform.list("toleratedTaints");
     let seen = taints::observed(input).into_iter();
-    let seen = seen.filter(|seen| seen.is_tolerable()).map(|seen| seen.taint);
+    let seen = seen
+        .filter(taints::ObservedTaint::is_tolerable)
+        .map(|seen| seen.taint);
     let seen: Vec<Taint> = seen.filter(|taint| !all.contains(&taint_value(taint))).collect();
     let shown = list(seen.iter().map(ToString::to_string), 10);
     all.extend(seen.iter().map(taint_value));

@@ -18,6 +18,7 @@ use crate::model::node::Taint;
 use crate::model::object::ReviewStage;
 use crate::model::os::{Os, Verdict};
 use crate::model::path::Path;
+use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, RulesVersion};
 use crate::model::severity::{Class, Severity};
 use crate::model::text::{cut, is_one_line, one_line};
@@ -352,7 +353,7 @@ impl Reporter<'_> {
             return None;
         }
         let is_host_process = || {
-            let found = || spec.is_some_and(|spec| spec.has_host_process());
+            let found = || spec.is_some_and(PodSpec::has_host_process);
             *self.is_host_process.get_or_init(found)
         };
         (self.rule.asks_for_nothing.iter())

@@ -306,7 +306,15 @@ fn controllers(world: &World) {
         "wnp/default",
         "--timeout=60s",
     ];
-    world.cluster.kubectl(&ready).succeeded();
+    let waited = world.cluster.kubectl(&ready);
+    assert!(
+        waited.ok,
+        "{}\n{:#}\n{:#}\n{}",
+        waited.err,
+        world.get("wpp", "default")["status"],
+        world.get("wnp", "default")["status"],
+        world.kubelet.logs()
+    );
     // The ServiceAccount may write an Event about a label without effect.
     let label = ["label", "namespace", "apps", "transom.dev/mode=enforce"];
     world.cluster.kubectl(&label).succeeded();

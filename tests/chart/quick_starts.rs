@@ -120,7 +120,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
 /// A bad pod as the API server takes it, or does not; nothing is made.
 fn create(world: &World, name: &str) -> Printed {
     let mut pod = windows_pod(name);
-    pod["spec"]["hostPID"] = json!(true);
+    pod["spec"]["hostNetwork"] = json!(true);
     let arguments = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
     world.cluster.kubectl_with(&arguments, &pod.to_string())
 }

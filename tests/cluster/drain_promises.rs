@@ -545,7 +545,7 @@ fn compared() -> Vec<Compared> {
             6 => Replacements::FailAfter(Duration::ZERO),
             _ => Replacements::Serve,
         };
-        let min_ready = if index % 3 == 0 { 0 } else { 12 };
+        let min_ready = if index.is_multiple_of(3) { 0 } else { 12 };
         let name = format!("w{index:02}");
         Compared {
             name,
@@ -673,7 +673,7 @@ fn the_lowest_ready_replicas_of_forty_workloads_beside_kubectl_drain() {
         } = it;
         let budget = budget
             .as_ref()
-            .map_or_else(|| "none".to_owned(), |budget| budget.to_string());
+            .map_or_else(|| "none".to_owned(), std::string::ToString::to_string);
         let replacements = match it.replacements {
             Replacements::Serve => "serve".to_owned(),
             Replacements::FailAfter(after) => format!("fail {} s after they are Ready", after.as_secs()),

@@ -21,10 +21,12 @@ const AT_ONCE: usize = 40;
 /// A field without a name that is near to it.
 const PROBE: &str = "transomProbe";
 
+/// The fields of a type, with the type of those that are objects, and whether these are lists.
+type Fields = BTreeMap<&'static str, Option<(&'static str, bool)>>;
+
 #[derive(Default)]
 struct Table {
-    /// The fields of each type, with the type of those that are objects, and whether these are lists.
-    types: BTreeMap<&'static str, BTreeMap<&'static str, Option<(&'static str, bool)>>>,
+    types: BTreeMap<&'static str, Fields>,
     kinds: Vec<(&'static str, &'static str, &'static str)>,
 }
 

@@ -448,7 +448,8 @@ fn a_template_in_a_restricted_namespace_is_accepted_after_one_denial_and_so_are_
     let client = runtime.block_on(cluster.client_with(|_| ()));
     let create = |kind, namespace: &str, spec: &Value| {
         let object = in_namespace(namespace, object(kind, "app", spec));
-        runtime.block_on(create_as(&client, kind, namespace, &object))
+        let created = runtime.block_on(create_as(&client, kind, namespace, &object));
+        created.map_err(Box::new)
     };
     let is_denied = || create(Kind::DaemonSet, "restricted", &wrong_templates()[0].1).is_err();
     assert!(

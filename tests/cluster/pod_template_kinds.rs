@@ -239,11 +239,8 @@ fn the_audit_log_has_them_or_names_their_kinds(cluster: &ControlPlane) {
     let omitted = |line: &&str| {
         !line.contains("\"apiGroup\":\"argoproj.io\"") && !line.contains("\"apiGroup\":\"keda.sh\"")
     };
-    let without: String = log
-        .lines()
-        .filter(omitted)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let without: Vec<&str> = log.lines().filter(omitted).collect();
+    let without = without.join("\n") + "\n";
     let report = read(&without, &["--check-cluster"]);
     let named = report["clusters"][0]["kindsWithoutEvents"].to_string();
     for (group, _, kind, ..) in built_in {

@@ -77,7 +77,7 @@ fn world() -> Vec<Value> {
         in_shop(
             "Deployment",
             "bad",
-            json!({"nodeSelector": windows, "hostPID": true}),
+            json!({"nodeSelector": windows, "hostNetwork": true}),
         ),
         in_shop(
             "Deployment",

@@ -70,6 +70,21 @@ spec:
              it, unless the cluster is newer than Kubernetes 1.37 and has it",
         ]
     );
+    // Admission never sees the fields, so that it denies nothing.
+    let checked = run(&["check"], pod);
+    assert!(
+        checked.status == 0 && checked.out.contains("; 0 would be denied"),
+        "{}",
+        checked.out
+    );
+    assert!(
+        checked
+            .out
+            .contains("Warn instead of Deny: the API server drops the field before admission"),
+        "{}",
+        checked.out
+    );
+    assert_eq!(run(&["check", "--fail-on", "error"], pod).status, 1);
 }
 
 /// Its nodes are those of Azure Container Instances: no kubelet of the cluster runs there.
@@ -155,7 +170,7 @@ spec:
     spec:
       nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: {name}}}
       requirements: [{{key: kubernetes.io/os, operator: In, values: [windows]}}]
-      taints: [{{key: os, value: windows, effect: NoSchedule}}]
+      taints: [{{key: sku, value: windows, effect: NoSchedule}}]
 ---
 apiVersion: karpenter.k8s.aws/v1
 kind: EC2NodeClass
@@ -185,7 +200,7 @@ spec:
         node_pool("win19", "{amiSelectorTerms: [{alias: windows2019@latest}]}"),
         node_pool("win22", "{amiFamily: Windows2022}"),
     ];
-    let (build, toleration) = ("node.kubernetes.io/windows-build", "\"key\":\"os\"");
+    let (build, toleration) = ("node.kubernetes.io/windows-build", "\"key\":\"sku\"");
     let none = patch(pod);
     assert!(!none.contains(build) && !none.contains(toleration), "{none}");
     let both = patch(&format!("{old}{new}{pod}"));
@@ -197,7 +212,7 @@ spec:
     let one = patch(&format!("{new}{pod}"));
     assert!(!one.contains(build) && one.contains(toleration), "{one}");
     let linux = node_pool("linux", "{amiFamily: AL2023}").replace("values: [windows]", "values: [linux]");
-    let linux = linux.replace("key: os", "key: team");
+    let linux = linux.replace("key: sku", "key: team");
     assert_eq!(patch(&format!("{linux}{pod}")), none);
 }
 

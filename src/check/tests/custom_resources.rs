@@ -75,7 +75,8 @@ fn a_pod_template_is_found_where_each_kind_has_it() {
         &[],
     );
     let template = format!("  template:\n{TEMPLATE}");
-    let template: String = template.lines().map(|line| format!("    {line}\n")).collect();
+    let template: Vec<String> = template.lines().map(|line| format!("    {line}")).collect();
+    let template = template.join("\n") + "\n";
     for kind in ["GameServerSet", "Fleet"] {
         let header = format!("apiVersion: agones.dev/v1\nkind: {kind}\nmetadata: {{name: web}}\n");
         let set = format!("{header}spec:\n  template:\n    spec:\n{template}");

@@ -159,7 +159,8 @@ pub fn needed(pulls: PoolPulls) -> Vec<WantedImage> {
 /// Orders images, of which the ones worth most are first, so that no namespace has to wait for what another one needs more than
 /// it: the next image is always one of the namespace with the fewest bytes so far.
 fn in_turn(images: Vec<WantedImage>) -> Vec<WantedImage> {
-    let mut lines: BTreeMap<Arc<str>, (u64, VecDeque<(usize, WantedImage)>)> = BTreeMap::new();
+    type Line = VecDeque<(usize, WantedImage)>;
+    let mut lines: BTreeMap<Arc<str>, (u64, Line)> = BTreeMap::new();
     for (rank, image) in images.into_iter().enumerate() {
         let (_, line) = lines.entry(Arc::clone(&image.namespace)).or_default();
         line.push_back((rank, image));
@@ -280,6 +281,7 @@ mod tests {
         WantedImage {
             image: format!("{namespace}/{name}"),
             bytes: Some(bytes),
+            size: Some(bytes),
             namespace: namespace.into(),
         }
     }
@@ -341,7 +343,8 @@ mod tests {
             image("shop", "db", 30),
             image("shop", "log", 1),
         ]);
-        assert_eq!(names(within(&images, Some(100), &[])), ["shop/web", "shop/db"]);
+        let fitting = names(within(&images, Some(100), &[]));
+        assert_eq!(fitting, ["shop/web", "shop/db", "evil/small"]);
         assert_eq!(within(&images, None, &[]).count(), 5);
     }
 }

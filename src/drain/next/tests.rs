@@ -215,7 +215,7 @@ fn old_lists_evict_nothing_and_a_node_that_is_not_cordoned_is_tried_again() {
         vec![ready("a", "web", "old-1"), ready("b", "web", "new")],
         &[("web", 2)],
     );
-    state.elapsed = FRESH - Duration::from_millis(1);
+    state.elapsed = FRESH.checked_sub(Duration::from_millis(1)).unwrap();
     assert_eq!(next(&state, &rules()), evicts("a"));
     state.elapsed = FRESH;
     assert_eq!(next(&state, &rules()), DrainAction::Read("shop".to_owned()));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     fn builds(text: &str) -> Option<Vec<u32>> {
-        let known = on(text, |known, image| known.shared_builds(image))?;
+        let known = on(text, super::super::Knowledge::shared_builds)?;
         Some(known.into_iter().map(Build::number).collect())
     }
 
@@ -311,7 +311,7 @@ mod tests {
             ("mcr.microsoft.com/windows:ltsc2019", true),
         ] {
             assert_eq!(
-                on(image, |known, image| known.published(image)).is_some(),
+                on(image, super::super::Knowledge::published).is_some(),
                 is_published,
                 "{image}"
             );
@@ -341,7 +341,7 @@ mod tests {
                 &["mcr.microsoft.com/dotnet/framework/sdk:4.8.1-windowsservercore-ltsc2022"],
             ),
         ] {
-            let tags = on(image, |known, image| known.published_like(image));
+            let tags = on(image, super::super::Knowledge::published_like);
             let names: Vec<&str> = tags.iter().map(|tag| &*tag.image).collect();
             for wanted in expected {
                 assert!(names.contains(wanted), "{image}: {names:?}");

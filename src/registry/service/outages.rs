@@ -60,15 +60,18 @@ impl FailedRepositories {
             })
     }
 
-    /// A look-up failed. Returns whether new ones of its repository are refused.
+    /// A look-up failed. Returns whether new ones of its repository are refused: it failed repeatedly, or others of the registry
+    /// did, and none answered the namespace since.
     pub fn failed(&mut self, job: &Job, retry_after: Option<Duration>, now: Instant) -> bool {
-        if retry_after.is_some() {
-            self.breaker(UsedRepository::all_of(job))
-                .failed(String::new(), retry_after, now);
+        let is_first = !self.0.contains_key(&UsedRepository::of(job));
+        let all = self.breaker(UsedRepository::all_of(job));
+        if is_first || retry_after.is_some() {
+            all.failed(String::new(), retry_after, now);
         }
+        let are_refused = all.is_open();
         let breaker = self.breaker(UsedRepository::of(job));
         breaker.failed(String::new(), retry_after, now);
-        breaker.is_open()
+        breaker.is_open() || are_refused
     }
 
     /// A look-up was answered.

@@ -58,9 +58,10 @@ pub(super) static RESOURCE_NOT_OFFERED: Rule = Rule {
                             cx.hosts().flat_map(|host| host.offered.names()).collect();
                         let what = format!("no known Windows node offers {}", shown(name));
                         out.report(container.at(&["resources", field]).key(name)).message(
-                            match offered.is_empty() {
-                                true => what,
-                                false => format!("{what}; they offer {}", list(offered, NAMED)),
+                            if offered.is_empty() {
+                                what
+                            } else {
+                                format!("{what}; they offer {}", list(offered, NAMED))
                             },
                         );
                     }

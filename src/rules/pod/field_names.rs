@@ -40,7 +40,7 @@ pub(super) static UNKNOWN_FIELD: Rule = Rule {
     docs: "The API server does not store a field that the type of its object does not have. kubectl requests that the API \
            server rejects such an object (`--validate=strict`, the default). Other clients (Helm, Argo CD) request a \
            warning, or nothing: the object is stored without the field. Names of fields are case-sensitive. The rule \
-           checks the kinds of Kubernetes that Transom reads, in files only, because in admission the field is gone. It \
+           checks the kinds of Kubernetes that Transom reads, in files only, and warns at most, because in admission the field is gone. It \
            names the field of the same type that differs by at most two characters, or the field of the same name in \
            an object below or above. If there is neither, and the name is written like those of the API, the field may \
            be one of a Kubernetes that is newer than this Transom: then the finding is advice. A misspelled \

@@ -214,9 +214,8 @@ fn is_stranded(
     had.next().is_some() && had_places && after.nodes(name).iter().any(is_lost)
 }
 
-#[test]
-fn no_random_workload_has_no_place_after_an_upgrade_in_place_without_a_word_of_the_plan() {
-    let Some(cluster) = cluster() else { return };
+/// Makes the nodes of the pools. Returns the names of those that are upgraded.
+fn join_pools(cluster: &ControlPlane) -> BTreeSet<String> {
     let mut upgraded: BTreeSet<String> = BTreeSet::new();
     for (pool, build, zones, is_tainted) in POOLS {
         for (number, zone) in zones.iter().enumerate() {
@@ -237,12 +236,19 @@ fn no_random_workload_has_no_place_after_an_upgrade_in_place_without_a_word_of_t
             } else {
                 json!([])
             };
-            join_tainted(&cluster, &name, &format!("10.0.{build}"), &labels, &taints);
+            join_tainted(cluster, &name, &format!("10.0.{build}"), &labels, &taints);
             if UPGRADED.contains(&pool) {
                 upgraded.insert(name);
             }
         }
     }
+    upgraded
+}
+
+#[test]
+fn no_random_workload_has_no_place_after_an_upgrade_in_place_without_a_word_of_the_plan() {
+    let Some(cluster) = cluster() else { return };
+    let upgraded = join_pools(&cluster);
     let policies = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy

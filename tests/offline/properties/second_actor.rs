@@ -167,7 +167,7 @@ impl Store {
                 self.node_policy["metadata"]["resourceVersion"] = version;
                 (200, self.node_policy.clone())
             }
-            (&Method::GET, [.., "windowsnodepolicies"]) => list(vec![self.node_policy.clone()]),
+            (&Method::GET, [.., "windowsnodepolicies"]) => list(std::slice::from_ref(&self.node_policy)),
             (&Method::POST, [.., "events"]) => {
                 let event: Value = serde_json::from_str(body).unwrap();
                 let note = event["note"].as_str().unwrap_or_default();
@@ -180,15 +180,14 @@ impl Store {
                 let found = all.find(|it| it.namespace == *namespace && it.name == *name);
                 found.map_or_else(gone, |found| (200, found.object()))
             }
-            (&Method::GET, [.., "pods"]) => list(self.pods.iter().map(|it| it.pod.clone()).collect()),
+            (&Method::GET, [.., "pods"]) => {
+                list(&self.pods.iter().map(|it| it.pod.clone()).collect::<Vec<_>>())
+            }
             (&Method::GET, [.., resource]) => {
                 let of = |it: &&Workload| format!("{}s", it.kind.to_lowercase()) == *resource;
                 let found = self.workloads.iter().filter(of).map(Workload::object);
-                list(
-                    found
-                        .chain(self.replica_sets().filter(|_| *resource == "replicasets"))
-                        .collect(),
-                )
+                let sets = self.replica_sets().filter(|_| *resource == "replicasets");
+                list(&found.chain(sets).collect::<Vec<_>>())
             }
             _ => panic!("{method} {path}: {body}"),
         }
@@ -435,7 +434,7 @@ fn owned_by(kind: &str, name: &str) -> Value {
     json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": true}])
 }
 
-fn list(items: Vec<Value>) -> (u16, Value) {
+fn list(items: &[Value]) -> (u16, Value) {
     (200, json!({"metadata": {}, "items": items}))
 }
 

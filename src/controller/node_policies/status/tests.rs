@@ -525,7 +525,7 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
 }
 
 /// Transom's condition types; the last one exists only if there are RuntimeClasses.
-const OURS: [&str; 11] = [
+const OURS: [&str; 12] = [
     "Accepted",
     "Programmed",
     "Ready",
@@ -559,7 +559,7 @@ fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more(
     );
     known.classes = None;
     let next = status_of(&policy(&json!({})), &standing, &known, Some(&stored), now);
-    let expected = [&OURS[..10], &["example.com/Approved"]].concat();
+    let expected = [&OURS[..11], &["example.com/Approved"]].concat();
     assert_eq!(kinds(&next), expected);
 }
 
