@@ -258,14 +258,15 @@ impl Compiler<'_> {
         let mut listed = Vec::new();
         for (i, ControllerSpec { username, kinds }) in written.into_iter().enumerate() {
             let problem = match username.trim() {
-                "" => Some("the user name is empty"),
-                name if name.contains('*') => Some(USERS_IN_FULL),
-                _ if kinds.is_empty() => Some("name the kinds of which the user is the controller"),
+                "" => Some(("username", "the user name is empty")),
+                name if name.contains('*') => Some(("username", USERS_IN_FULL)),
+                _ if kinds.is_empty() => {
+                    Some(("kinds", "name the kinds of which the user is the controller"))
+                }
                 _ => None,
             };
-            let field = if kinds.is_empty() { "kinds" } else { "username" };
-            self.problems
-                .extend(problem.map(|problem| FieldError::at(place(i, field), problem)));
+            let problem = problem.map(|(field, problem)| FieldError::at(place(i, field), problem));
+            self.problems.extend(problem);
             for name in &kinds {
                 if Kind::ALL.into_iter().any(|kind| is_named(kind, name)) || is_configured(name) {
                     continue;

@@ -66,17 +66,25 @@ pub fn plan(
 ) -> PoolPlan {
     let observed = observed(nodes, labels);
     let mut plan = PoolPlan::default();
+    // The observed pools that no node has any more: each gives way to one that has nodes.
+    let mut replaceable: Vec<&StoredPool> = Vec::new();
     for (pool, members) in stored.members(nodes) {
         let status = status_of(pool, &members, now);
         if pool.is_observed {
-            plan.writes.extend(kept(pool, &observed, &status, now));
+            let change = kept(pool, &observed, &status, now);
+            if members.is_empty() && change.is_none() {
+                replaceable.push(pool);
+            }
+            plan.writes.extend(change);
         }
         if pool.stored.status.as_ref() != Some(&status) {
             plan.statuses
                 .insert(pool.name.clone(), status_write(pool, &status));
         }
     }
-    let (mut room, mut replaceable) = (stored.room(), replaceable(stored, nodes));
+    // The last one gives way first: it had nodes for the shortest time.
+    replaceable.sort_by_key(|pool| std::cmp::Reverse(lived(pool)));
+    let mut room = stored.room();
     for (name, pool) in stored.unrecorded(nodes, &observed) {
         if pool.nodes.values().all(|uid| settled.contains(uid)) {
             continue;
@@ -97,24 +105,13 @@ pub fn plan(
     plan
 }
 
-/// The observed pools that no node has any more, in the order in which they give way to one that has nodes, the first one last:
-/// it had nodes for the shortest time.
-fn replaceable<'s>(stored: &'s NodePools, nodes: &BTreeMap<String, Arc<NodeView>>) -> Vec<&'s StoredPool> {
-    let lived = |pool: &StoredPool| {
-        let created = pool.stored.metadata.creation_timestamp.as_ref();
-        let seen = pool
-            .stored
-            .status
-            .as_ref()
-            .and_then(|status| status.last_seen_time.as_ref());
-        let seconds = |time: &Time| time.0.as_second();
-        seen.map_or(0, seconds) - created.map_or(0, seconds)
-    };
-    let members = stored.members(nodes).into_iter();
-    let empty = members.filter(|(pool, nodes)| pool.is_observed && nodes.is_empty());
-    let mut empty: Vec<&StoredPool> = empty.map(|(pool, _)| pool).collect();
-    empty.sort_by_key(|pool| std::cmp::Reverse(lived(pool)));
-    empty
+/// For how many seconds a pool had nodes.
+fn lived(pool: &StoredPool) -> i64 {
+    let created = pool.stored.metadata.creation_timestamp.as_ref();
+    let status = pool.stored.status.as_ref();
+    let seen = status.and_then(|status| status.last_seen_time.as_ref());
+    let seconds = |time: &Time| time.0.as_second();
+    seen.map_or(0, seconds) - created.map_or(0, seconds)
 }
 
 /// The name of the object of a pool: its value, readable, and a hash of label and value.
@@ -661,6 +658,14 @@ mod tests {
             tasks[1].starts_with("create the WindowsNodePool new-"),
             "{tasks:?}"
         );
+        // One that is deleted for its age does not also give way.
+        let later = at("2026-05-15T00:00:00Z");
+        let planned = plan(&cluster, &pools, &[], &BTreeSet::new(), later);
+        let deleted = planned
+            .writes
+            .iter()
+            .filter(|write| write.task.starts_with("delete"));
+        assert_eq!(deleted.count(), MOST_OBSERVED);
         // A pool with nodes gives way to none.
         let with_nodes: BTreeMap<_, _> = (0..=MOST_OBSERVED)
             .map(|at| node(&format!("w{at}"), 20348, &[("agentpool", &format!("p{at}"))]))

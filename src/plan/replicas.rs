@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::images::names_linux;
+use crate::model::json_types::Flag;
 use crate::model::mirror::{Witness, is_mirror};
 use crate::model::object_status::ObjectStatus;
 use crate::model::pod::PodSpec;
@@ -25,9 +26,9 @@ struct ReplicasSpec {
     replicas: Option<u64>,
     parallelism: Option<u64>,
     /// Of a Deployment.
-    paused: bool,
+    paused: Flag,
     /// Of a Job or CronJob.
-    suspend: bool,
+    suspend: Flag,
 }
 
 impl WorkloadOutline<'_> {
@@ -44,7 +45,9 @@ impl WorkloadOutline<'_> {
 
     /// Whether its controller creates no pods until somebody changes it.
     pub(super) fn rests(&self) -> bool {
-        self.spec.as_ref().is_some_and(|spec| spec.paused || spec.suspend)
+        self.spec
+            .as_ref()
+            .is_some_and(|spec| spec.paused.0 || spec.suspend.0)
     }
 
     /// Whether it is a Job that has finished.

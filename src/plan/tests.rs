@@ -603,6 +603,17 @@ fn only_images_that_exist_are_proposed() {
 }
 
 #[test]
+fn a_workload_with_empty_values_is_planned() {
+    let written = deployment("web", LTSC2022, "").replace(
+        "spec: {template:",
+        "spec: {paused: null, suspend: null, template:",
+    );
+    assert!(written.contains("paused"), "{written}");
+    let plan = plan(&[NODES, NEW_NODE, &written].concat());
+    assert_eq!(plan.workloads.len(), 1, "{plan:#?}");
+}
+
+#[test]
 fn pools_hold_a_workload_only_if_the_registry_has_its_image_for_them() {
     let own = "corp.example/shop/web:2019";
     let yaml = [NODES, NEW_NODE, &deployment("own", own, "")].concat();

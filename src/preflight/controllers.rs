@@ -98,7 +98,7 @@ static CONTROLLERS: [KnownController; 10] = [
     KnownController {
         project: "Agones",
         images: &["agones-controller"],
-        kinds: &[],
+        kinds: &[Kind::Fleet, Kind::GameServerSet, Kind::GameServer],
         source: "https://github.com/googleforgames/agones/blob/main/install/helm/agones/values.yaml",
     },
 ];
@@ -348,6 +348,7 @@ impl Controllers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::workload::CUSTOM_WORKLOADS;
 
     #[test]
     fn a_controller_is_recognized_by_the_whole_end_of_its_repository() {
@@ -387,5 +388,14 @@ mod tests {
                 known.project
             );
         }
+        let without = CUSTOM_WORKLOADS.iter().map(|custom| custom.kind).filter(|kind| {
+            let is_known = CONTROLLERS.iter().any(|known| known.kinds.contains(kind));
+            kind.creates().is_some() && !is_known
+        });
+        assert_eq!(
+            without.collect::<Vec<_>>(),
+            [],
+            "whose controller nobody would be told to confirm"
+        );
     }
 }

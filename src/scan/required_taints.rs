@@ -28,7 +28,7 @@ impl<'n> RequiredTaints<'n> {
     /// The nodes of a cluster.
     pub fn of(cache: &'n ClusterCache) -> Self {
         let policies = NodePolicies::of(&cache.node_policies);
-        let windows = cache.nodes.values().filter(|node| node.is_windows());
+        let windows = cache.nodes.values().filter(|node| node.has_windows());
         let nodes = windows.filter_map(|node| {
             let SelectedPolicy::Policy(policy) = policies.choose(node) else {
                 return None;

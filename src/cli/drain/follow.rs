@@ -320,13 +320,21 @@ impl<'d> DrainRun<'d> {
             }
             state.elapsed = self.started.elapsed();
             let step = next(&state, self.rules);
-            if let Some(lock) = self.lock.as_ref().filter(|lock| !lock.holds()) {
-                let taken = lock.taken().await;
-                self.journal.note(DrainEventKind::Waiting, lock.waits());
-                return Ok(taken.map(DrainEnd::stopped));
+            let acts = !matches!(step, DrainAction::Stop(_) | DrainAction::Done);
+            if let Some(lock) = self.lock.as_ref().filter(|lock| acts && !lock.holds()) {
+                return match lock.taken().await {
+                    Some(why) => Ok(Some(DrainEnd::stopped(why))),
+                    // A request that may succeed later, like any other: not for ever.
+                    None => Err(ApiError::Unavailable(lock.waits()).into()),
+                };
             }
             match step {
                 DrainAction::Cordon(node) => self.cordon(&mut state, node).await?,
+                // After the nodes were cordoned nothing counts that was read before.
+                DrainAction::Read(_) if state.read.is_empty() => {
+                    self.read(false).await?;
+                    state = self.state();
+                }
                 DrainAction::Read(namespace) => {
                     let (namespace, listed, read) = self.listed(&namespace).await?;
                     self.inventory.replace(&namespace, listed, read);

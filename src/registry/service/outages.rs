@@ -141,9 +141,9 @@ impl RegistryUse {
         self.slow.contains(namespace)
     }
 
-    /// Whether a look-up of a namespace has shown that it fails.
-    pub fn fails_for(&self, namespace: &str) -> bool {
-        self.failing.contains(namespace)
+    /// The namespaces whose look-ups have shown that it fails.
+    pub fn failing(&self) -> &BTreeSet<Arc<str>> {
+        &self.failing
     }
 
     /// A look-up was answered. Returns whether the registry was down.

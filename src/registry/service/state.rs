@@ -182,10 +182,11 @@ impl ServiceState {
         if let Some(registry) = self.registries.get_mut(&job.registry) {
             registry.users.used_by(&job.namespace, now);
             if registry.refuses(now) {
-                return self
-                    .probe_with(job)
-                    .ok_or(Dropped::RegistryUnavailable)
-                    .map(|()| None);
+                return if self.probe_with(job) {
+                    Ok(None)
+                } else {
+                    Err(Dropped::RegistryUnavailable)
+                };
             }
         }
         if self.repositories.refuse(&job, now) {
@@ -199,26 +200,21 @@ impl ServiceState {
         }
     }
 
-    /// Finds out with a look-up whether a registry that is down answers again, instead of with one of a namespace that has seen
-    /// it fail. `None` if another one does already.
-    fn probe_with(&mut self, job: Job) -> Option<()> {
-        let registry = self.registries.get(&job.registry)?;
-        let due = registry.breaker.retry()?;
-        let fails_for = |namespace: &str| registry.users.fails_for(namespace);
-        if fails_for(&job.namespace) {
-            return None;
+    /// Finds out with a look-up whether a registry that is down answers again, instead of with those of namespaces that have
+    /// seen it fail. `false` if another one does already.
+    fn probe_with(&mut self, job: Job) -> bool {
+        let registry = self.registries.get(&job.registry);
+        let due = registry.and_then(|registry| Some((registry, registry.breaker.retry()?)));
+        let Some((registry, due)) = due else { return false };
+        let failing = registry.users.failing().clone();
+        if failing.contains(&job.namespace) {
+            return false;
         }
-        let mut replaced = None;
-        self.queue.retain(|waiting| {
-            let is_replaced = waiting.registry == job.registry && fails_for(&waiting.namespace);
-            if is_replaced {
-                replaced = Some(waiting.key.clone());
-            }
-            !is_replaced
-        });
-        self.pending.remove(&replaced?);
-        self.push(Job { due, ..job }, due);
-        Some(())
+        let are_replaced = self.drop_waiting(&job.registry, |waiting| failing.contains(&waiting.namespace));
+        if are_replaced {
+            self.push(Job { due, ..job }, due);
+        }
+        are_replaced
     }
 
     fn push(&mut self, job: Job, awaited: Instant) -> LookupEnd {
@@ -343,7 +339,9 @@ impl ServiceState {
         }
     }
 
-    fn drop_waiting(&mut self, registry: &Arc<str>, is_dropped: impl Fn(&Job) -> bool) {
+    /// Drops look-ups of a registry, which can then be requested again. Returns whether there were any.
+    fn drop_waiting(&mut self, registry: &Arc<str>, is_dropped: impl Fn(&Job) -> bool) -> bool {
+        let before = self.queue.len();
         self.queue.retain(|waiting| {
             let is_kept = waiting.registry != *registry || !is_dropped(waiting);
             if !is_kept {
@@ -351,6 +349,7 @@ impl ServiceState {
             }
             is_kept
         });
+        self.queue.len() < before
     }
 
     /// The registries that should answer and have not, or have refused what Transom could read before, for at least this

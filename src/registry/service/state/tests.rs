@@ -580,6 +580,40 @@ fn a_registry_that_is_down_is_probed_with_the_images_of_its_namespaces_in_turn()
 }
 
 #[test]
+fn look_ups_that_a_probe_of_another_namespace_replaces_can_be_requested_again() {
+    let (mut state, mut now) = (state(), Instant::now());
+    let image = |namespace: &str, number: usize| format!("mistake.corp/{namespace}{number}/web:1");
+    let request_of = |state: &mut ServiceState, namespace: &str, now: Instant| {
+        (0..3)
+            .map(|number| request(state, &image(namespace, number), namespace, now).is_ok())
+            .collect::<Vec<_>>()
+    };
+    for _ in 0..1200 {
+        request_of(&mut state, "shop", now);
+        request_of(&mut state, "bank", now);
+        run(&mut state, no_route, now);
+        now += SECOND;
+    }
+    // Only a wildcard matches its name, so whoever asks next tries it.
+    while run(&mut state, no_route, now) > 0 || state.queued() > 0 {
+        now += SECOND;
+    }
+    now += LONGEST_PAUSE;
+    assert_eq!(request_of(&mut state, "shop", now), [true; 3]);
+    let tried = started(&mut state, now);
+    assert_eq!((tried.len(), state.queued()), (1, 2));
+    assert!(request(&mut state, &image("mail", 0), "mail", now).is_ok());
+    assert_eq!(state.queued(), 1, "only the one that probes");
+    finish(&mut state, &tried, found, now);
+    assert_eq!(request_of(&mut state, "shop", now), [true; 3]);
+    while run(&mut state, found, now) > 0 {}
+    let known: Vec<bool> = (0..3)
+        .map(|number| knows(&mut state, &image("shop", number), now))
+        .collect();
+    assert_eq!(known, [true; 3]);
+}
+
+#[test]
 fn too_many_requests_of_one_namespace_slow_a_registry_and_close_it_for_nobody_else() {
     fn limited() -> LookupResult {
         let error = LookupError::registry("too many requests");
