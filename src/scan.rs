@@ -20,7 +20,7 @@ pub use self::evaluate::{
 };
 pub use self::network_objects::NetworkObjects;
 pub use self::nodes::{nodes, possible_faults};
-pub use self::owner_templates::OwnerTemplates;
+pub use self::owner_templates::{OwnerTemplates, PodDifference};
 pub use self::report_builder::{MOST_OWNERS, ReportHeader, Scan, untolerating};
 pub use self::required_taints::{LackingTaints, RequiredTaints};
 pub use self::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult, Uid};

@@ -10,6 +10,7 @@ use super::node::NodeView;
 use super::revisions::StoredRevision;
 use crate::api::{WindowsNodePolicy, WindowsNodePool};
 use crate::model::namespace_selector::StatedSelectors;
+use crate::model::node::OtherNodes;
 
 /// An annotation that exists only in the cache: why the spec of a node policy cannot be read, for example after a
 /// rollback to this version. Transom then neither sets nor reverts anything for that policy.
@@ -59,6 +60,8 @@ pub struct ClusterCache {
     /// Only the nodes that are for Windows by their kubelet or by a label, and the nodes that carry anything of
     /// Transom's.
     pub nodes: BTreeMap<String, Arc<NodeView>>,
+    /// The nodes that are not Windows nodes, with little of each.
+    pub other_nodes: Arc<OtherNodes>,
     /// Whether the nodes could not be read; never in a server, which waits for them.
     pub nodes_are_unread: bool,
     /// RuntimeClasses by name, without managedFields.

@@ -28,6 +28,7 @@ pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp)
     facts.has_gmsa = cache.has_gmsa;
     facts.injector_groups.clone_from(&cache.injector_groups);
     facts.knows_nodes = !cache.nodes_are_unread;
+    facts.other_nodes = Arc::clone(&cache.other_nodes);
     let windows = || cache.nodes.values().filter(|node| node.is_windows());
     facts.network.plugins = windows().filter_map(|node| node.network_plugin).collect();
     let runtimes = || {

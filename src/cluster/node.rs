@@ -14,7 +14,7 @@ use super::node_ownership::{NOTHING_OWNED, NodeOwnership, OwnerAnnotation};
 use crate::model::extended_resources::OfferedResources;
 use crate::model::json_types::Quantity;
 use crate::model::network_plugin::NetworkPlugin;
-use crate::model::node::{INSTANCE_TYPE_LABEL, NodeReadiness, NodeSigns, Taint};
+use crate::model::node::{INSTANCE_TYPE_LABEL, NodeReadiness, NodeSigns, OtherNode, Taint};
 
 /// The annotation that records what of an object is Transom's.
 pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
@@ -164,6 +164,25 @@ impl NodeView {
     /// carry anything that Transom may have to remove.
     pub fn is_of_interest(&self) -> bool {
         self.is_windows() || self.is_labelled_windows() || self.is_marked() || self.is_gated()
+    }
+}
+
+/// What is kept of a node.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CachedNode {
+    /// If it is of interest.
+    pub view: Option<NodeView>,
+    /// If it is not a Windows node.
+    pub other: Option<OtherNode>,
+}
+
+impl From<WatchedNode> for CachedNode {
+    fn from(node: WatchedNode) -> Self {
+        let view = NodeView::from(node);
+        CachedNode {
+            other: OtherNode::of(&view),
+            view: Some(view).filter(NodeView::is_of_interest),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads a cluster once, by lists, into the same snapshot that watches make: for commands that evaluate it and end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,8 @@ use super::transform;
 use super::watches::{ApiGroups, NO_GROUPS};
 use super::webhook_configurations::resources;
 use crate::model::facts::Facts;
-use crate::model::node::major_minor;
+use crate::model::node::{OtherNode, OtherNodes, major_minor};
+use crate::model::resources::Node;
 use crate::model::workload::Kind;
 use crate::process::today;
 use crate::registration::configuration_name;
@@ -64,8 +65,6 @@ pub struct OfflineCluster {
     pub groups: Result<APIGroupList, ApiError>,
     /// Whether webhooks of the installation are registered; `true` if that could not be read.
     pub has_webhooks: bool,
-    /// The names of the nodes that are not in the cache: those that are for another operating system.
-    pub other_nodes: BTreeSet<String>,
     /// What could not be read.
     pub unread: Vec<UnreadPart>,
 }
@@ -126,7 +125,7 @@ pub async fn open(
             ..ClusterCache::default()
         },
     };
-    let other_nodes = reading.all(options.namespaces, visit).await;
+    reading.all(options.namespaces, visit).await;
     let registered = reading.registered(options.installation).await;
     let has_entries =
         |it: &Configurations| !(it.mutating.entries.is_empty() && it.validating.entries.is_empty());
@@ -143,7 +142,6 @@ pub async fn open(
         version,
         groups,
         has_webhooks,
-        other_nodes,
         unread,
     })
 }
@@ -171,7 +169,10 @@ impl ObjectsInFiles {
     /// If the object does not match its kind.
     pub fn visit(&mut self, kind: &str, json: &str) -> Result<(), String> {
         match kind {
-            "Node" => self.put(&cached_kinds::NODES, json),
+            "Node" => {
+                add_other_node(Arc::make_mut(&mut self.cache.other_nodes), json);
+                self.put(&cached_kinds::NODES, json)
+            }
             "RuntimeClass" => self.put(&cached_kinds::RUNTIME_CLASSES, json),
             "CSINode" => self.put(&cached_kinds::CSI_NODES, json),
             "Namespace" => self.put(&cached_kinds::NAMESPACES, json),
@@ -208,6 +209,14 @@ impl ObjectsInFiles {
     }
 }
 
+/// Adds a node, unless it is a Windows node.
+fn add_other_node(nodes: &mut OtherNodes, json: &str) {
+    let node = serde_json::from_str::<Node<'_>>(json).ok();
+    if let Some(node) = node.and_then(|node| OtherNode::of(&node)) {
+        nodes.insert(node);
+    }
+}
+
 struct ClusterReader<'r> {
     client: &'r Client,
     /// Transom's own namespace.
@@ -217,33 +226,29 @@ struct ClusterReader<'r> {
 }
 
 impl ClusterReader<'_> {
-    /// Reads every kind. Returns the names of the nodes that the cache does not have. `namespaces`: those of interest.
-    async fn all(
-        &mut self,
-        namespaces: &[String],
-        visit: &mut (dyn FnMut(Kind, &str) + Send),
-    ) -> BTreeSet<String> {
-        let mut other_nodes = BTreeSet::new();
-        let node = |name: &str, is_cached: bool, json: &str| {
+    /// Reads every kind. `namespaces`: those of interest.
+    async fn all(&mut self, namespaces: &[String], visit: &mut (dyn FnMut(Kind, &str) + Send)) {
+        let mut other_nodes = OtherNodes::default();
+        let node = |json: &str| {
             visit(Kind::Node, json);
-            other_nodes.extend((!is_cached).then(|| name.to_owned()));
+            add_other_node(&mut other_nodes, json);
         };
         self.list(&cached_kinds::NODES, node).await;
+        self.cache.other_nodes = Arc::new(other_nodes);
         self.cache.nodes_are_unread = !self.unread.is_empty();
         self.namespaces(namespaces).await;
         self.node_selectors().await;
-        let class = |_: &str, _: bool, json: &str| visit(Kind::RuntimeClass, json);
+        let class = |json: &str| visit(Kind::RuntimeClass, json);
         self.list(&cached_kinds::RUNTIME_CLASSES, class).await;
-        self.list(&cached_kinds::CSI_NODES, |_, _, _| ()).await;
-        self.list(&cached_kinds::POD_POLICIES, |_, _, _| ()).await;
-        self.list(&cached_kinds::NODE_POLICIES, |_, _, _| ()).await;
-        self.list(&cached_kinds::REVISIONS, |_, _, _| ()).await;
-        self.list(&cached_kinds::NODE_POOLS, |_, _, _| ()).await;
-        other_nodes
+        self.list(&cached_kinds::CSI_NODES, |_| ()).await;
+        self.list(&cached_kinds::POD_POLICIES, |_| ()).await;
+        self.list(&cached_kinds::NODE_POLICIES, |_| ()).await;
+        self.list(&cached_kinds::REVISIONS, |_| ()).await;
+        self.list(&cached_kinds::NODE_POOLS, |_| ()).await;
     }
 
-    /// Reads the objects of one kind. `visit` gets the name of each, whether the cache has it, and its JSON.
-    async fn list<K, T>(&mut self, kind: &CachedKind<K, T>, visit: impl FnMut(&str, bool, &str) + Send)
+    /// Reads the objects of one kind. `visit` gets the JSON of each.
+    async fn list<K, T>(&mut self, kind: &CachedKind<K, T>, visit: impl FnMut(&str) + Send)
     where
         K: ResourceExt + Clone + DeserializeOwned + Debug,
         T: Send + Sync,
@@ -257,7 +262,7 @@ impl ClusterReader<'_> {
         &mut self,
         kind: &CachedKind<K, T>,
         listing: Listing,
-        mut visit: impl FnMut(&str, bool, &str) + Send,
+        mut visit: impl FnMut(&str) + Send,
     ) where
         K: ResourceExt + DeserializeOwned,
         T: Send + Sync,
@@ -266,9 +271,8 @@ impl ClusterReader<'_> {
         let mut unreadable = Vec::new();
         let take = |object: K, json: &str| {
             let name = object.name_any();
-            let trimmed = (kind.trim)(object);
-            visit(&name, trimmed.is_some(), json);
-            all.extend(trimmed.map(|trimmed| (name, Arc::new(trimmed))));
+            visit(json);
+            all.extend((kind.trim)(object).map(|trimmed| (name, Arc::new(trimmed))));
         };
         let note = |name: &str, error: &serde_json::Error| {
             unreadable.push(format!("{name} does not parse: {error}"));
@@ -297,7 +301,7 @@ impl ClusterReader<'_> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let listing = Listing::new(api.resource_url()).metadata_only();
         let before = self.unread.len();
-        self.list_as(kind, listing, |_, _, _| ()).await;
+        self.list_as(kind, listing, |_| ()).await;
         if self.unread.len() == before || names.is_empty() {
             return;
         }

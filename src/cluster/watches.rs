@@ -20,6 +20,7 @@ use self::cache_builder::{CacheBuilder, WatchEvent};
 use super::cache::ClusterCache;
 use super::cached_kinds::{self, CachedKind};
 use super::errors::{ApiError, answered};
+use super::node::CachedNode;
 use super::node_selectors;
 use super::watch::watch_events;
 use super::watch_staleness::WatchStaleness;
@@ -80,7 +81,11 @@ pub async fn run(
         shared: Arc::new(WatchState::new(readiness)),
         tasks: Tasks::default(),
     };
-    watches.add(&cached_kinds::NODES, CacheBuilder::nodes());
+    watches.add(
+        &cached_kinds::NODES,
+        |node| Some(CachedNode::from(node)),
+        CacheBuilder::nodes(),
+    );
     watches.add_part(&cached_kinds::RUNTIME_CLASSES);
     watches.add_part(&cached_kinds::CSI_NODES);
     watches.add_part(&cached_kinds::NAMESPACES);
@@ -117,19 +122,21 @@ impl Watches<'_> {
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
         T: PartialEq + Send + Sync + 'static,
     {
-        self.add(kind, CacheBuilder::part(kind.part));
+        self.add(kind, kind.trim, CacheBuilder::part(kind.part));
     }
 
-    fn add<K, T>(
+    /// The same; `trim` decides what of an object `take` gets.
+    fn add<K, U, T>(
         &mut self,
-        kind: &CachedKind<K, T>,
+        kind: &CachedKind<K, U>,
+        trim: fn(K) -> Option<T>,
         take: impl Fn(&mut CacheBuilder, WatchEvent<T>) -> bool + Send + 'static,
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
         T: PartialEq + Send + Sync + 'static,
     {
         let shared = Arc::clone(&self.shared);
-        let (name, trim, config) = (kind.resource, kind.trim, kind.watched());
+        let (name, config) = (kind.resource, kind.watched());
         let api = (kind.api)(self.staleness.client(self.client, name), self.namespace);
         self.tasks.spawn(name, async move {
             let mut complaints = Complaints::default();

@@ -25,7 +25,7 @@ use super::leader_loop::{Controller, PassResult};
 use super::writer::Writer;
 use crate::api::WindowsPodPolicy;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::reports::{ByPolicy, NextDenials, ReportingState};
+use crate::controller::reports::{NextDenials, ReportingState};
 use crate::controller::webhook_probe::ProbeResult;
 use crate::registration::configurations::CoverageGap;
 use crate::registry::service::UnreachableRegistry;
@@ -40,8 +40,8 @@ const MOST_NAMES: usize = 10;
 pub struct ControllerStates<'s> {
     /// The state of the reports on stored objects.
     pub reporting: &'s ReportingState,
-    /// The custom resources whose controllers no policy lists.
-    pub unlisted: &'s ByPolicy,
+    /// What would be denied next although it is stored.
+    pub next_denials: &'s NextDenials,
     /// What is wrong with the calls of the API server, if anything.
     pub unreached: Option<&'s CoverageGap>,
     /// The message if another writer repeatedly overwrites the `caBundle` of the webhooks.
@@ -127,14 +127,14 @@ impl PolicyStatusController {
     fn due(&mut self, snapshot: &Snapshot) -> Vec<StatusUpdate> {
         let sources = &mut self.sources;
         let reporting = sources.reporting.borrow_and_update().clone();
-        let unlisted = sources.next_denials.borrow_and_update().rollouts.clone();
+        let next_denials = sources.next_denials.borrow_and_update().clone();
         let unreached = (sources.probe.borrow_and_update().as_deref()).and_then(ProbeResult::problem);
         let registries =
             (sources.registries.as_mut()).map(|registries| registries.borrow_and_update().clone());
         let contested = sources.contested.borrow_and_update().clone();
         let states = ControllerStates {
             reporting: &reporting,
-            unlisted: &unlisted,
+            next_denials: &next_denials,
             unreached: unreached.as_ref(),
             contested: contested.as_deref(),
             registries: registries.as_deref(),

@@ -73,6 +73,9 @@ pub struct NextDenials {
     /// Custom resources that would be denied, and whose controllers their pod policy does not list: their next rollout. As in
     /// `Rollout.argoproj.io shop/web`.
     pub rollouts: ByPolicy,
+    /// Workloads that would be denied and are for Windows only by their RuntimeClass, which may be newer than they are. As in
+    /// `Deployment shop/web (RuntimeClass windows)`.
+    pub of_classes: ByPolicy,
     /// DaemonSets that do not tolerate a taint that their node policy requires and nodes lack, by node policy: once all nodes
     /// have it. Each with the taints.
     pub daemon_sets: ByPolicy,

@@ -15,7 +15,7 @@ use super::knowledge::{Knowledge, NodePlatform, VolumeOfDriver, is_namespace_sig
 use super::known_claims::{KnownClaims, ObjectSource, nearness};
 use super::mirror::Witness;
 use super::namespace_selector::{NodeSelector, StatedSelectors};
-use super::node::{Host, NodeLabel, NodeSigns as _, major_minor, shared_labels};
+use super::node::{Host, NodeLabel, NodeSigns as _, OtherNode, OtherNodes, major_minor, shared_labels};
 use super::object::{Body, Object};
 use super::pod::{ClaimSpec, Container, Toleration};
 use super::policy_engine::NetworkSigns;
@@ -410,6 +410,8 @@ pub struct ClusterFacts {
     pub network: NetworkSigns,
     /// Whether the nodes of the cluster are known: if so, a node that is not among them does not exist.
     pub knows_nodes: bool,
+    /// The nodes that are not Windows nodes; shared between consecutive facts.
+    pub other_nodes: Arc<OtherNodes>,
     hosts: Vec<Host>,
     /// The first of each group of equivalent hosts: indexes of `hosts`.
     sorts: Vec<usize>,
@@ -573,6 +575,8 @@ impl ClusterFacts {
                 if let Some(host) = Host::of_node(&**node, None) {
                     self.network.plugins.extend(node.network_plugin());
                     self.add_host(host);
+                } else if let Some(node) = OtherNode::of(&**node) {
+                    Arc::make_mut(&mut self.other_nodes).insert(node);
                 }
             }
             Body::RuntimeClass(class) => {
@@ -667,6 +671,7 @@ impl ClusterFacts {
         let has = |facts: &ClusterFacts, sort: &Host| facts.sorts().any(|other| other.is_alike(sort));
         self.sorts.len() == other.sorts.len()
             && self.sorts().all(|sort| has(other, sort))
+            && self.other_nodes.are_alike(&other.other_nodes)
             && self.without_nodes() == other.without_nodes()
     }
 
@@ -678,6 +683,7 @@ impl ClusterFacts {
         rest.sorts.clear();
         rest.sorts_by_hash.clear();
         rest.node_uids.clear();
+        rest.other_nodes = Arc::default();
         rest.builds.clear();
         rest.csi.of_others.clear();
         rest.namespaces = Arc::default();

@@ -19,10 +19,12 @@ use super::resources::Node;
 use super::text::yaml_scalar;
 
 mod labels;
+mod other_nodes;
 mod version_labels;
 mod virtual_nodes;
 
 pub use self::labels::Labels;
+pub use self::other_nodes::{OtherNode, OtherNodes};
 pub use self::version_labels::{StatedVersion, VERSION_LABELS, VersionLabel};
 pub use self::virtual_nodes::{VIRTUAL_NODE_PROVIDERS, VirtualNodeProvider};
 

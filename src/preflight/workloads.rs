@@ -26,12 +26,15 @@ use crate::model::policy_engine::NetworkSigns;
 use crate::model::text::{count, list, object_title};
 use crate::model::workload::Kind;
 use crate::scan::{
-    EvalContext, Evaluated, MOST_OWNERS, OwnerOutcome, OwnerResult, StoredEvaluations, UnreadableObjects,
-    evaluate_object, evaluate_owned_pod, evaluate_stored,
+    EvalContext, Evaluated, MOST_OWNERS, OwnerOutcome, OwnerResult, PodDifference, StoredEvaluations,
+    UnreadableObjects, evaluate_object, evaluate_owned_pod, evaluate_stored,
 };
 
 /// How many labels that no node has are kept.
 const MOST_MISSING: usize = 200;
+
+/// The rule about workloads that only Windows nodes can run, and that do not say so.
+const ONLY_ON_WINDOWS: &str = "windows-nodes-only";
 
 /// How many names of objects that select a label are kept.
 const MOST_SELECTING: usize = 20;
@@ -92,6 +95,8 @@ pub struct WorkloadFindings<'w> {
     pub missing: BTreeMap<(String, String), Vec<String>>,
     /// The candidates that are selected, with the objects that select them.
     pub marking: BTreeMap<(String, String), Vec<String>>,
+    /// The workloads of which nothing says that they are for Windows, but that only Windows nodes can run, up to a maximum.
+    pub only_on_windows: Vec<String>,
     /// The DaemonSets of network plugins and engines, and the plugins of Windows nodes.
     pub network: NetworkSigns,
     /// The objects that could not be read.
@@ -139,6 +144,7 @@ impl<'w> WorkloadFindings<'w> {
             fields: BTreeMap::new(),
             missing: BTreeMap::new(),
             marking: BTreeMap::new(),
+            only_on_windows: Vec::new(),
             network: input.snapshot.facts.network.clone(),
             unreadable: UnreadableObjects::default(),
         }
@@ -231,6 +237,10 @@ impl<'w> WorkloadFindings<'w> {
                 *self.fields.entry(field).or_default() += 1;
             }
         }
+        let mut found = owner_result.findings.iter();
+        if self.only_on_windows.len() < MOST_SELECTING && found.any(|it| it.rule == ONLY_ON_WINDOWS) {
+            self.only_on_windows.push(owner_result.title());
+        }
         self.controllers.visit(owner_result, is_windows);
         if let Some(pod) = subject.pod() {
             self.selected(owner_result, pod);
@@ -252,8 +262,7 @@ impl<'w> WorkloadFindings<'w> {
             return;
         }
         // A pod that represents its owner is named by it: that is what must be fixed.
-        let for_owner = (owner_result.owner.as_ref()).filter(|_| owner_result.is_added_evidence);
-        let for_owner = for_owner.and_then(|owner| {
+        let for_owner = owner_result.owner_of_different_pod().and_then(|owner| {
             let kind = Kind::of_api_version(&owner.api_version, &owner.kind)?;
             Some((kind, &owner.name))
         });
@@ -270,8 +279,8 @@ impl<'w> WorkloadFindings<'w> {
     /// Whether a denied workload would pass with `validation.ignoredFields: Warn`; counts those of which the pods would be
     /// patched then.
     fn passes_with_warning(&mut self, subject: &Object<'_>, json: &str, denied: &OwnerResult) -> bool {
-        let warned = if denied.is_added_evidence {
-            evaluate_owned_pod(&self.warn, subject, json)
+        let warned = if denied.owner_of_different_pod().is_some() {
+            evaluate_owned_pod(&self.warn, subject, json, &PodDifference::Evidence)
         } else {
             evaluate_object(&self.warn, subject, json)
         };
@@ -314,6 +323,17 @@ impl<'w> WorkloadFindings<'w> {
             let text = format!("not known (not read): {}", list(&self.not_listed, 2 * MOST));
             let remedy = "run this again with an account that may list them, before anything is enforced";
             all.push(PreflightFinding::act(text, remedy));
+        }
+        if !self.only_on_windows.is_empty() {
+            let text = "workloads that only Windows nodes can run do not say that they are for Windows, so Transom does not \
+                        check their fields";
+            let finding = PreflightFinding::act(
+                text,
+                format!(
+                    "add nodeSelector kubernetes.io/os: windows to them (transom explain {ONLY_ON_WINDOWS})"
+                ),
+            );
+            all.push(finding.by(self.only_on_windows.iter().cloned()));
         }
         if self.windows == 0 && self.denied.is_empty() {
             all.push(PreflightFinding::fine(format!(

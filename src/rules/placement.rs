@@ -2,6 +2,7 @@
 
 pub mod reach;
 mod resources;
+mod windows_nodes_only;
 
 use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
 use super::context::{ContainerAt, KnownVersions, PodCx, Reached};
@@ -32,6 +33,7 @@ pub static RULES: &[&Rule] = &[
     &LINUX_POD_TOLERATES_WINDOWS,
     &SPREAD_OVER_WINDOWS_NODES,
     &resources::RESOURCE_NOT_OFFERED,
+    &windows_nodes_only::WINDOWS_NODES_ONLY,
 ];
 
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";

@@ -4,6 +4,7 @@
 use serde::Deserialize;
 
 use super::context::EvalContext;
+use super::owner_templates::PodDifference;
 use super::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 use crate::admission::{AdmissionContext, Simulation, simulate_create};
 use crate::engine::{Decision, infer_os};
@@ -12,7 +13,7 @@ use crate::model::edit::Edit;
 use crate::model::json::at;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::object_status::ObjectStatus;
-use crate::model::os::Verdict;
+use crate::model::os::{Evidence, EvidenceKind, Inference, Verdict};
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, ImageEvidence, PlacementMode, Policy};
 use crate::model::requester::qualified;
@@ -94,8 +95,8 @@ pub fn evaluate_object(
     evaluate_itself(eval_context, subject, json)
 }
 
-/// Evaluates a pod instead of its owner, whose template does not show that it is for Windows
-/// ([`OwnerTemplates`](super::OwnerTemplates)): as if its author had written what admission added.
+/// Evaluates a pod that differs from the template of its owner ([`OwnerTemplates`](super::OwnerTemplates)), instead of that
+/// owner: as if its author had written what the pod has. Of a pod with other errors only these are kept.
 ///
 /// # Errors
 /// As [`evaluate_stored`].
@@ -103,6 +104,7 @@ pub fn evaluate_owned_pod(
     eval_context: &EvalContext<'_>,
     subject: &Object<'_>,
     json: &str,
+    difference: &PodDifference,
 ) -> Result<Evaluated, ObjectError> {
     let reason = unless_alive(eval_context, subject);
     if let Some(reason) = reason.or_else(|| unless_running(eval_context, subject, json)) {
@@ -110,7 +112,16 @@ pub fn evaluate_owned_pod(
     }
     let mut evaluated = evaluate_itself(eval_context, subject, json)?;
     if let Evaluated::Owner(result) = &mut evaluated {
-        result.is_added_evidence = true;
+        match difference {
+            PodDifference::Evidence => result.is_added_evidence = true,
+            PodDifference::Errors(errors) => {
+                result.differs_from_template = true;
+                let is_error = |found: &FindingResult| {
+                    (errors.iter()).any(|(id, path)| *id == found.id && *path == found.path)
+                };
+                result.findings.retain(is_error);
+            }
+        }
         if let Some((kind, name)) = owner_above(subject.kind, &subject.meta, eval_context.facts.today) {
             result.owner = Some(ForeignOwner {
                 api_version: format!("{}/v1", kind.group()),
@@ -247,7 +258,9 @@ fn owner_result(
             name: owner.name.to_string(),
         }),
         is_added_evidence: false,
+        differs_from_template: false,
         unlisted_controller: unlisted_controller(subject.kind, decision, &simulation.policy),
+        denied_by_class: denied_by_class(subject, decision, inference),
         verdict: inference.verdict,
         evidence: inference.evidence.iter().map(ToString::to_string).collect(),
         policy: simulation.policy.name.clone(),
@@ -272,6 +285,17 @@ fn unlisted_controller(kind: Kind, decision: Decision, policy: &Policy) -> Optio
     let is_denied = matches!(decision, Decision::Deny | Decision::WouldDeny);
     let is_listed = || policy.controllers.iter().any(|listed| listed.controls(kind));
     (is_denied && kind.is_custom() && kind.creates().is_some() && !is_listed()).then(|| qualified(kind))
+}
+
+/// The RuntimeClass of a template that would be denied, if that is the only evidence.
+fn denied_by_class(subject: &Object<'_>, decision: Decision, inference: &Inference) -> Option<String> {
+    let is_denied = matches!(decision, Decision::Deny | Decision::WouldDeny);
+    let by_class = |evidence: &Evidence| evidence.kind == EvidenceKind::RuntimeClass;
+    if !is_denied || subject.kind == Kind::Pod || !inference.evidence.iter().all(by_class) {
+        return None;
+    }
+    let class = subject.pod()?.runtime_class_name.as_ref();
+    class.map(ToString::to_string)
 }
 
 /// The outcome, and the same as an admission decision.

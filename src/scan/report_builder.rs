@@ -16,18 +16,20 @@ use super::report::{
 use super::required_taints::RequiredTaints;
 use super::result::OwnerResult;
 use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
-use crate::model::facts::WindowsWorkload;
+use crate::model::facts::{LINUX_CLASSES, WindowsWorkload};
 use crate::model::node::Taint;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::root_owner::owner_above;
-use crate::model::text::{count, list, object_title};
+use crate::model::text::{count, list, object_title, shown};
 use crate::model::workload::Kind;
 
 /// How many owners are kept at most; the rest are only counted.
 pub const MOST_OWNERS: usize = 20_000;
-/// How many DaemonSets that do not tolerate a taint are named.
+/// How many DaemonSets that do not tolerate a taint are named, or workloads of a missing RuntimeClass.
 const MOST_UNTOLERATING: usize = 20;
+/// How many RuntimeClasses that do not exist are named.
+const MOST_CLASSES: usize = 100;
 /// How many pods with problems are kept at most; the rest are only counted.
 const MOST_PODS: usize = 10_000;
 
@@ -56,6 +58,8 @@ pub struct Scan<'s> {
     required: RequiredTaints<'s>,
     /// The DaemonSets that do not tolerate these, by taint.
     untolerating: BTreeMap<Taint, Vec<String>>,
+    /// The workloads that name a RuntimeClass which does not exist, by its name. Nothing says what they are for.
+    of_missing_classes: BTreeMap<String, Vec<String>>,
 }
 
 /// What is counted but not kept.
@@ -97,6 +101,7 @@ impl<'s> Scan<'s> {
             network: NetworkObjects::default(),
             required: RequiredTaints::default(),
             untolerating: BTreeMap::new(),
+            of_missing_classes: BTreeMap::new(),
         }
     }
 
@@ -151,6 +156,9 @@ impl<'s> Scan<'s> {
                     if let Some(owner_result) = owner_result {
                         let is_windows = owner_result.verdict == Verdict::Windows;
                         workload = is_windows.then(|| WindowsWorkload::of(&subject)).flatten();
+                        if owner_result.verdict == Verdict::Unknown {
+                            self.missing_class(&subject);
+                        }
                         self.add_result(owner_result);
                     }
                     let lacking = self.required.untolerated(eval_context, &subject);
@@ -176,6 +184,24 @@ impl<'s> Scan<'s> {
             let place = (kind, subject.namespace.to_string(), subject.meta.name.to_string());
             self.made_by.insert(place, owner);
         }
+    }
+
+    /// Notes the RuntimeClass of a template, if it does not exist and its name is not that of a class for Linux.
+    fn missing_class(&mut self, subject: &Object<'_>) {
+        let class = subject.pod().and_then(|pod| pod.runtime_class_name.as_deref());
+        let known = &self.pod_context.eval_context.facts.runtime_classes;
+        let is_missing = |name: &&str| !known.contains_key(*name) && !LINUX_CLASSES.contains(name);
+        let Some(name) = class.filter(is_missing) else {
+            return;
+        };
+        if !self.pod_context.knows_classes
+            || (self.of_missing_classes.len() >= MOST_CLASSES && !self.of_missing_classes.contains_key(name))
+        {
+            return;
+        }
+        let title = object_title(subject.kind.as_str(), &subject.namespace, &subject.meta.name);
+        let named = self.of_missing_classes.entry(name.to_owned()).or_default();
+        named.push(title);
     }
 
     /// Adds a NetworkPolicy, which is listed if it has a finding.
@@ -271,6 +297,7 @@ impl<'s> Scan<'s> {
             gaps,
             notes: { self.untolerating.iter() }
                 .map(|(taint, daemon_sets)| untolerating(taint, daemon_sets))
+                .chain({ self.of_missing_classes.iter() }.map(|(name, users)| missing_class(name, users)))
                 .chain(frame.notes)
                 .collect(),
         }
@@ -312,6 +339,17 @@ impl<'s> Scan<'s> {
         }
         all.into_values().collect()
     }
+}
+
+/// What is not known of the users of a RuntimeClass that does not exist.
+fn missing_class(name: &str, users: &[String]) -> String {
+    format!(
+        "there is no RuntimeClass {}, so the fields of {} that name it are not checked, and no pod of them is created: {}; if the \
+         class is for Windows, correct them before you create it, else create it or remove its name",
+        shown(name),
+        count(users.len(), "workload"),
+        list(users, MOST_UNTOLERATING)
+    )
 }
 
 /// What becomes of DaemonSets once all nodes have a taint that a node policy requires.

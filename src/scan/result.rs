@@ -56,7 +56,7 @@ string_enum! {
 }
 
 /// An owner whose pods are evaluated instead: its kind is one that Transom does not evaluate, such as an Argo Rollout, or its
-/// template does not show that its pods are for Windows.
+/// template does not show that its pods are for Windows, or what they run.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignOwner {
@@ -128,6 +128,10 @@ pub struct OwnerResult {
     /// the template of its owner does not show it. Otherwise absent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_added_evidence: bool,
+    /// Whether it is a pod with errors that the template of its StatefulSet or DaemonSet does not have; only these errors are
+    /// listed. Its ControllerRevision is older, or was changed, or an injector added the fields. Otherwise absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub differs_from_template: bool,
     /// Its operating system.
     pub verdict: Verdict,
     /// The evidence for the verdict, strongest first.
@@ -145,6 +149,9 @@ pub struct OwnerResult {
     /// controller creates next for it would be denied too. Otherwise absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlisted_controller: Option<String>,
+    /// Its RuntimeClass, if it would be denied and nothing else says that it is for Windows: the class may be newer than it.
+    #[serde(skip)]
+    pub denied_by_class: Option<String>,
     /// Why the API server does not send it for review; absent if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_reviewed: Option<String>,
@@ -169,6 +176,11 @@ impl OwnerResult {
     /// Its kind, namespace and name.
     pub fn title(&self) -> String {
         object_title(self.kind, &self.namespace, &self.name)
+    }
+
+    /// Its owner, if that is evaluated too, and it is a pod that differs from the template of this owner.
+    pub fn owner_of_different_pod(&self) -> Option<&ForeignOwner> {
+        (self.owner.as_ref()).filter(|_| self.is_added_evidence || self.differs_from_template)
     }
 
     /// Whether there is nothing to report about it.

@@ -45,11 +45,10 @@ impl StoredEvaluations {
         subject: &Object<'_>,
         json: &str,
     ) -> Result<Option<OwnerResult>, ObjectError> {
-        let is_for_owner = self.templates.is_only_pod_windows(eval_context, subject);
-        let (key, evaluate): (DedupKey, Evaluate) = if is_for_owner {
-            (dedup_key_of_owned(subject, &self.hashes), evaluate_owned_pod)
-        } else {
-            (dedup_key(subject, &self.hashes), evaluate_object)
+        let difference = self.templates.compare(eval_context, subject);
+        let key = match difference {
+            Some(_) => dedup_key_of_owned(subject, &self.hashes),
+            None => dedup_key(subject, &self.hashes),
         };
         let is_seen = match key {
             DedupKey::None => false,
@@ -59,14 +58,16 @@ impl StoredEvaluations {
         if is_seen {
             return Ok(None);
         }
-        Ok(match evaluate(eval_context, subject, json)? {
+        let evaluated = match &difference {
+            Some(difference) => evaluate_owned_pod(eval_context, subject, json, difference)?,
+            None => evaluate_object(eval_context, subject, json)?,
+        };
+        Ok(match evaluated {
             Evaluated::Owner(owner_result) => Some(*owner_result),
             Evaluated::Owned(..) | Evaluated::Passed(_) => None,
         })
     }
 }
-
-type Evaluate = fn(&EvalContext<'_>, &Object<'_>, &str) -> Result<Evaluated, ObjectError>;
 
 /// The objects that could not be read.
 #[derive(Debug, Default)]

@@ -1,9 +1,11 @@
 //! Templates that name a RuntimeClass before it exists: nobody evaluates them when the class appears but Transom.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::command::transom;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 
@@ -70,6 +72,23 @@ fn a_template_is_for_windows_by_a_usual_name_of_a_class_that_is_missing_and_by_a
         named.collect()
     };
     assert_eq!(reported(), Vec::<String>::new());
+    let kubeconfig = cluster.path("admin.kubeconfig");
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let scanned = || {
+        transom(
+            Path::new("."),
+            &["scan", "--kubeconfig", kubeconfig, "-o", "json"],
+        )
+        .out
+    };
+    let missing = scanned();
+    assert!(missing.contains("there is no RuntimeClass ours"), "{missing}");
+    let condition = || {
+        let path =
+            "-o=jsonpath={.status.conditions[?(@.type=='RuntimeClassUsersDenied')]['status','message']}";
+        cluster.kubectl(&["get", "wpp", "default", path]).out
+    };
+    assert!(wait(SOON, || condition().starts_with("False")), "{}", condition());
     class("ours", "windows");
     assert!(wait(SOON, || reported() == ["other"]), "{:?}", reported());
     let has_event = || {
@@ -80,4 +99,7 @@ fn a_template_is_for_windows_by_a_usual_name_of_a_class_that_is_missing_and_by_a
         events.iter().any(is_on_it)
     };
     assert!(wait(SOON, has_event), "{}", cluster.end_of_log("transom"));
+    let is_named = || condition().contains("Deployment shop/other (RuntimeClass ours)");
+    assert!(wait(SOON, is_named), "{}", condition());
+    assert!(!scanned().contains("there is no RuntimeClass"), "{}", scanned());
 }

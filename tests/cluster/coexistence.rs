@@ -6,7 +6,9 @@
 mod daemonsets;
 mod debug;
 mod node_selectors;
+mod revisions;
 mod sidecars;
+mod windows_nodes_only;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -18,8 +20,7 @@ use crate::support::kubelet::{self, Kubelets};
 use crate::support::objects::{windows_pod, workload};
 use serde_json::{Value, json};
 
-const CONTROLLERS: &str =
-    "deployment-controller,replicaset-controller,daemonset-controller,resourcequota-controller";
+const CONTROLLERS: &str = "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,resourcequota-controller";
 const IMAGE_2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 const BUILD: &str = "node.kubernetes.io/windows-build";
 

@@ -143,7 +143,7 @@ impl ScanTask<'_> {
             nodes: cluster
                 .could_read("nodes")
                 .then_some(&cluster.snapshot.cache.nodes),
-            is_other: &|name| cluster.other_nodes.contains(name),
+            is_other: &|name| cluster.snapshot.cache.other_nodes.get(name).is_some(),
             knows_classes: cluster.could_read("runtimeclasses"),
         };
         let mut scan = Scan::new(&pod_context, Timestamp::now());

@@ -1,10 +1,11 @@
 //! Builds the cache incrementally: detects which events change it and which change nothing that is used; pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cluster::cache::ClusterCache;
-use crate::cluster::node::NodeView;
+use crate::cluster::node::{CachedNode, NodeView};
+use crate::model::node::OtherNode;
 
 /// An event of a watch.
 pub(super) enum WatchEvent<T> {
@@ -45,19 +46,41 @@ impl CacheBuilder {
 
     /// The same for nodes. A heartbeat delivers the same node in a newer version: the cache keeps that version, for the next
     /// write, and has not changed.
-    pub(super) fn nodes() -> impl Fn(&mut CacheBuilder, WatchEvent<NodeView>) -> bool {
+    pub(super) fn nodes() -> impl Fn(&mut CacheBuilder, WatchEvent<CachedNode>) -> bool {
         |building, seen| match seen {
             WatchEvent::All(nodes) => {
-                let gone = |name: &String| !nodes.contains_key(name);
-                let gone = building.cache.nodes.keys().any(gone);
-                building.cache.nodes.retain(|name, _| nodes.contains_key(name));
-                nodes.into_iter().fold(gone, |changed, (name, node)| {
-                    building.put_node(name, Arc::unwrap_or_clone(node)) || changed
+                let cache = &building.cache;
+                let known = cache.nodes.keys().map(String::as_str);
+                let known = known.chain(cache.other_nodes.iter().map(OtherNode::name));
+                let gone = known.filter(|name| !nodes.contains_key(*name));
+                let gone: BTreeSet<String> = gone.map(str::to_owned).collect();
+                let gone = gone.into_iter().map(|name| (name, None));
+                let all = nodes
+                    .into_iter()
+                    .map(|(name, node)| (name, Some(Arc::unwrap_or_clone(node))));
+                gone.chain(all).fold(false, |changed, (name, node)| {
+                    building.put_any_node(name, node) || changed
                 })
             }
-            WatchEvent::One(name, Some(node)) => building.put_node(name, node),
-            WatchEvent::One(name, None) => building.cache.nodes.remove(&name).is_some(),
+            WatchEvent::One(name, node) => building.put_any_node(name, node),
         }
+    }
+
+    /// Stores a node; `None` if it is gone.
+    fn put_any_node(&mut self, name: String, node: Option<CachedNode>) -> bool {
+        let (view, other) = node.map_or((None, None), |node| (node.view, node.other));
+        let others = &mut self.cache.other_nodes;
+        let is_other_known = others.get(&name) == other.as_ref();
+        match other {
+            Some(other) if !is_other_known => Arc::make_mut(others).insert(other),
+            None if !is_other_known => Arc::make_mut(others).remove(&name),
+            _ => {}
+        }
+        let has_changed = match view {
+            Some(view) => self.put_node(name, view),
+            None => self.cache.nodes.remove(&name).is_some(),
+        };
+        has_changed || !is_other_known
     }
 
     fn put_node(&mut self, name: String, mut node: NodeView) -> bool {

@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::node::NodeView;
+use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::test_client::{Reply, serving};
+use crate::model::node::OtherNode;
 use crate::process::metrics::Metrics;
 
 /// A Windows node with this resourceVersion, kernel and labels.
@@ -32,8 +33,13 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     const KERNEL: &str = "10.0.20348.1";
     let mut building = CacheBuilder::new(&[]);
     let take = CacheBuilder::nodes();
-    let shown =
-        |building: &mut CacheBuilder, node: NodeView| take(building, WatchEvent::One("w".into(), Some(node)));
+    let cached = |view: NodeView| CachedNode {
+        view: Some(view),
+        other: None,
+    };
+    let shown = |building: &mut CacheBuilder, node: NodeView| {
+        take(building, WatchEvent::One("w".into(), Some(cached(node))))
+    };
     assert!(shown(&mut building, node("1", KERNEL, &[("team", "a")])));
     let before = building.cache.clone();
     for version in 2..1000 {
@@ -42,7 +48,7 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
         assert_eq!(building.cache.nodes["w"].resource_version, version);
     }
     assert_eq!(before.nodes["w"].resource_version, "1", "a cache never changes");
-    let relisted = Arc::new(node("1000", KERNEL, &[("team", "a")]));
+    let relisted = Arc::new(cached(node("1000", KERNEL, &[("team", "a")])));
     assert!(!take(
         &mut building,
         WatchEvent::All([("w".to_owned(), relisted)].into())
@@ -58,6 +64,36 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     }
     assert!(take(&mut building, WatchEvent::One("w".into(), None)));
     assert!(!take(&mut building, WatchEvent::One("w".into(), None)));
+}
+
+#[test]
+fn a_node_that_is_not_for_windows_is_kept_with_its_labels_until_it_is_gone_or_for_windows() {
+    let mut building = CacheBuilder::new(&[]);
+    let take = CacheBuilder::nodes();
+    let labelled = |name: &str, os: &str, pool: &str| {
+        let node = json!({"metadata": {"name": name, "resourceVersion": "1", "labels": {"pool": pool}},
+            "spec": {}, "status": {"nodeInfo": {"operatingSystem": os}}});
+        CachedNode::from(serde_json::from_value::<WatchedNode>(node).unwrap())
+    };
+    let one = |os: &str, pool: &str| WatchEvent::One("l".into(), Some(labelled("l", os, pool)));
+    assert!(take(&mut building, one("linux", "a")));
+    assert!(!take(&mut building, one("linux", "a")), "a heartbeat");
+    assert!(take(&mut building, one("linux", "b")));
+    assert!(building.cache.nodes.is_empty() && building.cache.other_nodes.get("l").is_some());
+    assert!(take(&mut building, one("windows", "b")));
+    assert!(building.cache.nodes.contains_key("l") && building.cache.other_nodes.get("l").is_none());
+    let all = |names: &[&str]| {
+        let nodes = names
+            .iter()
+            .map(|name| ((*name).to_owned(), Arc::new(labelled(name, "linux", "a"))));
+        WatchEvent::All(nodes.collect())
+    };
+    assert!(take(&mut building, all(&["m", "n"])));
+    assert!(building.cache.nodes.is_empty());
+    assert!(!take(&mut building, all(&["m", "n"])));
+    assert!(take(&mut building, all(&["n"])));
+    let left: Vec<&str> = building.cache.other_nodes.iter().map(OtherNode::name).collect();
+    assert_eq!(left, ["n"]);
 }
 
 fn version() -> Reply {

@@ -60,7 +60,7 @@ mod tests {
     use jiff::civil::date;
 
     use super::*;
-    use crate::controller::reports::{ByPolicy, ReportingState};
+    use crate::controller::reports::{NextDenials, ReportingState};
     use crate::engine::policy_set::PolicySet;
     use crate::model::facts::Facts;
     use crate::model::policy::Policy;
@@ -84,7 +84,7 @@ mod tests {
         let reason = |unreached: Option<&CoverageGap>, contested: Option<&str>| {
             let states = ControllerStates {
                 reporting: &ReportingState::Off,
-                unlisted: &ByPolicy::new(),
+                next_denials: &NextDenials::default(),
                 unreached,
                 contested,
                 registries: None,

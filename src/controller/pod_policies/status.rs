@@ -38,6 +38,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const REPORTS_WRITTEN: &str = "ReportsWritten";
 /// The condition type for custom resources whose controllers are not listed.
 const CONTROLLERS_UNLISTED: &str = "ControllersUnlisted";
+/// The condition type for workloads that their RuntimeClass makes Windows workloads.
+const DENIED_BY_CLASS: &str = "RuntimeClassUsersDenied";
 /// The condition type for namespaces without a policy.
 const WITHOUT_POLICY: &str = "NamespacesWithoutPolicy";
 /// The longest list of problems of a policy in its status, in bytes.
@@ -196,9 +198,10 @@ impl ReportedPolicy<'_> {
             None => retired.push(IMAGE_REGISTRIES_REACHABLE),
         }
         if *states.reporting == ReportingState::Off {
-            retired.extend([REPORTS_WRITTEN, CONTROLLERS_UNLISTED]);
+            retired.extend([REPORTS_WRITTEN, CONTROLLERS_UNLISTED, DENIED_BY_CLASS]);
         } else {
-            updates.push(unlisted_controllers(self.name, states.unlisted));
+            updates.push(unlisted_controllers(self.name, &states.next_denials.rollouts));
+            updates.push(denied_by_class(self.name, &states.next_denials.of_classes));
         }
         if self.reports_for_all {
             updates.push(without_policy(snapshot));
@@ -251,6 +254,27 @@ fn unlisted_controllers(name: &str, unlisted: &ByPolicy) -> ConditionUpdate {
         "the policy lists the controllers of all custom resources with errors",
     );
     ConditionUpdate::expect_false(CONTROLLERS_UNLISTED, unmet, met).with_events(EventPolicy::Turns)
+}
+
+/// Whether stored workloads would be denied that are for Windows only by their RuntimeClass: nobody evaluated those that are
+/// older than the class.
+fn denied_by_class(name: &str, denied: &ByPolicy) -> ConditionUpdate {
+    let message = |owners: &BTreeSet<String>| {
+        format!(
+            "once errors are denied, {} cannot be created again: {}; only the RuntimeClass says that they are for Windows, and it may \
+             be newer than they are; correct the templates (transom scan shows their findings)",
+            count(owners.len(), "stored workload"),
+            list(owners, MOST_NAMES)
+        )
+    };
+    let unmet = denied
+        .get(name)
+        .map(|owners| ("NextCreateDenied", message(owners)));
+    let met = (
+        "NoneDenied",
+        "no workload with errors is for Windows only by its RuntimeClass",
+    );
+    ConditionUpdate::expect_false(DENIED_BY_CLASS, unmet, met).with_events(EventPolicy::Turns)
 }
 
 fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {

@@ -15,7 +15,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::revisions::{StoredRevision, revision_of};
 use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use crate::controller::reports::{ByPolicy, ReportingState};
+use crate::controller::reports::{ByPolicy, NextDenials, ReportingState};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
@@ -52,7 +52,7 @@ impl PolicyHistory {
 
     /// The status updates for the policies of a cache, given the last update.
     fn reports(&self, cache: &ClusterCache, now: Timestamp) -> Vec<StatusUpdate> {
-        self.reports_with(cache, &ReportingState::Off, &ByPolicy::new(), now)
+        self.reports_with(cache, &ReportingState::Off, &NextDenials::default(), now)
     }
 
     /// The same, with custom resources whose controllers no policy lists.
@@ -60,12 +60,12 @@ impl PolicyHistory {
         &self,
         cache: &ClusterCache,
         reporting: &ReportingState,
-        unlisted: &ByPolicy,
+        next_denials: &NextDenials,
         now: Timestamp,
     ) -> Vec<StatusUpdate> {
         let states = ControllerStates {
             reporting,
-            unlisted,
+            next_denials,
             unreached: None,
             registries: None,
             contested: None,
@@ -172,13 +172,42 @@ fn written(mut cache: ClusterCache, reports: &[StatusUpdate]) -> ClusterCache {
 }
 
 #[test]
+fn a_policy_names_the_workloads_that_are_denied_only_by_their_runtime_class() {
+    let cache = cache(&[stored("base", &json!({}))], &[]);
+    let mut history = PolicyHistory::default();
+    history.update(&cache);
+    let of = |policy: &str| {
+        let title = BTreeSet::from(["Deployment shop/web (RuntimeClass ours)".to_owned()]);
+        let denials = NextDenials {
+            of_classes: [(policy.to_owned(), title)].into(),
+            ..NextDenials::default()
+        };
+        let updates = history.reports_with(&cache, &ReportingState::Written, &denials, Timestamp::UNIX_EPOCH);
+        let condition = condition(report(&updates, "base"), "RuntimeClassUsersDenied");
+        (
+            condition.status.clone(),
+            condition.reason.clone(),
+            condition.message.clone(),
+        )
+    };
+    assert_eq!(of("other").1, "NoneDenied");
+    let (status, reason, message) = of("base");
+    assert_eq!((&*status, &*reason), ("True", "NextCreateDenied"));
+    assert!(message.contains("shop/web (RuntimeClass ours)"), "{message}");
+}
+
+#[test]
 fn a_policy_that_does_not_list_the_controllers_of_custom_resources_with_errors_says_whose_next_rollout_is_denied()
  {
     let cache = cache(&[stored("base", &json!({}))], &[]);
     let mut history = PolicyHistory::default();
     history.update(&cache);
     let of = |unlisted: &ByPolicy| {
-        let updates = history.reports_with(&cache, &ReportingState::Written, unlisted, Timestamp::UNIX_EPOCH);
+        let denials = NextDenials {
+            rollouts: unlisted.clone(),
+            ..NextDenials::default()
+        };
+        let updates = history.reports_with(&cache, &ReportingState::Written, &denials, Timestamp::UNIX_EPOCH);
         let conditions = updates.into_iter().flat_map(|update| update.status.conditions);
         let found = conditions
             .into_iter()

@@ -278,6 +278,7 @@ impl ReportsController {
         self.context.publish(health.state(self.api, index));
         let next_denials = NextDenials {
             rollouts: index.unlisted_controllers(),
+            of_classes: index.denied_by_class(),
             daemon_sets: untolerating.by_policy(),
         };
         send_if_different(&self.context.next_denials, next_denials);

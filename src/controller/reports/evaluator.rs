@@ -16,8 +16,8 @@ use crate::model::text::cut;
 use crate::model::workload::Kind;
 use crate::scan::pods::may_have_trouble;
 use crate::scan::{
-    DedupKey, EvalContext, Evaluated, OwnerResult, OwnerTemplates, dedup_key, dedup_key_of_owned,
-    evaluate_object, evaluate_owned_pod,
+    DedupKey, EvalContext, Evaluated, OwnerResult, OwnerTemplates, PodDifference, dedup_key,
+    dedup_key_of_owned, evaluate_object, evaluate_owned_pod,
 };
 
 /// The longest reason why an object cannot be read, in bytes.
@@ -79,10 +79,9 @@ impl Evaluator {
         let facts = known.as_ref().map(|known| known.added_to(context.facts));
         let context = &context.with_facts(facts.as_ref().unwrap_or(context.facts));
         let stuck = stuck(context, &object, json);
-        let is_for_owner = self.is_for_owner(context, &object);
-        let (evaluated, key) = if is_for_owner {
+        let (evaluated, key) = if let Some(difference) = self.compare(context, &object) {
             let key = dedup_key_of_owned(&object, &self.hashes);
-            (evaluate_owned_pod(context, &object, json), key)
+            (evaluate_owned_pod(context, &object, json, &difference), key)
         } else {
             let key = dedup_key(&object, &self.hashes);
             (evaluate_object(context, &object, json), key)
@@ -105,12 +104,12 @@ impl Evaluator {
 }
 
 impl Evaluator {
-    /// Records the template of an owner, or compares a pod with it: whether the pod is evaluated instead of its owner.
-    fn is_for_owner(&mut self, context: &EvalContext<'_>, object: &Object<'_>) -> bool {
+    /// Records the template of an owner, or compares a pod with it: `Some` if the pod is evaluated instead of its owner.
+    fn compare(&mut self, context: &EvalContext<'_>, object: &Object<'_>) -> Option<PodDifference> {
         if self.templates.record(context, object) {
             self.rereads = std::mem::take(&mut self.rereads).with(object.namespace.to_string());
         }
-        self.templates.is_only_pod_windows(context, object)
+        self.templates.compare(context, object)
     }
 
     /// Takes which pods must be listed again, because the templates of their owners were not known before.

@@ -22,7 +22,7 @@ use crate::scan::{DedupKey, OwnerResult};
 pub const MOST_OWNERS: usize = 50_000;
 /// The hash of a report that another client has edited: unlike any desired one.
 const EDITED: u64 = 0;
-/// The maximum number of owners with an unlisted controller that are kept by name.
+/// The maximum number of owners with an unlisted controller, or denied by their RuntimeClass, that are kept by name.
 const MOST_UNLISTED: usize = 1_000;
 /// The maximum number of unreadable objects that are kept by name.
 const MOST_UNREADABLE: usize = 1_000;
@@ -151,12 +151,25 @@ pub struct OwnerIndex {
     representatives: Representatives,
     /// The last pass in which owners were omitted because there were too many, by kind.
     full: HashMap<Kind, u64>,
-    /// Owners that would be denied and whose controllers no policy lists: the policy and the title of each.
-    unlisted: BTreeMap<Box<str>, (String, String)>,
+    /// Owners that would be denied and whose controllers no policy lists.
+    unlisted: NamedOwners,
+    /// Owners that would be denied and are for Windows only by their RuntimeClass.
+    by_class: NamedOwners,
 }
+
+/// The policy and the title of owners, by their uids.
+type NamedOwners = BTreeMap<Box<str>, (String, String)>;
 
 /// Names of objects, by the policy that they are about.
 pub type ByPolicy = BTreeMap<String, BTreeSet<String>>;
+
+fn by_policy(owners: &NamedOwners) -> ByPolicy {
+    let mut by_policy = ByPolicy::new();
+    for (policy, title) in owners.values() {
+        by_policy.entry(policy.clone()).or_default().insert(title.clone());
+    }
+    by_policy
+}
 
 impl OwnerIndex {
     /// Records a stored report, written by an earlier leader, by this one, or edited by another client. One that is not as
@@ -281,28 +294,31 @@ impl OwnerIndex {
         };
         self.findings.add(&entry.namespace, &entry.counts);
         self.owners.insert(uid.into(), entry);
-        if let Some(kind) = &owner_result.unlisted_controller
-            && self.unlisted.len() < MOST_UNLISTED
-        {
-            let OwnerResult {
-                policy,
-                namespace,
-                name,
-                ..
-            } = owner_result;
-            let title = format!("{kind} {namespace}/{name}");
-            self.unlisted.insert(uid.into(), (policy.clone(), title));
+        let OwnerResult {
+            policy,
+            namespace,
+            name,
+            ..
+        } = owner_result;
+        let unlisted = owner_result.unlisted_controller.as_ref();
+        let unlisted = unlisted.map(|kind| format!("{kind} {namespace}/{name}"));
+        let class = owner_result.denied_by_class.as_ref();
+        let by_class = class.map(|class| format!("{} (RuntimeClass {class})", owner_result.title()));
+        for (named, title) in [(&mut self.unlisted, unlisted), (&mut self.by_class, by_class)] {
+            let title = title.filter(|_| named.len() < MOST_UNLISTED);
+            named.extend(title.map(|title| (uid.into(), (policy.clone(), title))));
         }
         self.enqueue(uid, source);
     }
 
     /// The owners that would be denied and whose controllers no policy lists.
     pub fn unlisted_controllers(&self) -> ByPolicy {
-        let mut by_policy = ByPolicy::new();
-        for (policy, title) in self.unlisted.values() {
-            by_policy.entry(policy.clone()).or_default().insert(title.clone());
-        }
-        by_policy
+        by_policy(&self.unlisted)
+    }
+
+    /// The owners that would be denied and are for Windows only by their RuntimeClass.
+    pub fn denied_by_class(&self) -> ByPolicy {
+        by_policy(&self.by_class)
     }
 
     /// Records that an object has no findings: its report is deleted.
@@ -551,6 +567,7 @@ impl OwnerIndex {
 
     fn remove(&mut self, uid: &str) -> Option<OwnerEntry> {
         self.unlisted.remove(uid);
+        self.by_class.remove(uid);
         let entry = self.owners.remove(uid)?;
         self.findings.remove(&entry.namespace, &entry.counts);
         Some(entry)

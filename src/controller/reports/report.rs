@@ -120,11 +120,7 @@ fn result(owner_result: &OwnerResult, found: &FindingResult, now: Timestamp) -> 
             "outcome": short(&outcome(found)),
         },
     });
-    if let Some(owner) = owner_result
-        .owner
-        .as_ref()
-        .filter(|_| owner_result.is_added_evidence)
-    {
+    if let Some(owner) = owner_result.owner_of_different_pod() {
         result["properties"]["owner"] = json!(short(&format!("{} {}", owner.kind, owner.name)));
     }
     result

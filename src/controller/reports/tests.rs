@@ -42,6 +42,7 @@ fn found(outcome: FindingOutcome, path: &str) -> FindingResult {
 pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
     OwnerResult {
         unlisted_controller: None,
+        denied_by_class: None,
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
         namespace: "shop".to_owned(),
@@ -49,6 +50,7 @@ pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
         uid: uid.to_owned(),
         owner: None,
         is_added_evidence: false,
+        differs_from_template: false,
         verdict: Verdict::Windows,
         evidence: Vec::new(),
         policy: "default".to_owned(),

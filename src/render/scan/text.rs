@@ -738,6 +738,8 @@ fn title(owner_result: &OwnerResult) -> String {
         .map(|owner| format!(" of {} {}", owner.kind, owner.name));
     let why = if owner_result.is_added_evidence {
         ", whose template does not show that it is for Windows"
+    } else if owner_result.differs_from_template {
+        ", whose template does not have these fields: its ControllerRevision is older or was changed, or an injector added them"
     } else {
         ""
     };

@@ -258,6 +258,67 @@ fn pods_that_are_for_windows_by_what_admission_added_are_reported_for_their_owne
 }
 
 #[test]
+fn a_pod_with_errors_that_the_template_of_its_stateful_set_or_daemon_set_does_not_have_is_reported_for_it() {
+    let evil = || {
+        json!({"hostPID": true, "nodeName": "win-1",
+            "containers": [{"name": "a", "image": "web:1", "securityContext": {"privileged": true}}]})
+    };
+    let db = Some(("apps/v1", "StatefulSet", "db"));
+    let agent = Some(("apps/v1", "DaemonSet", "agent"));
+    let report = scan(&[
+        (Kind::StatefulSet, template("db", None, 3)),
+        (Kind::DaemonSet, template("agent", None, 1)),
+        // What its template has is reported there.
+        (Kind::Pod, pod("db-0", db, json!({"nodeName": "win-1"}))),
+        (Kind::Pod, pod("db-1", db, evil())),
+        (Kind::Pod, pod("agent-x", agent, evil())),
+    ]);
+    assert_eq!(
+        owners(&report),
+        ["DaemonSet agent", "Pod agent-x", "Pod db-1", "StatefulSet db"]
+    );
+    for (at, kind, name) in [(1, "DaemonSet", "agent"), (2, "StatefulSet", "db")] {
+        let result = &report.owners[at];
+        let owner = result.owner_of_different_pod().unwrap();
+        assert_eq!((owner.kind.as_str(), owner.name.as_str()), (kind, name));
+        assert!(result.differs_from_template && !result.is_added_evidence);
+        let rules: Vec<&str> = result.findings.iter().map(|found| found.rule).collect();
+        assert_eq!(rules, ["host-pid", "privileged"]);
+    }
+    assert!(!report.owners[0].differs_from_template);
+}
+
+#[test]
+fn a_runtime_class_that_does_not_exist_is_named_with_the_workloads_of_which_nothing_else_is_known() {
+    let naming = |name: &str, class: &str, more: Value| {
+        let mut object = template(name, None, 1);
+        object["spec"]["template"]["spec"] = json!({"runtimeClassName": class, "hostPID": true,
+            "containers": [{"name": "a", "image": "web:1"}]});
+        let spec = object["spec"]["template"]["spec"].as_object_mut().unwrap();
+        spec.extend(more.as_object().unwrap().clone());
+        (Kind::Deployment, object)
+    };
+    let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
+    let report = scan(&[
+        naming("web", "ours", json!({})),
+        naming("api", "ours", json!({})),
+        naming("linux", "ours", linux),
+        naming("kata", "kata-qemu", json!({})),
+    ]);
+    let [note] = report.notes.as_slice() else {
+        panic!("{:?}", report.notes)
+    };
+    assert!(
+        note.starts_with("there is no RuntimeClass ours, ") && note.contains("2 workloads"),
+        "{note}"
+    );
+    assert!(
+        note.contains("Deployment shop/web, Deployment shop/api"),
+        "{note}"
+    );
+}
+
+#[test]
 fn a_malformed_status_costs_neither_the_uid_nor_the_replicas() {
     let mut web = template("web", None, 2);
     web["status"] = json!({"conditions": "none"});

@@ -32,7 +32,7 @@ fn without_a_sign() -> Value {
 }
 
 /// What `transom scan` reports of a namespace.
-fn scan(place: &Place, namespace: &str) -> Value {
+pub fn scan(place: &Place, namespace: &str) -> Value {
     let kubeconfig = place.cluster.path("admin.kubeconfig");
     let run = transom(
         Path::new("."),

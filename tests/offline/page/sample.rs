@@ -153,6 +153,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
     };
     OwnerResult {
         unlisted_controller: None,
+        denied_by_class: None,
         api_version: "apps/v1".to_owned(),
         kind: KINDS[at % KINDS.len()],
         namespace: namespace.to_owned(),
@@ -164,6 +165,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
             name: "web".to_owned(),
         }),
         is_added_evidence: false,
+        differs_from_template: false,
         verdict,
         evidence: vec!["spec.template.spec.nodeSelector[kubernetes.io/os]: windows".to_owned()],
         policy: "default".to_owned(),

@@ -27,6 +27,7 @@ fn report() -> ScanReport {
     };
     let owner_result = OwnerResult {
         unlisted_controller: None,
+        denied_by_class: None,
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
         namespace: "shop".to_owned(),
@@ -34,6 +35,7 @@ fn report() -> ScanReport {
         uid: String::new(),
         owner: None,
         is_added_evidence: false,
+        differs_from_template: false,
         verdict: Verdict::Windows,
         evidence: Vec::new(),
         policy: "strict".to_owned(),
