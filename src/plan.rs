@@ -179,6 +179,12 @@ impl<'f> Planner<'f> {
         self.plan_options.change.upgrade()
     }
 
+    /// Whether custom resources affect the plan: new nodes must be ready for the first pod of one, but an upgrade concerns what their
+    /// controllers have created.
+    pub fn reads_custom_resources(&self) -> bool {
+        self.upgrade().is_none()
+    }
+
     /// The pass in which objects of a kind must be visited: nodes and RuntimeClasses first, owners before
     /// their children, pods last. `None` for kinds that do not affect the plan.
     pub fn pass(kind: Kind) -> Option<u8> {
@@ -192,6 +198,7 @@ impl<'f> Planner<'f> {
             | Kind::PodTemplate => Some(1),
             Kind::ReplicaSet | Kind::Job => Some(2),
             Kind::Pod => Some(3),
+            kind if kind.is_custom() => Some(1),
             _ => None,
         }
     }
@@ -207,15 +214,19 @@ impl<'f> Planner<'f> {
         match kind {
             Kind::Node | Kind::RuntimeClass => self.nodes.visit(kind, json),
             Kind::Pod => self.visit_pod(json),
-            // What the controllers of custom resources create is planned instead.
-            kind if kind.has_pod() && !kind.is_custom() => self.visit_template(kind, json),
+            kind if kind.is_custom() && !self.reads_custom_resources() => Ok(()),
+            kind if kind.has_pod() => self.visit_template(kind, json),
             _ => Ok(()),
         }
     }
 
     fn visit_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         let subject = in_namespace(Object::parse(kind, json, ReviewStage::Stored)?);
-        let outline: WorkloadOutline<'_> = read_fields(json)?;
+        let outline = match read_fields::<WorkloadOutline<'_>>(json) {
+            // Its fields may mean something else.
+            Err(_) if kind.is_custom() => WorkloadOutline::default(),
+            outline => outline?,
+        };
         let key = WorkloadName::of(kind, &subject.namespace, subject.meta.display_name());
         // Several inputs can contain the same object. Objects without a name are different ones.
         if !subject.meta.name.is_empty() && self.entries.contains_key(&key) {
@@ -224,7 +235,9 @@ impl<'f> Planner<'f> {
         let replicas = outline.replicas(kind);
         if let Some(owner) = subject.meta.controller() {
             let owner = WorkloadName::of_owner(owner, &key.namespace);
-            if self.entries.contains_key(&owner) {
+            // Custom resources are visited in any order.
+            let is_of_custom = kind.is_custom() && subject.creator_kind().is_some();
+            if is_of_custom || self.entries.contains_key(&owner) {
                 self.entries.insert(key, PlannedObject::OwnedBy(owner));
                 return Ok(());
             }
@@ -238,16 +251,32 @@ impl<'f> Planner<'f> {
             self.entries.insert(key, PlannedObject::Other);
             return Ok(());
         }
-        let pod = subject.template().filter(|template| template.has_spec);
-        let requests = self.requests(pod.map(|template| &template.spec));
+        if let Kind::Configured(added) = kind
+            && !self
+                .policies
+                .in_namespace(&key.namespace, &self.facts)
+                .pod_templates
+                .contains(&added)
+        {
+            return Ok(());
+        }
         let rests = outline.rests();
-        self.plan_as(&subject, key, false, |workload| PlannedWorkload {
-            replicas,
-            rests,
-            requests,
-            is_daemon_set: kind == Kind::DaemonSet,
-            ..workload
+        let first = self.workloads.len();
+        subject.for_each_pod(|subject| {
+            let pod = subject.template().filter(|template| template.has_spec);
+            let requests = self.requests(pod.map(|template| &template.spec));
+            self.plan_as(subject, key.clone(), false, |workload| PlannedWorkload {
+                replicas,
+                rests,
+                requests,
+                is_daemon_set: kind.is_daemon_set(),
+                ..workload
+            });
         });
+        if self.workloads.len() > first {
+            // Another one of its pods may be for Linux.
+            self.entries.insert(key, PlannedObject::Workload(first));
+        }
         Ok(())
     }
 
@@ -381,8 +410,10 @@ impl<'f> Planner<'f> {
         let facts = Arc::clone(&self.facts);
         let policy = self.policies.in_namespace(&subject.namespace, &facts);
         let inference = infer_os(subject, &facts, &policy);
+        // A Task runs where its TaskRun says, unless it selects nodes itself.
+        let is_placed = subject.kind.selects_nodes() || inference.selects_nodes(false);
         let is_windows = match inference.verdict {
-            Verdict::Windows => true,
+            Verdict::Windows => is_placed,
             Verdict::Unknown => runs_on_windows,
             Verdict::Linux | Verdict::Conflicting => false,
         };

@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::FailedImage;
 
+/// What is added about nodes of a policy for which another program pulls.
+pub const NOT_PULLED_HERE: &str = "; with puller: None, Transom sees only images of pods on the node and those in status.images, by \
+    default the 50 largest, so others may be there, too";
+
 /// The new nodes of one policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StartupOfPolicy {
@@ -15,6 +19,8 @@ pub struct StartupOfPolicy {
     pub late: usize,
     /// Images that could not be pulled.
     pub failed: BTreeSet<FailedImage>,
+    /// Whether another program pulls.
+    pub others_pull: bool,
     /// The reason and the message of a problem that concerns all of them.
     pub problem: Option<(&'static str, String)>,
 }

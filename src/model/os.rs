@@ -131,6 +131,16 @@ impl Inference {
         self.evidence.iter().all(|e| !e.kind.is_strong())
     }
 
+    /// Whether the scheduler sees the operating system: the other evidence is only used by Transom or the kubelet. `in_template`:
+    /// the admission of pods adds nothing.
+    pub fn selects_nodes(&self, in_template: bool) -> bool {
+        self.evidence.iter().any(|evidence| match evidence.kind {
+            EvidenceKind::NodeSelector | EvidenceKind::NodeLabel | EvidenceKind::NodeAffinity => true,
+            EvidenceKind::RuntimeClass | EvidenceKind::NamespaceNodeSelector => !in_template,
+            _ => false,
+        })
+    }
+
     /// Whether only the author's statement decides: the object itself says nothing, so admission would not know it.
     pub fn is_stated(&self) -> bool {
         (self.evidence.first()).is_some_and(|evidence| evidence.kind == EvidenceKind::Stated)

@@ -8,7 +8,7 @@ use super::new_nodes::Upgrade;
 use super::nodes::NoPool;
 use super::outlook::PoolOutlook;
 use super::placement::AssumedPlacement;
-use super::plan_finding::{PlanFinding, UpgradeClass};
+use super::plan_finding::{FindingSource, PlanFinding, UpgradeClass};
 use super::resource_list::ResourceList;
 use super::target::TargetBuild;
 use super::upgrade_plan::{
@@ -16,7 +16,11 @@ use super::upgrade_plan::{
 };
 use super::workload::PlannedWorkload;
 use super::{Planner, SCHEMA};
+use crate::model::text::list;
 use crate::rules::KnownVersions;
+
+const PENDING: &str =
+    "https://kubernetes.io/docs/tasks/debug/debug-application/debug-pods/#my-pod-stays-pending";
 
 /// An upgrade, and what it changes.
 pub(super) struct PlannedUpgrade<'p> {
@@ -122,8 +126,9 @@ impl PlannedUpgrade<'_> {
             .collect();
         let mut plans = Vec::with_capacity(planner.workloads.len());
         let mut by_pool: BTreeMap<usize, PoolWorkloads> = BTreeMap::new();
-        for (workload, findings) in planner.workloads.iter().zip(self.findings()) {
+        for (workload, mut findings) in planner.workloads.iter().zip(self.findings()) {
             let pools = self.pools_of(workload, &versions);
+            findings.extend(self.waits(workload, &pools));
             let ends = pools.iter().filter_map(|pool| outlook.get(*pool)?.first_end());
             let plan = WorkloadPlan {
                 affected: self.affects(&pools),
@@ -163,6 +168,24 @@ impl PlannedUpgrade<'_> {
         } else {
             workload.pods.keys().copied().collect()
         }
+    }
+
+    /// The finding about a workload that does not run now, although these pools may run it: the plan evaluates no free capacity, and
+    /// what keeps its pods off these pools may keep them off new nodes, too.
+    fn waits(&self, workload: &PlannedWorkload, pools: &[usize]) -> Option<PlanFinding> {
+        if !workload.pods.is_empty() || workload.pending == 0 || pools.is_empty() {
+            return None;
+        }
+        let names: Vec<String> = pools.iter().map(|index| self.name(*index)).collect();
+        let message = format!(
+            "none of its pods has a node now, although its template selects {}, and the plan does not know why",
+            list(&names, 4)
+        );
+        let source = FindingSource::row("pods that wait for a node", PENDING);
+        let finding = PlanFinding::new(UpgradeClass::Unknown, "spec", message, source);
+        let finding =
+            finding.remedy("read the Events of its pods (kubectl describe pod), and fix what they show");
+        Some(finding.note())
     }
 
     /// Whether the upgrade affects a workload in these pools.

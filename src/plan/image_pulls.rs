@@ -263,7 +263,7 @@ impl PlannedWorkload {
             // No controller creates pods from it.
             (Some(Kind::PodTemplate), _) => 0,
             // The pods of its Jobs come and go.
-            (Some(Kind::CronJob), _) => 1,
+            (Some(Kind::CronJob | Kind::CronWorkflow | Kind::ScaledJob), _) => 1,
             (_, Some(replicas)) if !by_pods => replicas,
             _ => pods,
         })

@@ -37,8 +37,10 @@ impl WorkloadOutline<'_> {
     pub(crate) fn replicas(&self, kind: Kind) -> Option<u64> {
         let spec = self.spec.as_ref();
         match kind {
-            Kind::DaemonSet | Kind::CronJob | Kind::PodTemplate => None,
+            Kind::DaemonSet | Kind::AdvancedDaemonSet | Kind::CronJob | Kind::PodTemplate => None,
             Kind::Job => Some(spec.and_then(|spec| spec.parallelism).unwrap_or(1)),
+            Kind::Rollout | Kind::CloneSet => Some(spec.and_then(|spec| spec.replicas).unwrap_or(1)),
+            kind if kind.is_custom() => spec.and_then(|spec| spec.replicas),
             _ => Some(spec.and_then(|spec| spec.replicas).unwrap_or(1)),
         }
     }

@@ -1220,6 +1220,40 @@ fn objects_that_several_inputs_contain_count_once() {
 }
 
 #[test]
+fn a_workload_that_waits_for_a_node_now_is_not_said_to_run() {
+    let waiting = |name: &str| pod(name, "Deployment web", "b-1", "").replace("nodeName: b-1,", "");
+    let state = |pods: &[String]| {
+        let plan = plan(&[NODES, &deployment("web", LTSC2022, ""), &pods.concat()].concat());
+        let web = plan.workloads.iter().find(|it| it.name == "web").unwrap().clone();
+        (
+            web.class,
+            web.can_move,
+            web.findings
+                .iter()
+                .any(|it| it.message.contains("none of its pods has a node now")),
+        )
+    };
+    let runs = (UpgradeClass::Unchanged, true, false);
+    assert_eq!(state(&[waiting("web-1")]), (UpgradeClass::Unknown, true, true));
+    assert_eq!(state(&[]), runs);
+    assert_eq!(
+        state(&[waiting("web-1"), pod("web-2", "Deployment web", "b-1", "")]),
+        runs
+    );
+    // It waits for the new nodes.
+    let new = deployment("web", "mcr.microsoft.com/windows/servercore:ltsc2025", "");
+    let plan = plan(
+        &[
+            NODES,
+            &new,
+            &waiting("web-1").replace(LTSC2022, "mcr.microsoft.com/windows/servercore:ltsc2025"),
+        ]
+        .concat(),
+    );
+    assert_eq!(class_and_remedy(&plan, "web").0, UpgradeClass::Unchanged);
+}
+
+#[test]
 fn memory_limits_are_compared_with_what_the_nodes_of_the_new_build_have() {
     let limited = |yaml: String, limit: &str| {
         yaml.replace("requests:", &format!("limits: {{memory: {limit}}}, requests:"))

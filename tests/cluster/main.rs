@@ -34,5 +34,6 @@ mod reports;
 mod scan;
 mod startup;
 mod startup_nodes;
+mod startup_scenarios;
 mod taint_guard;
 mod webhook;

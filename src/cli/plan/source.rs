@@ -1,5 +1,6 @@
 //! Where commands that plan read objects: files, or a cluster; and how they ask registries about images.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -16,6 +17,7 @@ use crate::cli::options::{PathArgs, PolicyArgs, date};
 use crate::cli::registry::look_up;
 use crate::cli::{READ_RIGHTS, block_on};
 use crate::cluster::client::{ConnectArgs, Connected, InstallationArgs, NoCluster, Resend};
+use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::offline::{self, ObjectsInFiles, OfflineOptions};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
@@ -225,7 +227,15 @@ fn visit_files(manifests: &Manifests, planner: &mut Planner<'_>) -> Vec<String> 
 /// Visits the workloads and pods of a cluster; returns what could not be read.
 async fn visit_cluster(client: &Client, planner: &mut Planner<'_>) -> Vec<String> {
     let mut errors = Vec::new();
-    let unlisted = walk(client, &[], &[], |met| {
+    let mut custom = CustomLists::default();
+    if planner.reads_custom_resources() {
+        custom = CustomLists::read(client, &BTreeSet::new()).await;
+        let unknown = custom.unknown.iter();
+        errors.extend(
+            unknown.map(|(group, why)| format!("cannot find out what the API group {group} has: {why}")),
+        );
+    }
+    let unlisted = walk(client, &[], &custom.kinds, |met| {
         if let ListItem::Object(kind, json) = met
             && let Err(error) = planner.visit(kind, json)
         {

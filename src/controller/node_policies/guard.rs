@@ -5,6 +5,7 @@ mod affected;
 pub mod cache;
 pub mod carried;
 mod impact;
+mod inputs;
 mod peers;
 mod survey;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 pub use self::impact::Impact;
 
-use self::impact::{AffectedWorkload, Remedy, remedy, selects};
+use self::impact::{AffectedWorkload, Remedy, remedy};
 use crate::cluster::snapshot::NamespacePolicy;
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::cluster::workload_survey::WorkloadSurvey;
@@ -214,7 +215,7 @@ impl<'g> Guard<'g> {
         let subject = self.subject(object);
         let inference = &subject.inference;
         // A Task runs where its TaskRun says, unless it selects nodes itself.
-        let is_placed_by_others = !object.kind.selects_nodes() && !selects(inference, false);
+        let is_placed_by_others = !object.kind.selects_nodes() && !inference.selects_nodes(false);
         let names_node = object.pod().is_some_and(PodSpec::is_bound);
         if inference.verdict != Verdict::Windows || is_placed_by_others || names_node {
             return;
@@ -379,7 +380,7 @@ impl<'g> Guard<'g> {
                  it creates new ones; they do not tolerate",
             ),
             Verdict::Windows => (lost(AdmissionStage::Merged), "it does not tolerate"),
-            Verdict::Linux if selects(&subject.inference, false) => return None,
+            Verdict::Linux if subject.inference.selects_nodes(false) => return None,
             // Placement adds nothing to a pod that is not known to be for Windows.
             _ if is_ready() => (
                 self.untolerated(subject.object, |_| true)?,

@@ -163,11 +163,20 @@ impl<'p> ReferencesOfPass<'p> {
     }
 }
 
+/// How soon after a survey the next one may begin, if something else is to be removed.
+const SOON: Duration = Duration::from_secs(5);
+/// How many times as long as a survey took the next one then waits at least.
+const REST: u32 = 10;
+
 /// When to ask again what names something that is to be removed: at growing intervals, because that may last for months.
 #[derive(Debug)]
 pub struct ReferenceSchedule {
     every: Duration,
     last: Option<Instant>,
+    /// How long the longest survey took.
+    took: Duration,
+    /// Whether something is to be removed that no survey has covered.
+    is_news: bool,
     /// How many surveys in a row found something still in use.
     in_vain: u32,
 }
@@ -178,25 +187,37 @@ impl ReferenceSchedule {
         ReferenceSchedule {
             every,
             last: None,
+            took: Duration::ZERO,
+            is_news: true,
             in_vain: 0,
         }
     }
 
-    /// Returns to the shortest interval: something else is to be removed.
+    /// Something else is to be removed: the next survey is soon, unless surveys take long.
     pub fn reset(&mut self) {
         self.in_vain = 0;
+        self.is_news = true;
+    }
+
+    /// A survey ended that began at this time.
+    pub fn asked(&mut self, began: Instant) {
+        self.took = self.took.max(began.elapsed());
     }
 
     /// Whether to ask now, and when to ask next.
     pub fn is_due(&mut self) -> (bool, Instant) {
         let now = Instant::now();
-        let wait = backoff_interval(self.every, self.in_vain);
+        let wait = if self.is_news {
+            (self.took * REST).clamp(SOON.min(self.every), self.every)
+        } else {
+            backoff_interval(self.every, self.in_vain)
+        };
         if let Some(last) = self.last
             && now < last + wait
         {
             return (false, last + wait);
         }
-        self.last = Some(now);
+        (self.last, self.is_news) = (Some(now), false);
         self.in_vain = self.in_vain.saturating_add(1);
         (true, now + backoff_interval(self.every, self.in_vain))
     }
@@ -251,10 +272,13 @@ impl LabelRelease {
         if !is_due {
             return next;
         }
+        let began = Instant::now();
         let of_class = |class: &RuntimeClassFacts| class.node_selector.contains_key(RESTRICTED_BUILD_LABEL);
         let mut classes = facts.runtime_classes.iter();
         let class = classes.find(|(_, class)| of_class(class));
-        let stays = match (references.get().await, class) {
+        let references = references.get().await;
+        self.schedule.asked(began);
+        let stays = match (references, class) {
             (Err(error), _) => format!("it is unknown which templates select nodes by it: {error}"),
             (Ok(_), Some((class, _))) => {
                 format!("RuntimeClass {class} selects nodes by it: change that first")
@@ -379,5 +403,22 @@ mod tests {
         let odd = r#"{"metadata": {"namespace": "a", "name": "p"}, "spec": {"runtimeClassName": 7, "containers": 7}}"#;
         let error = PodReferences::default().note(Kind::Pod, odd).unwrap_err();
         assert!(error.to_string().starts_with("cannot read Pod a/p: "), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_newly_to_be_removed_waits_for_a_survey_only_while_surveys_take_long() {
+        let every = Duration::from_secs(60);
+        for (took, wait) in [(0, 5), (2, 20), (30, 60)] {
+            let mut schedule = ReferenceSchedule::new(every);
+            assert!(schedule.is_due().0);
+            let began = Instant::now();
+            tokio::time::advance(Duration::from_secs(took)).await;
+            schedule.asked(began);
+            let (is_due, next) = schedule.is_due();
+            assert_eq!((is_due, next), (false, began + every), "nothing is new");
+            schedule.reset();
+            let (_, next) = schedule.is_due();
+            assert_eq!(next, began + Duration::from_secs(wait), "{took}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::cluster::node_policies::NodePolicy;
 use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, OVERLAPPING, PROGRAMMED, READY, conditions,
 };
-use crate::controller::startup_states::StartupOfPolicy;
+use crate::controller::startup_states::{NOT_PULLED_HERE, StartupOfPolicy};
 use crate::model::text::{count, cut, list};
 
 pub mod write;
@@ -565,7 +565,11 @@ fn images_ready(startup: &StartupOfPolicy) -> ConditionUpdate {
     } else if !failed.is_empty() {
         Some(("ImagePullFailed", list(&failed, NAMED)))
     } else if late > 0 {
-        let text = format!("{} got pods without some of their images", count(late, "node"));
+        let unseen = if startup.others_pull { NOT_PULLED_HERE } else { "" };
+        let text = format!(
+            "{} got pods without some of their images{unseen}",
+            count(late, "node")
+        );
         Some(("ImagesLate", text))
     } else {
         let text = format!("{} for images", wait(starting));

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
 use super::news::{
-    NOT_PULLED_HERE, PendingEvents, StartupMetrics, held, late, not_pulled, not_released, who_refuses,
+    PendingEvents, SIZES_UNKNOWN, StartupMetrics, held, late, not_pulled, not_released, who_refuses,
 };
 use super::puller_pods::PullerPods;
 use super::pulls::PullerPod;
@@ -21,7 +21,7 @@ use super::survey::{
     NodeIdentity, PullsByNode, SurveyedNodes, WantedImage, facts_for, failing_last, survey, wanted,
 };
 use super::{PullerAccount, StartupSettings};
-use crate::api::{FailedImage, ImagePuller};
+use crate::api::{FailedImage, ImagePuller, NodeStartup};
 use crate::cluster::errors::ApiError;
 use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
@@ -31,7 +31,7 @@ use crate::controller::events::{NewEvent, of_node};
 use crate::controller::leader_loop::{Controller, PassResult};
 use crate::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use crate::controller::node_policies::nodes::plan::plan_release;
-use crate::controller::startup_states::StartupStates;
+use crate::controller::startup_states::{NOT_PULLED_HERE, StartupStates};
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::Writer;
 use crate::model::node::{NodeSigns as _, OS_LABEL, ReportedOs};
@@ -204,6 +204,8 @@ impl StartupController {
             self.pods.write(&plan, now, until, result),
             self.events.write(&self.parts.writer, until)
         );
+        let others = pulled_by_others(&gated, &plan);
+        self.pods.read_others(&others, until, result).await;
         if is_pod_left || is_event_left {
             result.wake_at(Instant::now());
         }
@@ -286,6 +288,7 @@ impl StartupController {
         let failed: BTreeSet<&str> = failed.iter().map(String::as_str).collect();
         for (node, rule) in nodes {
             let (mut missing, mut all_failed, mut share_is_over) = (None, None, None);
+            let mut is_idle = false;
             if let GateRule::Policy { name, startup } = &rule {
                 let pulls = self.survey.pulls.get(&NodeIdentity::of(&node)).map(Arc::as_ref);
                 // Labels that it gets later may decide what it needs, and which policy selects it.
@@ -300,9 +303,9 @@ impl StartupController {
                     // What other pull Secrets could not pull may still arrive.
                     self.memory.forget_failures(&node.uid);
                 }
-                let news = self
-                    .memory
-                    .observe((&node, name), wanted.as_deref(), &of_node, now);
+                let others = self.pods.shown_on(&node);
+                let pods = (&*of_node, &others);
+                let news = self.memory.observe((&node, name), wanted.as_deref(), pods, now);
                 self.parts.metrics.pulled(news.pulled_bytes, news.failures.len());
                 if !news.failures.is_empty() {
                     failures.push((Arc::clone(&node), news.failures));
@@ -310,7 +313,7 @@ impl StartupController {
                 share_is_over = is_of_one(wanted.as_deref(), news.missing.as_deref())
                     .then(|| node.created?.saturating_add(startup.timeout() / 2).ok())
                     .flatten();
-                (missing, all_failed) = (news.missing, news.all_failed);
+                (missing, all_failed, is_idle) = (news.missing, news.all_failed, news.is_idle);
             }
             gated.push(GatedNode {
                 node,
@@ -318,6 +321,7 @@ impl StartupController {
                 missing,
                 all_failed,
                 share_is_over,
+                is_idle,
             });
         }
         (gated, failures)
@@ -462,8 +466,13 @@ impl StartupController {
         let mut states = self.memory.states();
         for policy in policies.iter() {
             let problem = self.problem(policy);
-            if problem.is_some() || policy.stored.spec.startup.is_some() {
-                states.entry(policy.name.clone()).or_default().problem = problem;
+            let startup = policy.stored.spec.startup.as_ref();
+            if problem.is_some() || startup.is_some() {
+                let state = states.entry(policy.name.clone()).or_default();
+                // What happened to nodes is more urgent.
+                let is_quiet = state.failed.is_empty() && state.late == 0;
+                state.problem = problem.or_else(|| self.sizes_unknown(startup?).filter(|_| is_quiet));
+                state.others_pull = startup.is_some_and(|startup| startup.puller == ImagePuller::None);
             }
         }
         let held = self.held.values().map(BTreeMap::len).sum();
@@ -505,6 +514,22 @@ impl StartupController {
         let text = format!("it is not known which images new nodes need: {failed}");
         Some(("ImagesUnknown", text))
     }
+
+    /// The problem of a policy whose `maxBytes` limits nothing.
+    fn sizes_unknown(&self, startup: &NodeStartup) -> Option<(&'static str, String)> {
+        let has_limit = startup.waits_for_workloads() && startup.max_bytes.is_some();
+        (has_limit && self.parts.images.is_none()).then(|| ("ImageSizesUnknown", SIZES_UNKNOWN.to_owned()))
+    }
+}
+
+/// The nodes that stay tainted and whose missing images another program pulls.
+fn pulled_by_others<'g>(gated: &'g [GatedNode], plan: &GatePlan<'_>) -> Vec<&'g NodeView> {
+    let is_released = |uid: &str| plan.released.iter().any(|(node, _)| node.uid == uid);
+    let waits = |gated: &&GatedNode| {
+        let is_missing_some = gated.missing.as_ref().is_some_and(|missing| !missing.is_empty());
+        is_missing_some && gated.rule.pulling_policy().is_none() && !is_released(&gated.node.uid)
+    };
+    gated.iter().filter(waits).map(|gated| &*gated.node).collect()
 }
 
 /// Why a node with the startup taint waits.

@@ -68,6 +68,8 @@ pub struct GatedNode {
     pub all_failed: Option<Timestamp>,
     /// If all that is missing is of one namespace, and the node also waits for others: how long it waits for that one.
     pub share_is_over: Option<Timestamp>,
+    /// Whether its kubelet has left a pod that pulls without an answer.
+    pub is_idle: bool,
 }
 
 /// Why a node gets pods.
@@ -143,7 +145,7 @@ impl GatedNode {
 
 impl PullerPod {
     /// Whether its kubelet does nothing: it has not even acknowledged the pod.
-    fn is_idle(&self, now: Timestamp) -> bool {
+    pub fn is_idle(&self, now: Timestamp) -> bool {
         let until = self.created.and_then(|at| at.saturating_add(ACKNOWLEDGE).ok());
         !self.is_acknowledged && until.is_some_and(|until| now >= until)
     }
@@ -195,7 +197,7 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
     plan
 }
 
-/// The pods that give their slots to Ready nodes without one, by policy: the kubelets of these pods do nothing.
+/// The pods that give their slots to nodes without one whose kubelets work, by policy: the kubelets of these pods do nothing.
 fn idle_pullers<'g>(
     now: Timestamp,
     deleted: &[&PullerPod],
@@ -245,16 +247,16 @@ fn no_longer_needed<'g>(
     stale.collect()
 }
 
-/// Adds the pods to create: for the nodes that were created first, as many as each policy has free slots. Nodes that are not Ready
-/// come last, because their kubelets may do nothing. A pod holds its slot until it is gone. Returns how many Ready nodes of each
-/// policy got no slot.
+/// Adds the pods to create: for the nodes that were created first, as many as each policy has free slots. Nodes that are not Ready,
+/// or whose kubelets did nothing before, come last. A pod holds its slot until it is gone. Returns how many of the other nodes of
+/// each policy got no slot.
 fn new_pullers<'g>(
     mut waiting: Vec<&'g GatedNode>,
     pullers: &[PullerPod],
     created: &mut Vec<NewPuller<'g>>,
 ) -> BTreeMap<&'g str, usize> {
-    let is_ready = |gated: &GatedNode| matches!(gated.node.readiness, NodeReadiness::Since(_));
-    waiting.sort_by_key(|gated| (!is_ready(gated), gated.node.created, &gated.node.name));
+    let works = |gated: &GatedNode| matches!(gated.node.readiness, NodeReadiness::Since(_)) && !gated.is_idle;
+    waiting.sort_by_key(|gated| (!works(gated), gated.node.created, &gated.node.name));
     let mut used: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pullers {
         *used.entry(&pod.policy).or_default() += 1;
@@ -271,7 +273,7 @@ fn new_pullers<'g>(
             continue;
         }
         if *used >= startup.slots() {
-            *without_slot.entry(policy).or_default() += usize::from(is_ready(gated));
+            *without_slot.entry(policy).or_default() += usize::from(works(gated));
             continue;
         }
         *used += 1;

@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::pulls::{PullProgress, PullerPod};
+use super::pulls::{PullProgress, PullerPod, canonical};
 use super::survey::WantedImage;
 use crate::api::FailedImage;
 use crate::cluster::node::NodeView;
 use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
-use crate::model::image::ImageRef;
 
 /// How a node started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +33,8 @@ struct SeenNode {
     failed: BTreeMap<String, (Timestamp, String)>,
     /// Why its kubelet did not accept the last pod that pulls.
     rejected: Option<String>,
+    /// Whether its kubelet has left the last pod that pulls without an answer.
+    is_idle: bool,
     /// `None` while it waits.
     outcome: Option<StartupOutcome>,
 }
@@ -104,6 +105,8 @@ pub struct NodeNews {
     pub failures: Vec<FailedImage>,
     /// Since when none of the missing images can be pulled; `None` if one may still arrive.
     pub all_failed: Option<Timestamp>,
+    /// Whether its kubelet has left the last pod that pulls without an answer.
+    pub is_idle: bool,
 }
 
 /// What was seen on all nodes, by uid.
@@ -134,12 +137,13 @@ impl StartupMemory {
         });
     }
 
-    /// Adds what is on a node that waits, as it and its pods report.
+    /// Adds what is on a node that waits, as it and its pods report. `pods`: those that pull for Transom; `others`: what the rest
+    /// shows, by reference in canonical form.
     pub fn observe(
         &mut self,
         (node, policy): (&NodeView, &str),
         wanted: Option<&[WantedImage]>,
-        pods: &[&PullerPod],
+        (pods, others): (&[&PullerPod], &BTreeMap<String, PullProgress>),
         now: Timestamp,
     ) -> NodeNews {
         let seen = self.nodes.entry(node.uid.clone()).or_default();
@@ -147,7 +151,17 @@ impl StartupMemory {
         policy.clone_into(&mut seen.policy);
         // It may carry the taint again.
         seen.outcome = None;
-        let of_pods = || pods.iter().flat_map(|pod| &pod.images);
+        let images = wanted.unwrap_or_default().iter().map(|wanted| &wanted.image);
+        let of_others =
+            images.filter_map(|image| Some((image.clone(), others.get(&canonical(image))?.clone())));
+        let of_others: Vec<(String, PullProgress)> = of_others.collect();
+        for (image, progress) in &of_others {
+            // Another pod of the program tries it, for example with a Secret that was missing.
+            if *progress == PullProgress::Pulling {
+                seen.failed.remove(image);
+            }
+        }
+        let of_pods = || pods.iter().flat_map(|pod| &pod.images).chain(&of_others);
         let pulled = of_pods().filter(|(_, progress)| *progress == PullProgress::Pulled);
         let there = node.images.iter().chain(pulled.map(|(image, _)| image));
         let there: BTreeSet<String> = there.map(|image| canonical(image)).collect();
@@ -160,7 +174,10 @@ impl StartupMemory {
         seen.is_known |= wanted.is_some();
         if let Some(pod) = pods.first() {
             seen.rejected.clone_from(&pod.rejected);
+            // A new pod of a kubelet that did nothing must prove that it does something now.
+            seen.is_idle = !pod.is_acknowledged && (seen.is_idle || pod.is_idle(now));
         }
+        news.is_idle = seen.is_idle;
         news.failures = seen.new_failures(of_pods(), now);
         news.all_failed = (news.missing.as_deref()).and_then(|missing| seen.all_failed(missing));
         news
@@ -215,9 +232,4 @@ impl StartupMemory {
         }
         states
     }
-}
-
-/// The same text for references that mean the same.
-fn canonical(image: &str) -> String {
-    ImageRef::parse(image).map_or_else(|_| image.to_owned(), |image| image.canonical())
 }

@@ -11,15 +11,18 @@ use tokio::time::{Instant, timeout};
 
 use super::gate::{GatePlan, NewPuller};
 use super::puller::puller_pod;
-use super::pulls::{PULLER_SELECTOR, PullerPod, is_pulling};
+use super::pulls::{PULLER_SELECTOR, PullProgress, PullerPod, is_pulling, shown_by};
 use super::{PullerAccount, StartupSettings};
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
+use crate::cluster::node::NodeView;
 use crate::controller::leader_loop::PassResult;
 use crate::controller::writer::{Write, Writer};
 
 /// How long a list of pods may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the pods of others on a node are read: hundreds of nodes may join at a time.
+const OTHERS_EVERY: Duration = Duration::from_secs(15);
 
 /// The pods that pull, with what is remembered between passes.
 pub struct PullerPods {
@@ -30,6 +33,8 @@ pub struct PullerPods {
     refused: BTreeMap<String, ApiError>,
     /// When a node was last asked whether other pods pull there, and the answer, by uid.
     busy: BTreeMap<String, (Instant, bool)>,
+    /// When the pods of others on a node were last read, and what they show about images, by uid of the node.
+    others: BTreeMap<String, (Instant, BTreeMap<String, PullProgress>)>,
     /// Whether pods may be left, of this leader or of another one.
     may_be_left: bool,
 }
@@ -51,6 +56,7 @@ impl PullerPods {
             settings,
             refused: BTreeMap::new(),
             busy: BTreeMap::new(),
+            others: BTreeMap::new(),
             may_be_left: true,
         }
     }
@@ -59,6 +65,7 @@ impl PullerPods {
     pub fn lost(&mut self) {
         self.refused.clear();
         self.busy.clear();
+        self.others.clear();
         self.may_be_left = true;
     }
 
@@ -100,6 +107,45 @@ impl PullerPods {
                 None
             }
         }
+    }
+
+    /// What the pods of others on a node show about images, by reference in canonical form, as far as they were read.
+    pub fn shown_on(&self, node: &NodeView) -> BTreeMap<String, PullProgress> {
+        let known = self.others.get(&node.uid);
+        known.map(|(_, shown)| shown.clone()).unwrap_or_default()
+    }
+
+    /// Reads the pods on these nodes, for which another program pulls: the node that was not read for the longest time comes first.
+    /// Begins no list after `until`, except for the first ones.
+    pub async fn read_others(&mut self, nodes: &[&NodeView], until: Instant, result: &mut PassResult) {
+        let uids: BTreeSet<&str> = nodes.iter().map(|node| &*node.uid).collect();
+        self.others.retain(|uid, _| uids.contains(&**uid));
+        let last = |node: &NodeView| self.others.get(&node.uid).map(|(at, _)| *at);
+        let is_due = |node: &&&NodeView| last(node).is_none_or(|at| at.elapsed() >= OTHERS_EVERY);
+        let mut due: Vec<&NodeView> = nodes.iter().filter(is_due).copied().collect();
+        due.sort_by_key(|node| last(node));
+        for (number, some) in due.chunks(self.settings.in_flight.max(1)).enumerate() {
+            if number > 0 && Instant::now() >= until {
+                break;
+            }
+            let lists = join_all(some.iter().map(|node| self.list_on(&node.name))).await;
+            for (node, pods) in some.iter().zip(lists) {
+                let known = self.others.entry(node.uid.clone());
+                let known = known.or_insert_with(|| (Instant::now(), BTreeMap::new()));
+                known.0 = Instant::now();
+                match pods {
+                    Ok(pods) => known.1 = shown_by(&pods),
+                    Err(error) => result.fail("list the pods on new nodes".to_owned(), &error),
+                }
+            }
+        }
+    }
+
+    /// All pods on a node.
+    async fn list_on(&self, node: &str) -> Result<Vec<Pod>, ApiError> {
+        let on_node = format!("spec.nodeName={node}");
+        let listing = Listing::new(Pod::url_path(&(), None));
+        self.list_pods(listing.with_fields(&on_node)).await
     }
 
     /// A short list of pods.
@@ -223,9 +269,7 @@ impl PullerPods {
         if new.deadline.saturating_sub(half).is_ok_and(|half| now >= half) {
             return false;
         }
-        let on_node = format!("spec.nodeName={}", new.node.name);
-        let listing = Listing::new(Pod::url_path(&(), None)).with_fields(&on_node);
-        let pods = self.list_pods(listing).await;
+        let pods = self.list_on(&new.node.name).await;
         pods.is_ok_and(|pods| pods.iter().any(|pod| is_pulling(pod, now)))
     }
 }

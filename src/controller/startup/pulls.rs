@@ -4,8 +4,12 @@
 //! is there. Source: `startContainer` in `pkg/kubelet/kuberuntime/kuberuntime_container.go`. It reports the reasons of all
 //! containers when it has tried each of them once.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod, PodStatus};
+
+use crate::model::image::ImageRef;
 
 /// The labels of the pods that pull.
 pub const PULLER_LABELS: [(&str, &str); 3] = [
@@ -146,34 +150,86 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(phase, Some("Failed" | "Succeeded"))
 }
 
+/// What pods of others show about images, by reference in canonical form: which the kubelet has, and which it cannot pull. A pull
+/// that may still end well outweighs a failed one, because pods have different Secrets. A kubelet pulls nothing after an init
+/// container whose image fails.
+pub fn shown_by(pods: &[Pod]) -> BTreeMap<String, PullProgress> {
+    let rank = |progress: &PullProgress| match progress {
+        PullProgress::Failed(_) => 0,
+        PullProgress::Pulling => 1,
+        PullProgress::Pulled => 2,
+    };
+    let mut shown: BTreeMap<String, PullProgress> = BTreeMap::new();
+    for pod in pods {
+        let is_leaving = pod.metadata.deletion_timestamp.is_some() || has_ended(pod);
+        let init = init_images_of(pod);
+        let stops_at = init.iter().find(|(_, progress)| rank(progress) == 0);
+        let stops_at = stops_at.map(|(image, _)| format!("its pod stops at {image}, which cannot be pulled"));
+        for (image, mut progress) in init.into_iter().chain(images_of(pod)) {
+            if let (PullProgress::Pulling, Some(why)) = (&progress, &stops_at) {
+                progress = PullProgress::Failed(why.clone());
+            }
+            if is_leaving && progress != PullProgress::Pulled {
+                continue;
+            }
+            let known = shown.entry(canonical(&image)).or_insert_with(|| progress.clone());
+            if rank(&progress) > rank(known) {
+                *known = progress;
+            }
+        }
+    }
+    shown
+}
+
+/// The same text for references that mean the same.
+pub fn canonical(image: &str) -> String {
+    ImageRef::parse(image).map_or_else(|_| image.to_owned(), |image| image.canonical())
+}
+
+/// The images of the init containers of a pod.
+fn init_images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
+    let statuses = pod.status.as_ref();
+    let statuses = statuses.and_then(|status| status.init_container_statuses.as_deref());
+    let containers = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref());
+    progress_in(pod, containers.unwrap_or_default(), statuses.unwrap_or_default())
+}
+
 /// The images of the containers of a pod, as they were asked for, without those of init containers: they are pulled first.
 fn images_of(pod: &Pod) -> Vec<(String, PullProgress)> {
     let statuses = pod.status.as_ref();
     let statuses = statuses.and_then(|status| status.container_statuses.as_deref());
+    let asked = pod.metadata.annotations.as_ref();
+    let asked = asked.and_then(|all| serde_json::from_str::<Vec<String>>(all.get(IMAGES_ANNOTATION)?).ok());
+    let mut asked = asked.unwrap_or_default().into_iter();
+    let containers = pod.spec.as_ref().map(|spec| &*spec.containers);
+    let mut images = progress_in(pod, containers.unwrap_or_default(), statuses.unwrap_or_default());
+    for (image, progress) in &mut images {
+        let Some(asked) = asked.next().filter(|asked| asked != image) else {
+            continue;
+        };
+        if let PullProgress::Failed(why) = progress {
+            *why = format!("a webhook changed it to {image}: {why}");
+        }
+        *image = asked;
+    }
+    images
+}
+
+/// How far the images of these containers of a pod are.
+fn progress_in(
+    pod: &Pod,
+    containers: &[Container],
+    statuses: &[ContainerStatus],
+) -> Vec<(String, PullProgress)> {
     let secrets = pull_secrets(pod);
     let secrets = match secrets[..] {
         [] => "without a pull Secret".to_owned(),
         _ => format!("with the pull Secrets {}", secrets.join(", ")),
     };
-    let progress = |name: &str| {
-        let mut statuses = statuses.unwrap_or_default().iter();
-        let status = statuses.find(|status| status.name == name);
-        status.map_or(PullProgress::Pulling, |status| progress_of(status, &secrets))
-    };
-    let asked = pod.metadata.annotations.as_ref();
-    let asked = asked.and_then(|all| serde_json::from_str::<Vec<String>>(all.get(IMAGES_ANNOTATION)?).ok());
-    let asked = asked.unwrap_or_default();
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let images = containers.enumerate().map(|(index, container)| {
-        let admitted = container.image.clone().unwrap_or_default();
-        let mut progress = progress(&container.name);
-        let asked = asked.get(index).cloned().unwrap_or_else(|| admitted.clone());
-        if let PullProgress::Failed(why) = &mut progress
-            && asked != admitted
-        {
-            *why = format!("a webhook changed it to {admitted}: {why}");
-        }
-        (asked, progress)
+    let images = containers.iter().map(|container| {
+        let status = statuses.iter().find(|status| status.name == container.name);
+        let progress = status.map_or(PullProgress::Pulling, |status| progress_of(status, &secrets));
+        (container.image.clone().unwrap_or_default(), progress)
     });
     images.collect()
 }

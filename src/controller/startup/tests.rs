@@ -13,10 +13,10 @@ use super::gate::{GatePlan, GateRule, GatedNode, ReleaseReason, plan};
 use super::memory::{StartupMemory, StartupOutcome};
 use super::news::who_refuses;
 use super::puller::puller_pod;
-use super::pulls::{PullProgress, PullerPod, is_pulling};
+use super::pulls::{PullProgress, PullerPod, is_pulling, shown_by};
 use super::survey::{WantedImage, needed, wanted};
 use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings};
-use crate::api::{ImagePuller, NodeStartup, StartupImages};
+use crate::api::{FailedImage, ImagePuller, NodeStartup, StartupImages};
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::errors::ApiError;
 use crate::cluster::node::NodeView;
@@ -34,6 +34,7 @@ use crate::process::server_clock::ServerClock;
 mod simulation;
 
 const START: Timestamp = Timestamp::UNIX_EPOCH;
+const NO_OTHERS: BTreeMap<String, PullProgress> = BTreeMap::new();
 
 fn at(seconds: i64) -> Timestamp {
     START + seconds.seconds()
@@ -74,6 +75,7 @@ fn gated(node: NodeView, startup: Option<NodeStartup>, missing: Option<&[&str]>)
         missing: missing.map(|images| images.iter().map(ToString::to_string).collect()),
         all_failed: None,
         share_is_over: None,
+        is_idle: false,
     }
 }
 
@@ -247,6 +249,122 @@ fn a_slot_whose_kubelet_does_nothing_is_given_to_a_ready_node() {
 }
 
 #[test]
+fn a_ready_node_whose_kubelet_does_nothing_gets_no_slot_before_another_one() {
+    let ready = |name: &str, created: i64| NodeView {
+        readiness: NodeReadiness::Since(None),
+        ..node(name, created)
+    };
+    let idle = |at_first: bool| PullerPod {
+        is_acknowledged: !at_first,
+        ..puller("a", &[("x", PullProgress::Pulling)])
+    };
+    let mut memory = StartupMemory::default();
+    let mut is_idle = |pods: &[&PullerPod], now: i64| {
+        let wanted = [want("x")];
+        let news = memory.observe((&ready("a", 0), "p"), Some(&wanted), (pods, &NO_OTHERS), at(now));
+        news.is_idle
+    };
+    assert!(!is_idle(&[&idle(true)], 14));
+    assert!(is_idle(&[&idle(true)], 15));
+    assert!(is_idle(&[], 20), "the pod was deleted");
+    let again = PullerPod {
+        created: Some(at(30)),
+        ..idle(true)
+    };
+    assert!(is_idle(&[&again], 31), "the new pod proves nothing yet");
+    assert!(!is_idle(&[&idle(false)], 32));
+
+    let wait = |node: NodeView, is_idle: bool| GatedNode {
+        is_idle,
+        ..gated(node, Some(by_pods(100, 1)), Some(&["x"]))
+    };
+    let both = [wait(ready("a", 0), true), wait(ready("b", 5), false)];
+    let plan_of = |nodes: &[GatedNode], pods: &[PullerPod]| {
+        let plan = plan(at(20), nodes, Some(pods));
+        let created: Vec<String> = plan.created.iter().map(|new| new.node.name.clone()).collect();
+        (created, plan.deleted.len())
+    };
+    assert_eq!(plan_of(&both, &[]), (vec!["b".to_owned()], 0));
+    assert_eq!(plan_of(&both, &[idle(true)]), (vec![], 1));
+    assert_eq!(
+        plan_of(&both[..1], &[]),
+        (vec!["a".to_owned()], 0),
+        "nobody else waits"
+    );
+    let two = [wait(ready("a", 0), true), wait(ready("b", 5), true)];
+    assert_eq!(
+        plan_of(&two, &[idle(true)]),
+        (vec![], 0),
+        "the other one does nothing, either"
+    );
+}
+
+#[test]
+fn what_pods_of_another_program_show_is_seen_and_what_they_cannot_pull_is_news() {
+    let container = |name: &str, image: &str, state: &Value| {
+        let id = if state["terminated"].is_object() {
+            "sha256:1"
+        } else {
+            ""
+        };
+        json!({"name": name, "image": image, "imageID": id, "ready": false, "restartCount": 0, "state": state})
+    };
+    let failing = json!({"waiting": {"reason": "ErrImagePull", "message": "denied"}});
+    let prepull = |state: &Value| -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "prepull"},
+            "spec": {"initContainers": [{"name": "i", "image": "docker.io/library/small:1"}],
+                "containers": [{"name": "c", "image": "docker.io/library/other:1"}]},
+            "status": {"phase": "Pending",
+                "initContainerStatuses": [container("i", "small:1", &json!({"terminated": {"exitCode": 0}}))],
+                "containerStatuses": [container("c", "other:1", state)]},
+        }))
+        .unwrap()
+    };
+    let starting = json!({"waiting": {"reason": "PodInitializing"}});
+    let ended = |pod: Pod| {
+        let mut pod = json!(pod);
+        pod["status"]["phase"] = json!("Failed");
+        serde_json::from_value::<Pod>(pod).unwrap()
+    };
+    let mut memory = StartupMemory::default();
+    let wanted = [want("small:1"), want("other:1")];
+    let mut see = |pods: &[Pod], now: i64| {
+        let others = shown_by(pods);
+        memory.observe((&node("a", 0), "p"), Some(&wanted), (&[], &others), at(now))
+    };
+    assert_eq!(see(&[], 0).missing.unwrap().len(), 2);
+    let news = see(&[prepull(&failing)], 10);
+    assert_eq!(news.missing, Some(vec!["other:1".to_owned()]));
+    assert_eq!(news.all_failed, Some(at(10)));
+    let failed = [FailedImage {
+        node: "a".to_owned(),
+        image: "other:1".to_owned(),
+        message: "ErrImagePull without a pull Secret: denied".to_owned(),
+    }];
+    assert_eq!(news.failures, failed);
+    assert_eq!(see(&[prepull(&failing)], 20).failures, [], "it is known");
+    // Another pod may be able to pull it, but one that has ended may not.
+    let news = see(&[prepull(&failing), ended(prepull(&starting))], 30);
+    assert_eq!(news.all_failed, Some(at(10)));
+    let news = see(&[prepull(&failing), prepull(&starting)], 40);
+    assert_eq!(news.all_failed, None);
+    assert_eq!(see(&[prepull(&failing)], 50).all_failed, Some(at(50)));
+    let news = see(&[prepull(&failing), prepull(&json!({"running": {}}))], 60);
+    assert_eq!(news.missing, Some(Vec::new()));
+
+    // The kubelet pulls nothing after an init container whose image fails.
+    let mut stopped = json!(prepull(&starting));
+    stopped["status"]["initContainerStatuses"][0] = container("i", "small:1", &failing);
+    let shown = shown_by(&[serde_json::from_value(stopped).unwrap()]);
+    let why = "its pod stops at docker.io/library/small:1, which cannot be pulled";
+    assert_eq!(
+        shown["docker.io/library/other:1"],
+        PullProgress::Failed(why.to_owned())
+    );
+}
+
+#[test]
 fn an_image_that_a_webhook_changed_is_the_one_that_was_asked_for() {
     let failing = json!([{"name": "c", "image": "mirror.example/x", "imageID": "", "ready": false, "restartCount": 0,
         "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]);
@@ -280,7 +398,12 @@ fn what_keeps_pods_that_pull_away_is_named() {
     of_kubelet.node_uid = "uid-a".to_owned();
     let mut memory = StartupMemory::default();
     let missing = ["x".to_owned()];
-    memory.observe((&node("a", 0), "p"), Some(&[want("x")]), &[&of_kubelet], at(0));
+    memory.observe(
+        (&node("a", 0), "p"),
+        Some(&[want("x")]),
+        (&[&of_kubelet], &NO_OTHERS),
+        at(0),
+    );
     let why = memory.finish("uid-a", StartupOutcome::Late, Some(&missing));
     assert_eq!(
         why["x"],
@@ -491,12 +614,17 @@ fn what_was_seen_is_not_missing_again_and_a_failure_is_news_once() {
         ..node("a", 0)
     };
     let full = "docker.io/library/nginx:1";
-    let news = memory.observe((&with(&[full]), "p"), Some(&wanted), &[], at(0));
+    let news = memory.observe((&with(&[full]), "p"), Some(&wanted), (&[], &NO_OTHERS), at(0));
     assert_eq!(news.missing, Some(vec!["b.example/x".to_owned()]));
     assert_eq!(news.pulled_bytes, 0, "it was there before");
     let failing = puller("a", &[("b.example/x", PullProgress::Failed("denied".to_owned()))]);
     let failures = |memory: &mut StartupMemory| {
-        let news = memory.observe((&with(&[]), "p"), Some(&wanted), &[&failing], at(10));
+        let news = memory.observe(
+            (&with(&[]), "p"),
+            Some(&wanted),
+            (&[&failing], &NO_OTHERS),
+            at(10),
+        );
         assert_eq!(
             news.missing,
             Some(vec!["b.example/x".to_owned()]),
@@ -507,7 +635,12 @@ fn what_was_seen_is_not_missing_again_and_a_failure_is_news_once() {
     assert_eq!((failures(&mut memory), failures(&mut memory)), (1, 0));
     let states = memory.states();
     assert_eq!((states["p"].starting, states["p"].failed.len()), (1, 1));
-    let news = memory.observe((&with(&["b.example/x:latest"]), "p"), Some(&wanted), &[], at(0));
+    let news = memory.observe(
+        (&with(&["b.example/x:latest"]), "p"),
+        Some(&wanted),
+        (&[], &NO_OTHERS),
+        at(0),
+    );
     assert_eq!((news.missing, news.pulled_bytes), (Some(Vec::new()), 10));
     assert!(memory.finish("uid-a", StartupOutcome::Warm, None).is_empty());
     assert_eq!(
@@ -525,7 +658,12 @@ fn a_node_is_hopeless_since_the_last_of_its_missing_images_failed() {
     let failed = || PullProgress::Failed("denied".to_owned());
     let mut all_failed = |now: i64, images: &[(&str, PullProgress)]| {
         let pod = puller("a", images);
-        let news = memory.observe((&node("a", 0), "p"), Some(&wanted), &[&pod], at(now));
+        let news = memory.observe(
+            (&node("a", 0), "p"),
+            Some(&wanted),
+            (&[&pod], &NO_OTHERS),
+            at(now),
+        );
         news.all_failed
     };
     let (x, z) = (("x", failed()), ("z", PullProgress::Pulled));
@@ -550,7 +688,7 @@ fn a_node_that_another_client_released_no_longer_waits() {
     let mut memory = StartupMemory::default();
     let wanted = [want("x")];
     for (name, finished) in [("a", false), ("b", true), ("c", false)] {
-        memory.observe((&node(name, 0), "p"), Some(&wanted), &[], at(0));
+        memory.observe((&node(name, 0), "p"), Some(&wanted), (&[], &NO_OTHERS), at(0));
         if finished {
             memory.finish(&format!("uid-{name}"), StartupOutcome::Warm, None);
         }
@@ -562,7 +700,7 @@ fn a_node_that_another_client_released_no_longer_waits() {
     };
     memory.retain(|_, _| true, |uid| uid != "uid-b", generations());
     assert_eq!(counts(&memory), (2, 0), "the policy is new to it");
-    memory.observe((&node("b", 0), "p"), Some(&wanted), &[], at(0));
+    memory.observe((&node("b", 0), "p"), Some(&wanted), (&[], &NO_OTHERS), at(0));
     memory.finish("uid-b", StartupOutcome::Warm, None);
     memory.retain(|_, _| true, |uid| uid == "uid-c", generations());
     assert_eq!(counts(&memory), (1, 1));

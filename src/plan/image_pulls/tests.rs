@@ -300,3 +300,63 @@ fn a_plan_counts_what_a_node_of_the_new_build_pulls_even_before_there_is_one() {
     };
     assert_eq!(node.pulls, total);
 }
+
+/// A custom resource with a pod of this image at a path below its spec.
+fn custom(api_version: &str, kind: &str, name: &str, path: &[&str], image: &str) -> String {
+    let mut spec = format!(
+        "{{template: {{spec: {{nodeSelector: {{kubernetes.io/os: windows}}, containers: [{{name: app, image: '{image}'}}]}}}}}}"
+    );
+    for field in path.iter().rev() {
+        spec = format!("{{{field}: {spec}}}");
+    }
+    format!(
+        "\n---\n{{apiVersion: {api_version}, kind: {kind}, metadata: {{name: {name}, namespace: shop}}, spec: {spec}}}"
+    )
+}
+
+#[test]
+fn custom_resources_without_pods_are_pulled_for_and_do_not_change_an_upgrade() {
+    let flow = |kind: &str, path: &str, spec: &str| {
+        format!(
+            "\n---\n{{apiVersion: argoproj.io/v1alpha1, kind: {kind}, metadata: {{name: flow, namespace: shop}}, spec: {path}{spec}}}"
+        )
+    };
+    let steps = "{templates: [{name: a, nodeSelector: {kubernetes.io/os: windows}, container: {image: 'flow-a:1'}}, \
+                 {name: b, nodeSelector: {kubernetes.io/os: windows}, container: {image: 'flow-b:1'}}, \
+                 {name: c, nodeSelector: {kubernetes.io/os: linux}, container: {image: 'flow-c:1'}}]}";
+    let library =
+        "{templates: [{name: a, container: {image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}}]}";
+    let owned = custom("agones.dev/v1", "GameServerSet", "set", &["template", "spec"], "game:1").replace(
+        "name: set,",
+        "name: set, ownerReferences: [{apiVersion: agones.dev/v1, kind: Fleet, name: fleet, controller: true}],",
+    );
+    let objects = [
+        custom(
+            "keda.sh/v1alpha1",
+            "ScaledJob",
+            "jobs",
+            &["jobTargetRef"],
+            "scaled:1",
+        ),
+        custom("apps.kruise.io/v1alpha1", "CloneSet", "clones", &[], "clone:1"),
+        custom("apps.kruise.io/v1alpha1", "DaemonSet", "agent", &[], "agent:1"),
+        flow("CronWorkflow", "{workflowSpec: ", &format!("{steps}}}")),
+        // Nothing runs its templates, which select no nodes.
+        flow("WorkflowTemplate", "", library),
+        owned,
+        custom("agones.dev/v1", "Fleet", "fleet", &["template", "spec"], "game:1").replace(
+            "spec: {template: {spec: {template",
+            "spec: {replicas: 2, template: {spec: {template",
+        ),
+    ];
+    let yaml = [NODES, &objects.concat()].concat();
+    let of_2022 = by_pool(&yaml, each(None, &["win22"]));
+    // Without pods, schedules count as one.
+    let images = ["agent:1", "game:1", "clone:1", "flow-a:1", "flow-b:1", "scaled:1"];
+    assert_eq!(of_2022, expected(&[("win22", &images)]));
+    assert_eq!(
+        plan_tests::plan(&yaml).workloads.len(),
+        0,
+        "what their controllers create is upgraded"
+    );
+}

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use tokio::time::Instant;
 
 use super::GuardResult;
 use super::affected::AffectedWorkloads;
+use super::carried::REST;
+use super::inputs::PlacementInputs;
 use super::survey::{SurveyOutcome, WaitingNodes, survey};
 use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::NodePolicy;
@@ -21,6 +24,8 @@ pub struct GuardCache {
     client: Client,
     settings: NodeControllerSettings,
     by_policy: HashMap<String, GuardAnswer>,
+    /// What decides about placement, as of the last update.
+    inputs: Option<PlacementInputs>,
 }
 
 /// The guard's result for the taints of a policy.
@@ -29,6 +34,8 @@ struct GuardAnswer {
     cleared: TaintsOfNodes,
     /// The earliest time of the next run.
     again: Option<Instant>,
+    /// The same if something changes that decides about placement.
+    earliest: Option<Instant>,
     /// The workloads because of which it refused.
     affected: AffectedWorkloads,
     /// How many runs in a row did not clear the taints.
@@ -43,6 +50,7 @@ impl GuardCache {
             client,
             settings,
             by_policy: HashMap::new(),
+            inputs: None,
         }
     }
 
@@ -75,8 +83,8 @@ impl GuardCache {
     }
 
     /// Runs the guard for the taints that nodes wait for, for all policies together: what placement adds depends on the
-    /// taints of all nodes. Skips a policy during its back-off, unless one of the affected workloads has changed. Returns
-    /// when to run again.
+    /// taints of all nodes. Skips a policy during its back-off, unless one of the affected workloads has changed, or whether
+    /// placement applies to them. Returns when to run again.
     pub async fn update(
         &mut self,
         resolver: &PolicyResolver,
@@ -84,6 +92,11 @@ impl GuardCache {
         nodes: &[Arc<NodeView>],
         snapshot: &Snapshot,
     ) -> Option<Instant> {
+        let inputs = PlacementInputs::of(snapshot);
+        if self.inputs.as_ref().is_some_and(|last| !last.is_same(&inputs)) {
+            self.by_policy.values_mut().for_each(GuardAnswer::shorten);
+        }
+        self.inputs = Some(inputs);
         let mut alarms = Vec::new();
         let mut groups = Vec::new();
         for policy in resolver.policies.iter() {
@@ -101,11 +114,13 @@ impl GuardCache {
             }
         }
         if !groups.is_empty() {
+            let began = Instant::now();
             let outcome = survey(&groups, resolver, nodes, &self.client, snapshot).await;
+            let took = began.elapsed();
             let outcome = outcome.unwrap_or_else(|error| SurveyOutcome::failed(&error));
             let surveyed: BTreeSet<&str> = groups.iter().map(|group| group.policy).collect();
             for name in surveyed {
-                alarms.extend(self.record(name, &groups, &outcome).await);
+                alarms.extend(self.record(name, &groups, &outcome, took).await);
             }
         }
         alarms.into_iter().min()
@@ -117,6 +132,7 @@ impl GuardCache {
         policy: &str,
         groups: &[WaitingNodes<'_>],
         outcome: &SurveyOutcome,
+        took: Duration,
     ) -> Option<Instant> {
         let answer = self.by_policy.get_mut(policy)?;
         let cleared = outcome.cleared.iter().filter_map(|at| groups.get(*at));
@@ -132,6 +148,7 @@ impl GuardCache {
             return None;
         }
         answer.refusals = answer.refusals.saturating_add(1);
+        answer.earliest = Some(Instant::now() + self.settings.guard_every.max(took * REST));
         let again = Instant::now() + backoff_interval(self.settings.guard_every, answer.refusals);
         answer.again = Some(again);
         Some(answer.affected.due().map_or(again, |due| due.min(again)))
@@ -144,9 +161,18 @@ impl GuardAnswer {
             generation: policy.generation,
             cleared: TaintsOfNodes::default(),
             again: None,
+            earliest: None,
             affected: AffectedWorkloads::none(),
             refusals: 0,
             result: GuardResult::Free,
+        }
+    }
+
+    /// Something changed that may allow what was refused: the next run waits no longer than after a first refusal.
+    fn shorten(&mut self) {
+        if self.result != GuardResult::Free {
+            self.refusals = 0;
+            self.again = self.again.into_iter().chain(self.earliest).min();
         }
     }
 
@@ -163,5 +189,70 @@ impl GuardAnswer {
             return Err(self.affected.due().map(|due| due.min(again)));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::survey::tests::{deployment, registered};
+    use super::*;
+    use crate::api::WindowsNodePolicy;
+    use crate::cluster::list::tests::{page_of, server};
+    use crate::cluster::node_policies::NodePolicies;
+    use crate::cluster::workload_survey::tests::discovery;
+    use crate::model::node::Taint;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_taint_that_is_withheld_does_not_wait_long_after_placement_applies_again() {
+        let web = deployment("web", "windows");
+        let (client, _) = server(move |uri, _| {
+            if uri.starts_with("/apis/apps/v1/deployments") {
+                return page_of(std::slice::from_ref(&web), "");
+            }
+            discovery(uri).unwrap_or_else(|| page_of(&[], ""))
+        });
+        let nodes = [Arc::new(NodeView {
+            name: "w".to_owned(),
+            uid: "w".to_owned(),
+            labels: Arc::new([("kubernetes.io/os".to_owned(), "windows".to_owned())].into()),
+            operating_system: "windows".to_owned(),
+            kernel_version: "10.0.20348.1".to_owned(),
+            ..NodeView::default()
+        })];
+        let taint = json!({"key": "os", "value": "windows", "effect": "NoSchedule"});
+        let policy: WindowsNodePolicy = serde_json::from_value(json!({
+            "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
+            "spec": {"taints": {"mode": "Reconcile", "required": [taint]}}}))
+        .unwrap();
+        let resolver = PolicyResolver {
+            policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy))].into()),
+            ..PolicyResolver::default()
+        };
+        let waiting = NodesOfPolicy {
+            waiting: [("w".to_owned(), vec![Taint::no_schedule("os", "windows")])].into(),
+            ..NodesOfPolicy::default()
+        };
+        let by_policy = [("p".to_owned(), waiting)].into();
+        let placed = registered(&nodes);
+        let unplaced = Snapshot {
+            registered: None,
+            ..registered(&nodes)
+        };
+        let settings = NodeControllerSettings::default();
+        let mut cache = GuardCache::new(client, settings);
+        for _ in 0..5 {
+            cache.update(&resolver, &by_policy, &nodes, &unplaced).await;
+            assert!(matches!(cache.result("p"), GuardResult::Refused { .. }));
+            tokio::time::advance(settings.guard_every * 15).await;
+        }
+        cache.update(&resolver, &by_policy, &nodes, &unplaced).await;
+        let again = cache.update(&resolver, &by_policy, &nodes, &placed).await;
+        assert!(matches!(cache.result("p"), GuardResult::Refused { .. }));
+        assert!(again.unwrap() <= Instant::now() + settings.guard_every);
+        tokio::time::advance(settings.guard_every).await;
+        cache.update(&resolver, &by_policy, &nodes, &placed).await;
+        assert_eq!(cache.result("p"), GuardResult::Free);
     }
 }

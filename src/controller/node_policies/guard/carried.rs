@@ -10,6 +10,7 @@ use kube::Client;
 use tokio::time::Instant;
 
 use super::affected::AffectedWorkloads;
+use super::inputs::PlacementInputs;
 use super::{Guard, GuardGroup, GuardedNodes, Impact};
 use crate::api::TaintMode;
 use crate::cluster::node::NodeView;
@@ -21,13 +22,11 @@ use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{PolicyResolver, TaintsOfNodes};
 use crate::controller::node_policies::nodes::ownership::NodeOwnership;
 use crate::engine::TaintChange;
-use crate::engine::policy_set::PolicySet;
-use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts, hash_of};
+use crate::model::facts::{Facts, hash_of};
 use crate::model::node::{Host, NodeSigns as _, ReportedOs, Taint};
-use crate::registration::configurations::Configurations;
 
 /// How many times as long as a survey took the next one waits at least: the nodes of a large cluster change all the time.
-const REST: u32 = 10;
+pub(super) const REST: u32 = 10;
 
 /// The workloads that taints of Transom's keep off nodes of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -202,10 +201,7 @@ impl CarriedTaints {
 
 /// What decides which workloads taints keep off nodes, other than the workloads.
 struct SurveyInputs {
-    policies: Arc<PolicySet>,
-    registered: Option<Arc<Configurations>>,
-    namespaces: Arc<HashMap<String, NamespaceFacts>>,
-    runtime_classes: BTreeMap<String, RuntimeClassFacts>,
+    placement: PlacementInputs,
     /// The policies of the groups.
     generations: BTreeMap<String, i64>,
     /// A hash of each group of equivalent nodes.
@@ -214,8 +210,7 @@ struct SurveyInputs {
 
 impl SurveyInputs {
     fn of(snapshot: &Snapshot, planned: &PlannedNodes<'_>) -> Self {
-        let facts = &snapshot.facts;
-        let hosts = facts.hosts().iter().map(|host| {
+        let hosts = snapshot.facts.hosts().iter().map(|host| {
             let taints = planned.after(host, &BTreeSet::new());
             let host = Host {
                 taints,
@@ -225,10 +220,7 @@ impl SurveyInputs {
             hash_of(&host)
         });
         SurveyInputs {
-            policies: Arc::clone(&snapshot.policies),
-            registered: snapshot.registered.clone(),
-            namespaces: Arc::clone(&facts.namespaces),
-            runtime_classes: facts.runtime_classes.clone(),
+            placement: PlacementInputs::of(snapshot),
             generations: (planned.groups.iter())
                 .map(|group| (group.policy.name.clone(), group.policy.generation))
                 .collect(),
@@ -236,16 +228,9 @@ impl SurveyInputs {
         }
     }
 
-    /// Whether nothing has changed. A new namespace has no workload that ran before.
+    /// Whether nothing has changed.
     fn is_same(&self, now: &SurveyInputs) -> bool {
-        let is_same_namespace = |(name, before): (&String, &NamespaceFacts)| {
-            now.namespaces.get(name).is_none_or(|now| now == before)
-        };
-        (Arc::ptr_eq(&self.policies, &now.policies) || self.policies == now.policies)
-            && self.registered == now.registered
-            && (Arc::ptr_eq(&self.namespaces, &now.namespaces)
-                || self.namespaces.iter().all(is_same_namespace))
-            && self.runtime_classes == now.runtime_classes
+        self.placement.is_same(&now.placement)
             && self.generations == now.generations
             && self.nodes == now.nodes
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::api::{TAINTS_BLOCKED, WORKLOADS_EXCLUDED};
 use crate::model::node::Taint;
-use crate::model::os::{EvidenceKind, Inference, Verdict};
+use crate::model::os::{Inference, Verdict};
 use crate::model::text::{count, cut, list};
 use crate::model::workload_name::WorkloadName;
 
@@ -65,20 +65,11 @@ impl Remedy {
 /// What the author of a pod or template should write. `in_template`: what a RuntimeClass selects is ignored.
 pub(super) fn remedy(inference: &Inference, in_template: bool) -> Remedy {
     match inference.verdict {
-        Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
+        Verdict::Windows if inference.selects_nodes(in_template) => Remedy::Tolerate,
         Verdict::Windows => Remedy::SelectWindows,
         Verdict::Linux => Remedy::SelectLinux,
         Verdict::Unknown | Verdict::Conflicting => Remedy::StateOs,
     }
-}
-
-/// Whether the scheduler sees the operating system: the other evidence is only used by Transom or the kubelet.
-pub(super) fn selects(inference: &Inference, in_template: bool) -> bool {
-    inference.evidence.iter().any(|evidence| match evidence.kind {
-        EvidenceKind::NodeSelector | EvidenceKind::NodeLabel | EvidenceKind::NodeAffinity => true,
-        EvidenceKind::RuntimeClass | EvidenceKind::NamespaceNodeSelector => !in_template,
-        _ => false,
-    })
 }
 
 /// The workloads that taints would affect.

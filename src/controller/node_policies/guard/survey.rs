@@ -207,7 +207,7 @@ fn guarded<'a>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use jiff::civil::date;
     use serde_json::json;
 
@@ -223,7 +223,7 @@ mod tests {
 
     const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
-    fn deployment(name: &str, os: &str) -> serde_json::Value {
+    pub(crate) fn deployment(name: &str, os: &str) -> serde_json::Value {
         json!({"metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": {"template": {"spec": {
             "nodeSelector": {"kubernetes.io/os": os}, "containers": [{"name": "app", "image": "app"}]}}}})
     }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     /// A snapshot of nodes whose webhooks are called.
-    fn registered(nodes: &[Arc<NodeView>]) -> Snapshot {
+    pub(crate) fn registered(nodes: &[Arc<NodeView>]) -> Snapshot {
         let object = serde_json::to_value(mutating(&RegistrationOptions::default())).unwrap();
         let configuration = Configuration::read("zz-transom".to_owned(), Some(&object["webhooks"]));
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));

@@ -81,7 +81,10 @@ impl ClassController {
         }
         let mut known = None;
         if is_due {
-            match references.get().await {
+            let began = Instant::now();
+            let read = references.get().await;
+            self.schedule.asked(began);
+            match read {
                 Ok(references) => known = Some(references),
                 Err(error) => doomed().for_each(|change| self.cannot_delete(change, error)),
             }

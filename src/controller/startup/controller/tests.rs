@@ -438,6 +438,62 @@ async fn the_pods_of_a_busy_node_are_listed_once_a_poll() {
     assert_eq!(gate.take(&Method::POST, "/pods").len(), 0, "it is busy");
 }
 
+#[tokio::test(start_paused = true)]
+async fn images_that_another_program_pulls_are_seen_on_its_pods_and_their_failures_reported() {
+    let is_fixed = Arc::new(AtomicBool::new(false));
+    let fixed = Arc::clone(&is_fixed);
+    let mut gate = Gate::new(None, move |method, path| {
+        let state = if fixed.load(Ordering::Relaxed) {
+            json!({"running": {}})
+        } else {
+            json!({"waiting": {"reason": "ImagePullBackOff", "message": "denied"}})
+        };
+        let prepull = json!({"metadata": {"name": "prepull"}, "spec": {"containers": [{"name": "c", "image": "x"}]},
+            "status": {"containerStatuses": [{"name": "c", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+                "state": state}]}});
+        let is_it = *method == Method::GET && path == "/api/v1/pods";
+        is_it.then(|| Reply::Json(200, json!({"metadata": {}, "items": [prepull]})))
+    });
+    let policies = [("p", json!({"startup": {"images": "Listed", "list": ["x"]}}))];
+    for (reads, failed) in [(1, 0), (0, 1), (0, 1)] {
+        gate.pass(&[node("a", 0)], &policies).await;
+        assert_eq!(
+            gate.reads("spec.nodeName"),
+            reads,
+            "a node is read once in a while"
+        );
+        assert_eq!(gate.published.borrow()["p"].failed.len(), failed);
+    }
+    let events = gate.take(&Method::POST, "/events");
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0].1["reason"], "ImagePullFailed");
+    assert_eq!(gate.take(&Method::PATCH, "").len(), 0);
+    is_fixed.store(true, Ordering::Relaxed);
+    tokio::time::advance(Duration::from_secs(15)).await;
+    for released in [0, 1] {
+        gate.pass(&[node("a", 0)], &policies).await;
+        assert_eq!(gate.take(&Method::PATCH, "").len(), released);
+    }
+    let events = gate.take(&Method::POST, "/events");
+    assert_eq!(events[0].1["reason"], "ImagesReady");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_bytes_without_sizes_is_a_problem() {
+    for (startup, expected) in [
+        (json!({"maxBytes": "20Gi"}), Some("ImageSizesUnknown")),
+        (json!({}), None),
+        (
+            json!({"maxBytes": "20Gi", "images": "Listed", "list": ["x"]}),
+            None,
+        ),
+    ] {
+        let mut gate = Gate::new(None, |_, _| None);
+        gate.pass(&[], &[("p", json!({"startup": startup}))]).await;
+        assert_eq!(gate.reason("p"), expected);
+    }
+}
+
 /// A cluster with a Deployment of Windows pods.
 fn with_a_deployment() -> Gate {
     Gate::new(None, |method, path| {

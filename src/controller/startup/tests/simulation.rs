@@ -82,7 +82,7 @@ fn step(nodes: &mut [SimNode], memory: &mut StartupMemory, startup: &NodeStartup
             let view = node.view(name);
             let wanted: Vec<WantedImage> = node.all().iter().map(|image| want(image)).collect();
             let own: Vec<&PullerPod> = pods.iter().filter(|pod| pod.node_uid == view.uid).collect();
-            let news = memory.observe((&view, "p"), Some(&wanted), &own, at(now));
+            let news = memory.observe((&view, "p"), Some(&wanted), (&own, &NO_OTHERS), at(now));
             let missing = news.missing.unwrap();
             let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
             GatedNode {
