@@ -6,12 +6,13 @@ mod platform;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 pub use self::platform::PlatformFilter;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant, WindowsBase, best_variant};
 use crate::model::node::{ARCH_LABEL, Host};
+use crate::model::os::Os;
 use crate::model::revisions::{OsVersion, barrier};
 
 /// The schema of the reports.
@@ -61,6 +62,8 @@ pub struct ImageReport {
     pub looked_up: Option<Timestamp>,
     /// Whether the answer is from the cache.
     pub cached: bool,
+    /// What its name shows, if the registry did not answer; then releases and nodes are those for its builds. Otherwise null.
+    pub by_name: Option<NameReport>,
     /// The variants, in the order of the index.
     pub variants: Vec<VariantReport>,
     /// The Windows Server releases, ascending; empty if it has no variant for Windows.
@@ -70,6 +73,24 @@ pub struct ImageReport {
     /// Whether only variants of another operating system were requested: releases and nodes are then not meant.
     #[serde(skip)]
     pub is_without_windows: bool,
+}
+
+/// What the name of an image shows, as the rules and `plan` read it.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NameReport {
+    /// The operating system, as in `windows`.
+    pub os: &'static str,
+    /// The builds of Windows, ascending; empty if the name shows none, or another operating system.
+    #[schemars(with = "Vec<String>")]
+    #[serde(serialize_with = "builds_as_text")]
+    pub builds: Vec<Build>,
+    /// Whether they are certain, because Microsoft wrote the tag. Others may name their images as they like.
+    pub is_certain: bool,
+}
+
+fn builds_as_text<S: Serializer>(builds: &[Build], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(builds.iter().map(ToString::to_string))
 }
 
 /// One variant.
@@ -251,15 +272,49 @@ impl ImageReport {
         }
         self.variants = shown.iter().map(|variant| VariantReport::of(variant)).collect();
         let windows: Vec<&ImageVariant> = shown.into_iter().filter(|it| it.is_windows()).collect();
+        self.place(&windows, hosts);
+    }
+
+    /// Adds what the name shows, if the registry did not answer. `versions`: those of Windows, ascending.
+    pub fn add_name(
+        &mut self,
+        os: Os,
+        versions: &[OsVersion],
+        is_certain: bool,
+        platform: Option<&PlatformFilter>,
+        hosts: Option<&[Host]>,
+    ) {
+        if self.status != ImageStatus::Unknown {
+            return;
+        }
+        let variant = |version: &OsVersion| ImageVariant {
+            os: os.label().to_owned(),
+            os_version: Some(*version),
+            ..ImageVariant::default()
+        };
+        let variants: Vec<ImageVariant> = versions.iter().map(variant).collect();
+        let is_shown = |variant: &&ImageVariant| platform.is_none_or(|platform| platform.matches(variant));
+        let windows: Vec<&ImageVariant> = variants.iter().filter(is_shown).collect();
         if !windows.is_empty() {
-            self.releases = releases(&windows);
+            self.place(&windows, hosts);
+        }
+        self.by_name = Some(NameReport {
+            os: os.label(),
+            builds: versions.iter().map(|version| version.build).collect(),
+            is_certain,
+        });
+    }
+
+    /// Which releases and nodes run one of the variants.
+    fn place(&mut self, windows: &[&ImageVariant], hosts: Option<&[Host]>) {
+        if !windows.is_empty() {
+            self.releases = releases(windows);
         }
         if self.is_without_windows {
             return;
         }
         self.nodes = hosts.map(|hosts| {
-            let mut nodes: Vec<NodeReport> =
-                hosts.iter().map(|host| NodeReport::of(host, &windows)).collect();
+            let mut nodes: Vec<NodeReport> = hosts.iter().map(|host| NodeReport::of(host, windows)).collect();
             nodes.sort_by(|a, b| a.name.cmp(&b.name));
             nodes
         });

@@ -1,5 +1,6 @@
 //! Scanning: evaluates stored objects as admission would if they were created again. Does no I/O.
 
+pub mod changes;
 mod context;
 mod dedup;
 mod evaluate;
@@ -23,5 +24,7 @@ pub use self::nodes::{nodes, possible_faults};
 pub use self::owner_templates::{OwnerTemplates, PodDifference};
 pub use self::report_builder::{MOST_OWNERS, ReportHeader, Scan, untolerating};
 pub use self::required_taints::{LackingTaints, RequiredTaints};
-pub use self::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult, Uid};
+pub use self::result::{
+    DenialCause, FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult, Uid,
+};
 pub use self::stored_evaluations::{StoredEvaluations, UnreadableObjects};

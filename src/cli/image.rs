@@ -18,20 +18,23 @@ use crate::cluster::list::{Listing, NODES_PATH, for_each};
 use crate::engine::policy_set::PolicySet;
 use crate::image_report::{ImageReport, ImageReports, ImageStatus, PlatformFilter, SCHEMA};
 use crate::model::facts::Facts;
-use crate::model::image::ImageRef;
+use crate::model::image::{ImageRef, os_hint};
 use crate::model::node::Host;
 use crate::model::object::{Object, ReviewStage};
+use crate::model::os::Os;
 use crate::model::policy::Policy;
 use crate::model::workload::Kind;
 use crate::process::today;
 use crate::registry::Detail;
 use crate::render::{image_text, write_json};
+use crate::rules::KnownVersions;
 
 /// Show what an image is: its variants, and which Windows releases and nodes run it
 ///
 /// Asks the registries of the images, with the credentials of docker (config.json and its helpers), else anonymously.
 /// Keeps the answers in the cache folder of the user: digests forever, tags for ten minutes, missing images for one
-/// minute. Does not keep failures.
+/// minute. Does not keep failures. If a registry does not answer, or with --offline, reads the builds from the name, as
+/// plan does.
 ///
 /// Exit status: 0 every image exists; 1 one does not exist, or has no variant for --platform; 2 bad usage, or a
 /// registry did not answer.
@@ -94,17 +97,21 @@ pub fn run(args: &ImageCommandArgs) -> anyhow::Result<ExitCode> {
         Ok(())
     })?;
     write_errors(&errors);
+    let knowledge = Facts::new(Facts::KUBERNETES, today());
     let report = |image: &String| {
         let answer = registries.answers().get(image)?;
         let facts = answer.facts.as_deref().map_err(String::as_str);
-        let platform = args.platform.as_ref();
-        Some(ImageReport::new(
-            image,
-            facts,
-            answer.is_cached,
-            platform,
-            hosts.as_deref(),
-        ))
+        let (platform, hosts) = (args.platform.as_ref(), hosts.as_deref());
+        let mut report = ImageReport::new(image, facts, answer.is_cached, platform, hosts);
+        // With the knowledge of Microsoft's images, as plan does.
+        let versions = KnownVersions::of_image(image, &knowledge);
+        let of_name = || os_hint(&ImageRef::parse(image).ok()?).os();
+        if let Some(os) = versions.as_ref().map(|_| Os::Windows).or_else(of_name) {
+            let all = versions.as_ref().map_or(&[][..], KnownVersions::all);
+            let is_certain = versions.as_ref().is_some_and(KnownVersions::is_certain);
+            report.add_name(os, all, is_certain, platform, hosts);
+        }
+        Some(report)
     };
     let reports = ImageReports {
         schema: SCHEMA,

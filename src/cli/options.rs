@@ -343,6 +343,21 @@ impl SelectorArgs {
     pub fn is_everything(&self) -> bool {
         self.selector.is_none()
     }
+
+    /// The selector, as on the command line.
+    pub fn text(&self) -> Option<String> {
+        let part = |expression: &LabelExpression| {
+            let (key, values) = (&expression.key, expression.values.join(","));
+            match expression.operator {
+                LabelOperator::In => format!("{key}={values}"),
+                LabelOperator::NotIn => format!("{key}!={values}"),
+                LabelOperator::Exists => key.clone(),
+                LabelOperator::DoesNotExist => format!("!{key}"),
+            }
+        };
+        let expressions = &self.selector.as_ref()?.match_expressions;
+        Some(expressions.iter().map(part).collect::<Vec<String>>().join(","))
+    }
 }
 
 /// Which policies.

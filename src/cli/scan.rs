@@ -3,9 +3,11 @@
 mod assume;
 mod images;
 mod reading;
+mod since;
 
 pub(super) use self::reading::of_discovery;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -22,7 +24,7 @@ use super::{block_on, exit_status};
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
 use crate::plan::TargetBuild as PlanTarget;
 use crate::render::{ScanView, page, scan_json, scan_sarif, scan_text};
-use crate::scan::report::ScanSummary;
+use crate::scan::report::{ScanChanges, ScanSummary};
 
 /// Scan what is stored in a cluster, as admission would evaluate it at its next create
 ///
@@ -39,6 +41,7 @@ use crate::scan::report::ScanSummary;
   transom scan -n shop -n bank --advice
   transom scan --registry
   transom scan --assume mode=Enforce --fail-on never
+  transom scan --since yesterday.json -o text -o json=today.json
   transom scan -o html=scan.html -o sarif=scan.sarif -o text")]
 pub struct ScanArgs {
     #[command(flatten)]
@@ -65,6 +68,10 @@ pub struct ScanArgs {
     #[arg(long, value_name = "WHAT", default_value = "deny",
           value_parser = FailOn::among([FailOn::Never, FailOn::Deny, FailOn::WouldDeny, FailOn::Error, FailOn::Warning, FailOn::Advice]))]
     fail_on: FailOn,
+    /// Show only what is new and what is gone since this earlier report of transom scan -o json, in the text; the JSON gets
+    /// it as changes. --fail-on then applies to new findings, and to those with another outcome
+    #[arg(long, value_name = "FILE")]
+    since: Option<PathBuf>,
     /// Show advice that neither denies nor warns in the text output too
     #[arg(long)]
     advice: bool,
@@ -99,6 +106,18 @@ enum ScanFormat {
     Sarif,
 }
 
+impl ScanArgs {
+    /// The options that limit the scan, as in `namespace=shop`.
+    fn limits(&self) -> Vec<String> {
+        let mut namespaces = self.namespaces.namespace.clone();
+        namespaces.sort();
+        namespaces.dedup();
+        let namespaces = namespaces.into_iter().map(|name| format!("namespace={name}"));
+        let selector = self.selector.text().map(|text| format!("selector={text}"));
+        namespaces.chain(selector).collect()
+    }
+}
+
 fn is_in(fail_on: FailOn, summary: &ScanSummary) -> bool {
     let denied = match fail_on {
         FailOn::Never => 0,
@@ -114,10 +133,20 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     }
     let overrides = assume::overrides(&args.assume)?;
     let targets = args.output.targets()?;
-    if args.plan_to.is_some() && !targets.iter().any(|target| target.format == ScanFormat::Html) {
+    let writes = |formats: &[ScanFormat]| targets.iter().any(|target| formats.contains(&target.format));
+    if args.plan_to.is_some() && !writes(&[ScanFormat::Html]) {
         bail!("--plan-to puts a plan into the page: add -o html=FILE, or use transom plan --to");
     }
-    let (report, plan) = block_on(reading::scan(args, &overrides))?;
+    if args.since.is_some() && !writes(&[ScanFormat::Text, ScanFormat::Json]) {
+        bail!("--since adds changes to the text and the JSON: add -o text or -o json");
+    }
+    let earlier = args
+        .since
+        .as_deref()
+        .map(|file| since::read(file, &args.limits()));
+    let earlier = earlier.transpose()?;
+    let (mut report, plan) = block_on(reading::scan(args, &overrides))?;
+    report.changes = earlier.map(|earlier| ScanChanges::between(&earlier, &report));
     let documentation = args.documentation.documentation_base_url.as_ref();
     args.output.write(|format, out| match format {
         ScanFormat::Text => {
@@ -132,6 +161,9 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
         ScanFormat::Sarif => scan_sarif(&report, documentation, out),
     })?;
     let is_incomplete = !report.gaps.is_empty();
-    let fails = is_in(args.fail_on, &report.summary);
+    let fails = match &report.changes {
+        Some(changes) => is_in(args.fail_on, &changes.summary()),
+        None => is_in(args.fail_on, &report.summary),
+    };
     Ok(exit_status(is_incomplete, fails))
 }

@@ -290,8 +290,7 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
         return action.min(Action::Warn);
     }
     // kubectl sets these fields and has no option to omit them; Windows ignores them.
-    let is_ignored = matches!(finding.class, Class::Api | Class::Ignored);
-    if is_ignored && subject.is_written_by_kubectl(&finding.path) {
+    if finding.class.is_ignored() && subject.is_written_by_kubectl(&finding.path) {
         return action.min(Action::Warn);
     }
     action

@@ -93,14 +93,15 @@ impl PlatformFilter {
         self.os == "windows"
     }
 
-    /// Whether a variant is for this platform.
+    /// Whether a variant is for this platform; one without an architecture is for each.
     pub fn matches(&self, variant: &ImageVariant) -> bool {
         let is_version = |(build, revision): (Build, Option<u32>)| {
             let of_variant = variant.os_version.filter(|version| version.build == build);
             of_variant.is_some_and(|version| revision.is_none() || version.revision == revision)
         };
         variant.os == self.os
-            && (self.architecture.as_ref()).is_none_or(|named| *named == variant.architecture)
+            && (self.architecture.as_ref())
+                .is_none_or(|named| variant.architecture.is_empty() || *named == variant.architecture)
             && (self.variant.as_ref()).is_none_or(|named| Some(named) == variant.variant.as_ref())
             && self.version.is_none_or(is_version)
     }

@@ -43,4 +43,9 @@ impl Class {
     pub fn cannot_run(self) -> bool {
         matches!(self, Class::ApiAlways | Class::Admit)
     }
+
+    /// Whether Windows ignores the field of a pod without `spec.os.name`, so that the pod runs.
+    pub fn is_ignored(self) -> bool {
+        matches!(self, Class::Api | Class::Ignored)
+    }
 }

@@ -98,11 +98,14 @@ impl PlacedPod<'_> {
         owner.is_some_and(|owner| &*owner.kind == "DaemonSet")
     }
 
-    /// Whether it may be for its node: a Linux image that a node never started does not make a workload a Windows workload.
+    /// Whether it may be for its node: neither a pod that a node never started nor a Linux image makes a workload a Windows
+    /// workload.
     pub(super) fn is_at_home(&self) -> bool {
+        let has_started = !self.status.as_ref().is_some_and(ObjectStatus::is_pending);
         self.spec.as_ref().is_some_and(|spec| {
             let mut containers = spec.init_containers.iter().chain(spec.containers.iter());
-            self.is_ready() || !containers.any(|it| it.image.as_deref().is_some_and(names_linux))
+            self.is_ready()
+                || has_started && !containers.any(|it| it.image.as_deref().is_some_and(names_linux))
         })
     }
 

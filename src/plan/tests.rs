@@ -859,21 +859,26 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
 #[test]
 fn a_linux_image_that_a_windows_node_never_started_is_no_workload_for_windows() {
     let bare = |name: &str, image: &str, ready: &str| {
+        let phase = if name == "pulls" { "Pending" } else { "Running" };
         format!(
             "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop}}, spec: {{nodeName: b-1, containers: [{{name: a, image: '{image}'}}]}}, \
-             status: {{phase: Running, conditions: [{{type: Ready, status: '{ready}'}}]}}}}"
+             status: {{phase: {phase}, conditions: [{{type: Ready, status: '{ready}'}}]}}}}"
         )
     };
     let yaml = [
         NODES,
         &bare("lost", "nginx:1.27", "False"),
+        &bare("pulls", "corp.example/app:1.4", "False"),
         &bare("own", "corp.example/app:1.4", "False"),
         &bare("named-so", "corp.example/nginx:1.27-alpine", "True"),
     ]
     .concat();
     let plan = plan(&yaml);
     let names: Vec<&str> = plan.workloads.iter().map(|it| it.name.as_str()).collect();
-    assert!(names.contains(&"own") && !names.contains(&"lost"), "{names:?}");
+    assert!(
+        names.contains(&"own") && !names.contains(&"lost") && !names.contains(&"pulls"),
+        "{names:?}"
+    );
     let kept = plan.workloads.iter().find(|it| it.name == "named-so").unwrap();
     assert_eq!(
         kept.findings[0].remedy.as_deref(),

@@ -1,5 +1,6 @@
 //! The HTML report of a scan: one file that needs no network. Renders only; evaluates nothing.
 
+mod cards;
 mod findings;
 mod matrix;
 mod namespaces;
@@ -14,6 +15,7 @@ use std::io::{self, Write};
 use askama::Template;
 use jiff::civil::Date;
 
+use self::cards::{Card, cards};
 use self::findings::Crosstab;
 use self::matrix::Matrix;
 use self::namespaces::{NamespaceRow, most_denials_first};
@@ -48,6 +50,7 @@ struct HtmlPage<'r> {
     report: &'r ScanReport,
     made: String,
     today: Date,
+    cards: Vec<Card>,
     timeline: Timeline,
     matrix: Matrix,
     crosstab: Crosstab<'r>,
@@ -75,6 +78,7 @@ pub fn page(
         .map(plain)
         .join("\n");
     let theme = plain(THEME);
+    let workloads = worst_first(report);
     let script = [TABLESORT, SCRIPT].map(plain).join("\n");
     let page = HtmlPage {
         security: security::policy(&style, &[&theme, &script]),
@@ -85,11 +89,12 @@ pub fn page(
         report,
         made: report.created_at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
         today: report.today,
+        cards: cards(report),
         timeline,
         matrix: Matrix::of(report),
         crosstab: Crosstab::of(report, documentation),
-        choices: Choices::of(report),
-        workloads: worst_first(report),
+        choices: Choices::of(&workloads),
+        workloads,
         namespaces: most_denials_first(report),
         plan: plan.as_ref(),
     };

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use super::table::TextTable;
 use super::text::BOLD;
 use crate::image_report::{
-    BaseReport, ImageReport, ImageReports, ImageStatus, IsolationReport, NodeReport, ReleaseReport, Runs,
-    VariantReport, cached_note,
+    BaseReport, ImageReport, ImageReports, ImageStatus, IsolationReport, NameReport, NodeReport,
+    ReleaseReport, Runs, VariantReport, cached_note,
 };
 use crate::model::image_facts::short_digest;
 use crate::model::text::{cut_middle, list, one_line, size_text, wrap};
@@ -64,12 +64,17 @@ fn write_image(report: &ImageReport, nodes: usize, width: usize, out: &mut dyn W
         writeln!(out, "  {}", one_line(digest))?;
         writeln!(out, "  {source} {looked_up:.0}")?;
     }
-    if report.variants.is_empty() {
+    if let Some(name) = &report.by_name {
+        writeln!(out, "  {}", name_text(name))?;
+    }
+    if report.variants.is_empty() && report.releases.is_empty() {
         return Ok(());
     }
-    writeln!(out)?;
-    write_variants(&report.variants, width, out)?;
-    write_configurations(&report.variants, width, out)?;
+    if !report.variants.is_empty() {
+        writeln!(out)?;
+        write_variants(&report.variants, width, out)?;
+        write_configurations(&report.variants, width, out)?;
+    }
     if report.is_without_windows {
         return Ok(());
     }
@@ -78,6 +83,26 @@ fn write_image(report: &ImageReport, nodes: usize, width: usize, out: &mut dyn W
         Some(all) => write_nodes(all, nodes, width, out),
         None => Ok(()),
     }
+}
+
+/// What the name of an image shows.
+fn name_text(name: &NameReport) -> String {
+    let platforms: Vec<String> = name
+        .builds
+        .iter()
+        .map(|build| format!("{}({build})", name.os))
+        .collect();
+    let platforms = if platforms.is_empty() {
+        name.os.to_owned()
+    } else {
+        platforms.join(", ")
+    };
+    let certainty = if name.is_certain {
+        "Microsoft publishes this tag for this build only"
+    } else {
+        "the registry may have other variants"
+    };
+    format!("by its name, as plan reads it: {platforms}; {certainty}")
 }
 
 /// The table in the first of these forms that fits, or in the last one.
@@ -224,11 +249,9 @@ fn write_releases(report: &ImageReport, width: usize, out: &mut dyn Write) -> io
             "\n  no Windows release runs it: it has no variant for Windows"
         );
     }
-    let versions = report
-        .variants
-        .iter()
-        .filter(|variant| variant.os == "windows")
-        .count();
+    let of_windows = report.variants.iter().filter(|variant| variant.os == "windows");
+    let by_name = report.by_name.as_ref().map_or(0, |name| name.builds.len());
+    let versions = of_windows.count() + by_name;
     let may_run = |isolation: &IsolationReport| matches!(isolation.runs, Runs::Yes | Runs::Disputed);
     let is_shown = |release: &&ReleaseReport| {
         release.is_long_term || may_run(&release.process) || may_run(&release.hyper_v)

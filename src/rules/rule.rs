@@ -547,12 +547,12 @@ impl Finding {
     /// Whether the policy's `ignoredFields` may apply: the pod runs with and without the field. Not if the kubelet
     /// rejects the pod because of the field, or the API server does regardless of `spec.os`.
     pub fn is_tolerable(&self) -> bool {
-        self.rule.tolerable && matches!(self.class, Class::Api | Class::Ignored)
+        self.rule.tolerable && self.class.is_ignored()
     }
 
     /// Whether the field may be removed: an ignored field, or one that hangs only some kubelets.
     pub fn is_removable(&self) -> bool {
-        self.rule.removable && matches!(self.class, Class::Api | Class::Ignored | Class::Run)
+        self.rule.removable && (self.class.is_ignored() || self.class == Class::Run)
     }
 
     /// Whether no edit of admission resolves it.

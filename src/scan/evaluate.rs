@@ -364,7 +364,7 @@ fn found(finding: &Finding, outcome: FindingOutcome, outcome_reason: Option<Stri
         rule: finding.rule.name,
         severity: finding.severity,
         class: finding.class,
-        path: finding.path.to_string(),
+        path: finding.path.named(),
         message: finding.message.to_string(),
         remedy: finding.remedy.to_string(),
         would_deny: outcome != FindingOutcome::Exempted
@@ -391,7 +391,7 @@ fn builds(subject: &Object<'_>, verdict: Verdict, eval_context: &EvalContext<'_>
 
 /// The fields that edits change, without duplicates.
 fn paths(edits: &[Edit]) -> Vec<String> {
-    let mut paths: Vec<String> = edits.iter().map(|edit| edit.path().to_string()).collect();
+    let mut paths: Vec<String> = edits.iter().map(|edit| edit.path().named()).collect();
     paths.dedup();
     paths
 }

@@ -6,9 +6,9 @@ use std::fmt;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::result::{FindingOutcome, OwnerOutcome, OwnerResult};
+use super::result::{DenialCause, FindingOutcome, ForeignOwner, OwnerOutcome, OwnerResult};
 use crate::model::knowledge::KnowledgeReport;
 use crate::model::os::Verdict;
 use crate::model::policy::{Action, PlacementMode};
@@ -40,6 +40,12 @@ pub struct ScanReport {
     /// The policy settings that replaced the stored ones, as in `mode=Enforce`; empty if none were
     /// replaced.
     pub assumed: Vec<String>,
+    /// The options that limited the scan, as in `namespace=shop`. Absent if it was of the whole cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limited_to: Vec<String>,
+    /// What differs from the report of `--since`. Absent without this option.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ScanChanges>,
     /// The totals.
     pub summary: ScanSummary,
     /// The Windows nodes, by name.
@@ -114,8 +120,14 @@ pub struct ScanSummary {
     pub windows: usize,
     /// Top owners that would be denied if they were created again.
     pub denied: usize,
+    /// These by what they would be denied for.
+    #[schemars(schema_with = "counts_by::<DenialCause>")]
+    pub denied_for: BTreeMap<DenialCause, usize>,
     /// Top owners that would be denied with `validation.action: Deny`.
     pub would_be_denied: usize,
+    /// These by what they would be denied for.
+    #[schemars(schema_with = "counts_by::<DenialCause>")]
+    pub would_be_denied_for: BTreeMap<DenialCause, usize>,
     /// Top owners that admission would patch.
     pub patched: usize,
     /// Top owners that admission would patch if dry run were off everywhere.
@@ -145,8 +157,15 @@ impl ScanSummary {
     pub fn count(&mut self, owner_result: &OwnerResult) {
         self.owners += usize::from(owner_result.kind.has_pod());
         self.windows += usize::from(owner_result.verdict == Verdict::Windows);
-        self.denied += usize::from(owner_result.outcome == OwnerOutcome::Denied);
-        self.would_be_denied += usize::from(owner_result.findings.iter().any(|found| found.would_deny));
+        let is_denied = owner_result.outcome == OwnerOutcome::Denied;
+        self.denied += usize::from(is_denied);
+        if let Some(cause) = owner_result.denial_cause() {
+            self.would_be_denied += 1;
+            *self.would_be_denied_for.entry(cause).or_default() += 1;
+            if is_denied {
+                *self.denied_for.entry(cause).or_default() += 1;
+            }
+        }
         self.patched += usize::from(owner_result.outcome == OwnerOutcome::Patched);
         let would_patch =
             owner_result.outcome == OwnerOutcome::Patched || !owner_result.would_patch.is_empty();
@@ -162,13 +181,7 @@ impl ScanSummary {
             usize::from(owner_result.outcome == OwnerOutcome::NotReviewed && !owner_result.is_clean());
         for found in &owner_result.findings {
             *self.findings.entry(found.outcome).or_default() += 1;
-            if matches!(
-                found.outcome,
-                FindingOutcome::Denied
-                    | FindingOutcome::Warned
-                    | FindingOutcome::Audited
-                    | FindingOutcome::Reported
-            ) {
+            if found.outcome.is_open() {
                 self.open[found.severity as usize] += 1;
             }
         }
@@ -236,7 +249,7 @@ pub struct NamespaceReport {
 
 string_enum! {
     /// What is wrong with the placement of a pod.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum PodProblem {
         /// It is on a node with a different operating system.
@@ -272,7 +285,7 @@ impl PodProblem {
 }
 
 /// One pod on a node that cannot run it, or a pending pod.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFinding {
     /// Its namespace.
@@ -280,10 +293,10 @@ pub struct PodFinding {
     /// Its name.
     pub name: String,
     /// Its top owner, as in `Deployment web`; absent for a pod without an owner.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The node that it is on; absent if it has none yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// What is wrong.
     pub problem: PodProblem,
@@ -292,9 +305,85 @@ pub struct PodFinding {
     /// What to do: lower case, no full stop.
     pub remedy: String,
     /// Since when; absent if that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub since: Option<Timestamp>,
+}
+
+/// What differs from an earlier report. Objects are compared by kind, namespace and name, findings by rule and field, and
+/// pods by owner and problem.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScanChanges {
+    /// When the earlier report was created.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub since: Timestamp,
+    /// What only this report lists.
+    pub new: ChangedItems,
+    /// What only the earlier report lists.
+    pub gone: ChangedItems,
+    /// The findings of both with another outcome than before.
+    pub changed: Vec<ComparedOwner>,
+    /// Why some of it may not have changed: a report is incomplete, or is of another cluster. Absent if there is no reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// What only one of two reports lists.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangedItems {
+    /// The objects that only one report lists, and those with findings that only one report lists; by namespace, kind, name.
+    pub owners: Vec<ComparedOwner>,
+    /// The pods with problems, one for each owner and problem; by namespace, owner.
+    pub pods: Vec<PodFinding>,
+}
+
+/// An object with those of its findings that changed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ComparedOwner {
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The owner that the object represents, by which it is compared. Absent if it represents itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<ForeignOwner>,
+    /// Whether both reports list it.
+    #[serde(default)]
+    pub in_both: bool,
+    /// The findings.
+    pub findings: Vec<ComparedFinding>,
+}
+
+/// A finding that changed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ComparedFinding {
+    /// The rule's id.
+    pub id: String,
+    /// The rule's name.
+    pub rule: String,
+    /// How severe it is.
+    pub severity: Severity,
+    /// The field path.
+    pub path: String,
+    /// The message.
+    pub message: String,
+    /// The remedy.
+    pub remedy: String,
+    /// The outcome in the last report that lists it.
+    pub outcome: FindingOutcome,
+    /// Whether it would deny the object with `validation.action: Deny`.
+    pub would_deny: bool,
+    /// The outcome in the earlier report, if it differs. Otherwise absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_outcome: Option<FindingOutcome>,
 }
 
 /// Something that could not be read or evaluated. The rest of the report is complete without it.

@@ -75,6 +75,8 @@ pub struct ReportHeader {
     pub cluster: ScannedCluster,
     /// The policy settings that replaced the stored ones.
     pub assumed: Vec<String>,
+    /// The options that limited the scan.
+    pub limited_to: Vec<String>,
     /// The Windows nodes.
     pub nodes: Vec<ScannedNode>,
     /// The faults that they may have.
@@ -288,6 +290,8 @@ impl<'s> Scan<'s> {
             knowledge: facts.knowledge.report(facts.today),
             cluster: frame.cluster,
             assumed: frame.assumed,
+            limited_to: frame.limited_to,
+            changes: None,
             summary: self.summary,
             nodes: frame.nodes,
             possible_faults: frame.possible_faults,
@@ -364,4 +368,4 @@ pub fn untolerating(taint: &Taint, daemon_sets: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::engine::Decision;
 use crate::model::build::Build;
@@ -18,7 +18,7 @@ pub type Uid = String;
 
 string_enum! {
     /// The outcome of one finding if its object were created again.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "camelCase")]
     pub enum FindingOutcome {
         /// It denies the object. An update that does not change the field is allowed, because the finding existed before.
@@ -40,6 +40,19 @@ string_enum! {
     }
 }
 
+impl FindingOutcome {
+    /// Whether nothing fixes it, no exemption applies, and it is in scope of admission or only reported.
+    pub fn is_open(self) -> bool {
+        matches!(
+            self,
+            FindingOutcome::Denied
+                | FindingOutcome::Warned
+                | FindingOutcome::Audited
+                | FindingOutcome::Reported
+        )
+    }
+}
+
 string_enum! {
     /// The outcome for an object if it were created again.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,9 +68,23 @@ string_enum! {
     }
 }
 
+string_enum! {
+    /// What an owner is denied for, or would be with `validation.action: Deny`. The first that applies.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+    #[serde(rename_all = "camelCase")]
+    pub enum DenialCause {
+        /// It cannot run on Windows as written.
+        CannotRun = "cannotRun",
+        /// Fields that Windows ignores: it runs, without what they request.
+        IgnoredFields = "ignoredFields",
+        /// Best practice that a policy enforces.
+        BestPractice = "bestPractice",
+    }
+}
+
 /// An owner whose pods are evaluated instead: its kind is one that Transom does not evaluate, such as an Argo Rollout, or its
 /// template does not show that its pods are for Windows, or what they run.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignOwner {
     /// Its `apiVersion`.
@@ -82,7 +109,7 @@ pub struct FindingResult {
     #[serde(serialize_with = "as_text")]
     #[schemars(with = "String")]
     pub class: Class,
-    /// The field path, as in `spec.template.spec.containers[0].image`.
+    /// The field path, with containers and other list items by name, as in `spec.template.spec.containers[web].image`.
     pub path: String,
     /// The message.
     pub message: String,
@@ -186,6 +213,17 @@ impl OwnerResult {
     /// Whether there is nothing to report about it.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.patches.is_empty() && self.would_patch.is_empty()
+    }
+
+    /// What it is denied for, or would be with `validation.action: Deny`; `None` if neither.
+    pub fn denial_cause(&self) -> Option<DenialCause> {
+        let cause = |found: &FindingResult| match found.class {
+            Class::Api | Class::Ignored => DenialCause::IgnoredFields,
+            Class::BestPractice => DenialCause::BestPractice,
+            Class::ApiAlways | Class::Admit | Class::Run => DenialCause::CannotRun,
+        };
+        let denying = self.findings.iter().filter(|found| found.would_deny);
+        denying.map(cause).min()
     }
 
     /// The names of the rules that deny it, or would deny it with `validation.action: Deny`; without duplicates,

@@ -168,6 +168,8 @@ fn a_scan_reports_what_would_become_of_what_is_stored() {
     the_stored_policy_counts_until_another_is_named(&cluster);
     reports_are_for_people_and_for_machines(&cluster);
     missing_rights_are_reported_and_the_rest_is_evaluated(&cluster);
+    a_later_scan_shows_what_changed(&cluster);
+    a_linux_pod_on_a_windows_node_is_no_windows_workload(&cluster);
 }
 
 fn the_scheduler_s_refusals_are_explained(cluster: &ControlPlane) {
@@ -351,4 +353,108 @@ fn missing_rights_are_reported_and_the_rest_is_evaluated(cluster: &ControlPlane)
     become_user(cluster, "auditor");
     let run = scan(cluster, "auditor", &["-o", "json"]);
     assert_eq!((run.status, gaps(&run.json())), (0, Vec::new()), "{}", run.err);
+}
+
+fn a_later_scan_shows_what_changed(cluster: &ControlPlane) {
+    let file = |name: &str| cluster.path(name).display().to_string();
+    let (earlier, later) = (file("earlier.json"), file("later.json"));
+    let scan = |args: &[&str]| scan(cluster, "admin", &[&["--assume", "mode=Enforce"], args].concat());
+    assert_eq!(scan(&["-o", &format!("json={earlier}")]).status, 1);
+    cluster
+        .kubectl(&["delete", "deployment", "-n", "shop", "old"])
+        .succeeded();
+    let containers = json!([{"name": "sidecar", "image": "a"}, {"name": "app", "image": "a", "securityContext": {"runAsUser": 1000}}]);
+    let fresh = deployment("shop", "fresh", json!({"containers": containers}));
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &fresh.to_string())
+        .succeeded();
+    let run = scan(&["--since", &earlier]);
+    assert_eq!(run.status, 1, "{}", run.err);
+    for part in [
+        "object not listed before, 1 object no longer listed",
+        "\nnew\n",
+        "  Deployment shop/fresh, which was not listed\n",
+        "host-pid] (denied): ",
+        "= field: spec.template.spec.containers[app].securityContext.runAsUser\n",
+        "\ngone\n",
+        "  Deployment shop/old, which is no longer listed\n",
+    ] {
+        assert!(run.out.contains(part), "{part}: {}", run.out);
+    }
+    assert!(!run.out.contains("web-too"), "{}", run.out);
+    let whole = scan(&["-n", "shop"]).out;
+    assert!(
+        whole.contains("= field: spec.template.spec.containers[app].securityContext.runAsUser\n"),
+        "{whole}"
+    );
+    let report = scan(&["--since", &earlier, "-o", "json"]).json();
+    assert_valid_reports("scan", &[&report]);
+    let names = |list: &str| {
+        let owners = report["changes"][list]["owners"].as_array().unwrap().iter();
+        owners.map(|owner| owner["name"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names("new"), names("gone")),
+        (vec![json!("fresh")], vec![json!("old")])
+    );
+
+    // What is known already ends in no failure.
+    let mut run = scan(&["--since", &earlier]);
+    let is_quiet = wait(Duration::from_secs(30), || {
+        assert_eq!(scan(&["-o", &format!("json={later}")]).status, 1);
+        run = scan(&["--since", &later]);
+        run.out.contains(": nothing changed\n")
+    });
+    assert!(is_quiet && run.status == 0, "{} {}", run.status, run.out);
+
+    std::fs::write(&earlier, json!({"schema": "transom.dev/scan/v0"}).to_string()).unwrap();
+    for (args, part) in [
+        (
+            ["--since", &*earlier, "-n", "shop"],
+            "its schema is \"transom.dev/scan/v0\"",
+        ),
+        (
+            ["--since", &*later, "-n", "shop"],
+            "it is of the whole cluster, and this scan is of the objects with namespace=shop; use the same",
+        ),
+        (["--since", &*later, "-o", "sarif"], "add -o text or -o json"),
+    ] {
+        let run = scan(&args);
+        assert_eq!((run.status, &*run.out), (2, ""));
+        assert!(run.err.contains(part), "{}", run.err);
+    }
+}
+
+fn a_linux_pod_on_a_windows_node_is_no_windows_workload(cluster: &ControlPlane) {
+    let windows =
+        || scan(cluster, "admin", &["-o", "json", "--fail-on", "never"]).json()["summary"]["windows"].clone();
+    let before = windows();
+    let lost = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lost-redis", "namespace": "shop"},
+        "spec": {"nodeName": "win", "tolerations": [{"operator": "Exists"}], "containers": [{"name": "a", "image": "redis:7"}]},
+    });
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &lost.to_string())
+        .succeeded();
+    assert_eq!(windows(), before);
+    let file = cluster.path("lost.html");
+    let output = format!("html={}", file.display());
+    let text = scan(
+        cluster,
+        "admin",
+        &["-o", &output, "-o", "text", "--advice", "--plan-to", "ltsc2025"],
+    )
+    .out;
+    let page = std::fs::read_to_string(file).unwrap();
+    for shown in [&text, &page] {
+        let lines = shown.lines().filter(|line| line.contains("lost-redis"));
+        assert!(
+            !lines
+                .clone()
+                .any(|line| line.to_lowercase().contains("for windows")),
+            "{:?}",
+            lines.collect::<Vec<_>>()
+        );
+    }
+    assert!(!page.contains("<bdi>lost-redis</bdi>"), "the page lists it");
 }

@@ -189,6 +189,64 @@ fn an_image_is_shown_with_its_variants_where_it_runs_and_on_which_nodes() {
 }
 
 #[test]
+fn without_a_registry_the_builds_are_those_that_the_name_shows() {
+    let home = Home::new();
+    let offline = |more: &[&str], image: &str| {
+        let run = home.run_with(&[&["image", "--offline"], more, &[image]].concat(), &nodes());
+        // Whether the image exists is not known.
+        assert_eq!(run.status, 2, "{}{}", run.out, run.err);
+        run
+    };
+    let windows = "mcr.microsoft.com/windows/servercore:ltsc2022";
+    let text = offline(&["--facts", "-"], windows).out;
+    for part in [
+        "by its name, as plan reads it: windows(10.0.20348); Microsoft publishes this tag for this build only",
+        "ltsc2019         10.0.17763  no                 no",
+        "ltsc2022         10.0.20348  yes                yes",
+        "2 of 4 Windows nodes run it with process isolation",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let report = offline(&["-o", "json"], windows).json();
+    assert_valid_reports("image", &[&report]);
+    let image = &report["images"][0];
+    assert_eq!(
+        image["byName"],
+        json!({"os": "windows", "builds": ["10.0.20348"], "isCertain": true})
+    );
+    assert_eq!(
+        (&image["status"], &image["variants"]),
+        (&json!("unknown"), &json!([]))
+    );
+    for (image, part) in [
+        (
+            "corp.example/shop/billing:1.4-ltsc2019",
+            "windows(10.0.17763); the registry may have other variants",
+        ),
+        (
+            "mcr.microsoft.com/dotnet/framework/aspnet:4.8",
+            "windows(10.0.14393), windows(10.0.17763); the registry may have other variants",
+        ),
+        (
+            "nginx:1.29-alpine",
+            "by its name, as plan reads it: linux; the registry may have other variants",
+        ),
+    ] {
+        let text = offline(&[], image).out;
+        assert!(text.contains(part), "{image}: {text}");
+        assert_eq!(
+            text.contains("WINDOWS RELEASE"),
+            part.starts_with("windows"),
+            "{text}"
+        );
+    }
+    let of_platform = offline(&["--platform", "windows/amd64:10.0.17763"], windows).out;
+    assert!(!of_platform.contains("WINDOWS RELEASE"), "{of_platform}");
+    let unknown = offline(&[], "corp.example/shop/billing:1.4").out;
+    assert!(!unknown.contains("by its name"), "{unknown}");
+}
+
+#[test]
 fn the_page_about_images_shows_what_is_printed() {
     const PAGE: &str = "docs/how-to/images.md";
     const START: &str = "```text\n$ transom image registry.example.com/shop/billing:1.4\n";

@@ -168,6 +168,7 @@ impl ScanTask<'_> {
         let report = scan.report(ReportHeader {
             cluster: scanned(self.name, cluster),
             assumed: assume::words(*self.overrides),
+            limited_to: args.limits(),
             nodes: scan_nodes(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
             possible_faults: possible_faults(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
             notes: registries.map_or_else(Vec::new, |registries| registries.notes()),

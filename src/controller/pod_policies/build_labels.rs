@@ -1,7 +1,9 @@
 //! The condition that reports whether the nodes carry the label that placement uses to require builds.
 
 use crate::api::DecodedPolicy;
+use crate::cluster::snapshot::Snapshot;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy};
+use crate::model::build::Build;
 use crate::model::facts::Facts;
 use crate::model::node::Host;
 use crate::model::policy::{PlacementField, PlacementMode, Policy};
@@ -10,10 +12,10 @@ use crate::model::text::{count, list};
 use super::MOST_NAMES;
 
 /// The condition. `decoded`: the version of the policy that applies, if any.
-pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> ConditionUpdate {
+pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, snapshot: &Snapshot) -> ConditionUpdate {
     let policy = decoded.map(|decoded| &decoded.policy.policy);
-    let lacking = policy.map_or_else(Vec::new, |policy| lacking(policy, facts));
-    let missing = policy.map_or_else(Vec::new, |policy| missing(policy, facts, &lacking));
+    let lacking = policy.map_or_else(Vec::new, |policy| lacking(policy, snapshot));
+    let missing = policy.map_or_else(Vec::new, |policy| missing(policy, &snapshot.facts, &lacking));
     let message = |policy: &Policy| {
         let label = policy.build_label();
         let names = list(missing.iter().map(|host| &host.name), MOST_NAMES);
@@ -32,12 +34,16 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
     let unmet = unmet.map(|policy| ("LabelsMissing", message(policy)));
     let is_bad = unmet.is_some();
     let unmet = unmet.or_else(|| {
+        let label = policy?.build_label();
+        let (reason, why) = if lacking.iter().any(|host| host.is_labelled(label)) {
+            ("LabelsPending", "a WindowsNodePolicy has not written yet")
+        } else {
+            ("LabelsNotRequired", "placement does not require now")
+        };
         let names = list(lacking.iter().map(|host| &host.name), MOST_NAMES);
-        let text = format!(
-            "{} without the label of the build, which placement does not require now: {names}",
-            count(lacking.len(), "Windows node")
-        );
-        (!lacking.is_empty()).then_some(("LabelsNotRequired", text))
+        let nodes = count(lacking.len(), "Windows node");
+        let text = format!("{nodes} without the label of the build, which {why}: {names}");
+        (!lacking.is_empty()).then_some((reason, text))
     });
     let met = (
         "LabelsPresent",
@@ -47,12 +53,17 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
     ConditionUpdate { is_bad, ..update }.with_events(EventPolicy::Turns)
 }
 
-/// The nodes without the label, whether placement requires it or not.
-fn lacking<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
+/// The nodes without the label, whether placement requires it or not. Of a node to which a node policy will write it, the facts
+/// have it already.
+fn lacking<'f>(policy: &Policy, snapshot: &'f Snapshot) -> Vec<&'f Host> {
     let label = policy.build_label();
-    let hosts = facts.hosts().iter();
+    let is_stored = |host: &Host| {
+        let node = snapshot.cache.nodes.get(&host.name);
+        node.is_none_or(|node| node.labels.get(label).and_then(|text| Build::parse_label(text)) == host.build)
+    };
+    let hosts = snapshot.facts.hosts().iter();
     hosts
-        .filter(|host| host.build.is_some() && !host.is_labelled(label))
+        .filter(|host| host.build.is_some() && !(host.is_labelled(label) && is_stored(host)))
         .collect()
 }
 
@@ -78,7 +89,7 @@ fn missing<'f>(policy: &Policy, facts: &Facts, lacking: &[&'f Host]) -> Vec<&'f 
     };
     lacking
         .iter()
-        .filter(|host| !would_be_written(host))
+        .filter(|host| !host.is_labelled(label) && !would_be_written(host))
         .copied()
         .collect()
 }

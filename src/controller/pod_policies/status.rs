@@ -190,7 +190,7 @@ impl ReportedPolicy<'_> {
             self.name, in_force, self.reach, today,
         ));
         updates.push(exemptions_unused(in_force, snapshot));
-        updates.push(build_labels(in_force, &snapshot.facts));
+        updates.push(build_labels(in_force, snapshot));
         updates.extend(written(states.reporting));
         let mut retired = Vec::new();
         match image_registries(in_force, states.registries) {

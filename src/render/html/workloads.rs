@@ -1,10 +1,12 @@
 //! The rows of the workload table, and its filters.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use super::cards::denial_words;
 use super::findings::{counts, mark};
 use super::release_name;
-use crate::model::severity::{Class, Severity};
+use crate::model::severity::Severity;
 use crate::model::text::count;
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
@@ -86,22 +88,22 @@ impl<'r> WorkloadCard<'r> {
         }
     }
 
-    /// Its outcome as text; for a workload that is allowed despite errors, with the reason.
+    /// Its outcome as text, which is also the value of the filter.
     pub(super) fn outcome(&self) -> &'static str {
-        match (self.owner_result.outcome, self.would_be_denied(), self.worst()) {
-            (OwnerOutcome::Passes, true, _) => "passes; denied in mode Enforce",
-            (OwnerOutcome::Passes, false, "error") => "passes; its errors are only recorded",
-            _ => outcome_choice(self.owner_result).1,
+        let cause = self.owner_result.denial_cause();
+        match (self.owner_result.outcome, cause.map(denial_words)) {
+            (OwnerOutcome::Denied, Some([denied, _])) => denied,
+            (OwnerOutcome::Denied, None) => "denied",
+            (OwnerOutcome::Patched, _) => "patched",
+            (OwnerOutcome::Passes, Some([_, denied_in_enforce])) => denied_in_enforce,
+            (OwnerOutcome::Passes, None) if self.worst() == "error" => "passes; its errors are only recorded",
+            (OwnerOutcome::Passes, None) => "passes",
+            (OwnerOutcome::NotReviewed, _) => "not reviewed",
         }
     }
 
-    /// Its outcome as the filter compares it.
-    pub(super) fn outcome_value(&self) -> &'static str {
-        outcome_choice(self.owner_result).0
-    }
-
     fn would_be_denied(&self) -> bool {
-        self.owner_result.findings.iter().any(|found| found.would_deny)
+        self.owner_result.denial_cause().is_some()
     }
 
     /// The CSS class of the outcome.
@@ -126,12 +128,18 @@ pub(super) fn worst_first(report: &ScanReport) -> Vec<WorkloadCard<'_>> {
     let mut workloads: Vec<WorkloadCard<'_>> = report.owners.iter().map(WorkloadCard::of).collect();
     workloads.sort_by_cached_key(|workload| {
         let is_denied = workload.owner_result.outcome == OwnerOutcome::Denied;
-        std::cmp::Reverse((is_denied, workload.would_be_denied(), workload.order.clone()))
+        let cause = workload.owner_result.denial_cause().map(Reverse);
+        Reverse((is_denied, cause, workload.order.clone()))
     });
     workloads
 }
 
 impl<'r> FindingRow<'r> {
+    /// Whether it would deny the object in mode Enforce, and does not now.
+    pub(super) fn only_would_deny(&self) -> bool {
+        self.result.would_deny && self.result.outcome != FindingOutcome::Denied
+    }
+
     fn of(result: &'r FindingResult) -> Self {
         let outcome = match result.outcome {
             FindingOutcome::Denied => "denies the object",
@@ -166,24 +174,6 @@ impl Tally {
     }
 }
 
-/// The outcome of an owner as the value of a filter, and as text. What is denied only for fields that Windows ignores could run.
-fn outcome_choice(owner_result: &OwnerResult) -> (&'static str, &'static str) {
-    let outcome = owner_result.outcome;
-    let mut denying = (owner_result.findings.iter()).filter(|found| found.outcome == FindingOutcome::Denied);
-    let is_ignored = |found: &FindingResult| found.class == Class::Ignored;
-    let is_only_ignored = denying.next().is_some_and(is_ignored) && denying.all(is_ignored);
-    let text = match outcome {
-        OwnerOutcome::Denied if is_only_ignored => {
-            return ("ignored-fields", "denied, only for ignored fields");
-        }
-        OwnerOutcome::Denied => "denied",
-        OwnerOutcome::Patched => "patched",
-        OwnerOutcome::Passes => "passes",
-        OwnerOutcome::NotReviewed => "not reviewed",
-    };
-    (outcome.as_str(), text)
-}
-
 fn images(owner_result: &OwnerResult) -> String {
     let known = owner_result.image_builds.iter();
     let mut builds: Vec<String> = known
@@ -199,8 +189,8 @@ fn images(owner_result: &OwnerResult) -> String {
 pub(super) struct Choices<'r> {
     /// Namespaces.
     pub(super) namespaces: BTreeSet<&'r str>,
-    /// Outcomes, with their texts.
-    pub(super) outcomes: Vec<(&'static str, &'static str)>,
+    /// Outcomes, in their order.
+    pub(super) outcomes: Vec<&'static str>,
     /// Severities of counted findings.
     pub(super) severities: BTreeSet<Severity>,
     /// Rules of counted findings.
@@ -208,16 +198,16 @@ pub(super) struct Choices<'r> {
 }
 
 impl<'r> Choices<'r> {
-    /// The filter values of a report.
-    pub(super) fn of(report: &'r ScanReport) -> Self {
-        let owners = || report.owners.iter();
+    /// The filter values of the rows.
+    pub(super) fn of(workloads: &[WorkloadCard<'r>]) -> Self {
+        let owners = || workloads.iter().map(|workload| workload.owner_result);
         let found = || owners().flat_map(|owner| owner.findings.iter().filter(|found| counts(found)));
-        let outcomes: BTreeSet<(OwnerOutcome, (&str, &str))> = owners()
-            .map(|owner| (owner.outcome, outcome_choice(owner)))
+        let outcomes: BTreeSet<(OwnerOutcome, &str)> = (workloads.iter())
+            .map(|workload| (workload.owner_result.outcome, workload.outcome()))
             .collect();
         Choices {
             namespaces: owners().map(|owner| owner.namespace.as_str()).collect(),
-            outcomes: outcomes.into_iter().map(|(_, choice)| choice).collect(),
+            outcomes: outcomes.into_iter().map(|(_, words)| words).collect(),
             severities: found().map(|found| found.severity).collect(),
             rules: found().map(|found| found.rule).collect(),
         }

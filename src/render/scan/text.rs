@@ -8,6 +8,8 @@ use anstyle::AnsiColor;
 
 use super::super::table::TextTable;
 use super::super::text::{BOLD, help, labelled, style_of};
+use super::changes::changes_text;
+use super::view::{ScanView, outcome};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 use crate::model::text::{count, list, one_line};
@@ -26,29 +28,6 @@ const FIELDS: usize = 8;
 const POOLS: usize = 4;
 /// The resource of the policies, as gaps name it.
 const POLICIES: &str = "windowspodpolicies";
-
-/// What to show of a report.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ScanView {
-    /// Whether to show advice that neither denies nor warns.
-    pub advice: bool,
-    /// The maximum number of rows of a table, and of owners per namespace.
-    pub rows: usize,
-}
-
-impl ScanView {
-    fn shows(self, found: &FindingResult) -> bool {
-        let does_something =
-            matches!(found.outcome, FindingOutcome::Denied | FindingOutcome::Warned) || found.would_deny;
-        self.advice || found.severity > Severity::Advice || does_something
-    }
-
-    /// Whether there is something to show for an owner.
-    fn shows_owner(self, owner_result: &OwnerResult) -> bool {
-        let patches = !owner_result.patches.is_empty() || !owner_result.would_patch.is_empty();
-        patches || owner_result.findings.iter().any(|found| self.shows(found))
-    }
-}
 
 /// Writes the report as text.
 ///
@@ -108,6 +87,11 @@ impl ScanTotals<'_> {
 impl ScanText<'_> {
     fn write(&mut self) -> io::Result<()> {
         self.summary()?;
+        if let Some(changes) = &self.report.changes {
+            changes_text(changes, self.shown, self.out)?;
+            self.gaps()?;
+            return self.notes();
+        }
         // What is broken now comes before what would be denied one day.
         self.pods()?;
         self.by_rule()?;
@@ -217,7 +201,7 @@ impl ScanText<'_> {
     fn by_rule(&mut self) -> io::Result<()> {
         let rules = sums_of_rules(self.report, self.shown);
         let findings = self.report.owners.iter().flat_map(|owner| &owner.findings);
-        let hidden = findings.filter(|found| !self.shown.shows(found)).count();
+        let hidden = findings.filter(|found| !self.shown.shows_finding(found)).count();
         if !rules.is_empty() {
             writeln!(self.out, "{BOLD}workloads by rule, worst first{BOLD:#}")?;
             let rows = rules.iter().map(|(rule, sum)| {
@@ -321,11 +305,15 @@ impl ScanText<'_> {
         let (clean, advised): (Vec<&OwnerResult>, Vec<&OwnerResult>) = others
             .into_iter()
             .partition(|owner_result| owner_result.is_clean());
-        for (owners, what) in [(clean, "nothing found in"), (advised, "only advice for")] {
+        // Without a finding, only owners for Windows are in the report.
+        for (owners, what, of_what) in [
+            (clean, "nothing found in", " for Windows"),
+            (advised, "only advice for", ""),
+        ] {
             if !owners.is_empty() {
                 let named = list(owners.iter().map(|owner_result| title(owner_result)), LIKE_IT);
                 let number = count(owners.len(), "owner");
-                writeln!(self.out, "  {what} {number} for Windows: {}", one_line(&named))?;
+                writeln!(self.out, "  {what} {number}{of_what}: {}", one_line(&named))?;
             }
         }
         writeln!(self.out)
@@ -355,7 +343,7 @@ impl ScanText<'_> {
         for found in owner_result
             .findings
             .iter()
-            .filter(|found| self.shown.shows(found))
+            .filter(|found| self.shown.shows_finding(found))
         {
             Self::finding(self.out, found)?;
         }
@@ -602,7 +590,11 @@ fn sums_of_rules(report: &ScanReport, shown: ScanView) -> Vec<(&str, ScanTotals<
     let mut rules: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
     for owner_result in &report.owners {
         let mut worst_of: BTreeMap<&str, &FindingResult> = BTreeMap::new();
-        for found in owner_result.findings.iter().filter(|found| shown.shows(found)) {
+        for found in owner_result
+            .findings
+            .iter()
+            .filter(|found| shown.shows_finding(found))
+        {
             let rank = |found: &FindingResult| (found.severity, std::cmp::Reverse(found.outcome));
             let worst = worst_of.entry(found.rule).or_insert(found);
             if rank(found) > rank(worst) {
@@ -715,20 +707,6 @@ fn groups<'r>(owners: &[&'r OwnerResult]) -> Vec<(GroupedFinding<'r>, Vec<&'r Ow
     }
     groups.sort_by_key(|(likeness, _)| (likeness.outcome, std::cmp::Reverse(likeness.would_deny())));
     groups
-}
-
-/// The outcome of a finding, in one or two words.
-fn outcome(outcome: FindingOutcome) -> &'static str {
-    match outcome {
-        FindingOutcome::Denied => "denied",
-        FindingOutcome::Warned => "warned of",
-        FindingOutcome::Audited => "audited",
-        FindingOutcome::Reported => "reported",
-        FindingOutcome::Fixed => "fixed in admission",
-        FindingOutcome::Fixable => "would be fixed if not in dry run",
-        FindingOutcome::Exempted => "exempted",
-        FindingOutcome::NotReviewed => "not reviewed",
-    }
 }
 
 fn title(owner_result: &OwnerResult) -> String {

@@ -16,9 +16,9 @@ use crate::model::policy::Policy;
 use crate::model::requester::ListedController;
 use crate::scan::context::EvalContext;
 use crate::scan::evaluate::{Evaluated, SkipReason, evaluate_stored};
-use crate::scan::result::{FindingOutcome, OwnerOutcome};
+use crate::scan::result::{DenialCause, FindingOutcome, OwnerOutcome};
 
-fn scan(objects: &[(Kind, Value)]) -> ScanReport {
+pub(in crate::scan) fn scan(objects: &[(Kind, Value)]) -> ScanReport {
     scan_with(&[], Policy::standalone(), objects)
 }
 
@@ -47,6 +47,7 @@ fn scan_with(custom: &[(Kind, String)], policy: Policy, objects: &[(Kind, Value)
         notes: Vec::new(),
         cluster: ScannedCluster::default(),
         assumed: Vec::new(),
+        limited_to: Vec::new(),
         nodes: Vec::new(),
         possible_faults: Vec::new(),
     })
@@ -68,11 +69,11 @@ fn spec(more: Value) -> Value {
     spec
 }
 
-fn template(name: &str, owner: Option<(&str, &str, &str)>, replicas: u32) -> Value {
+pub(in crate::scan) fn template(name: &str, owner: Option<(&str, &str, &str)>, replicas: u32) -> Value {
     json!({"metadata": meta(name, owner), "spec": {"replicas": replicas, "template": {"spec": spec(json!({}))}}})
 }
 
-fn pod(name: &str, owner: Option<(&str, &str, &str)>, more: Value) -> Value {
+pub(in crate::scan) fn pod(name: &str, owner: Option<(&str, &str, &str)>, more: Value) -> Value {
     json!({"metadata": meta(name, owner), "spec": spec(more), "status": {"phase": "Pending"}})
 }
 
@@ -484,4 +485,17 @@ fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
         };
         assert_eq!(owner_result.outcome, OwnerOutcome::Denied, "{object}");
     }
+}
+
+#[test]
+fn what_is_denied_only_for_ignored_fields_is_counted_apart() {
+    let mut host_process = template("host-process", None, 1);
+    host_process["spec"]["template"]["spec"]["securityContext"] =
+        json!({"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}});
+    // `runAsUser`, which the API server only refuses of pods with `spec.os.name: windows`.
+    let ignored = template("ignored", None, 1);
+    let summary = scan(&[(Kind::Deployment, host_process), (Kind::Deployment, ignored)]).summary;
+    let apart = BTreeMap::from([(DenialCause::CannotRun, 1), (DenialCause::IgnoredFields, 1)]);
+    assert_eq!((summary.denied, &summary.denied_for), (2, &apart));
+    assert_eq!(summary.would_be_denied_for, apart);
 }

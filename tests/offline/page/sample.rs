@@ -98,6 +98,8 @@ pub fn report(owners: usize) -> ScanReport {
             namespaces_without_policy: Vec::new(),
         },
         assumed: vec!["mode=Enforce".to_owned()],
+        limited_to: Vec::new(),
+        changes: None,
         summary,
         nodes: nodes(),
         possible_faults: vec![PossibleFault {
@@ -218,7 +220,7 @@ fn findings(at: usize, rules: &[&'static Rule], is_reviewed: bool) -> Vec<Findin
             ),
             remedy: rule.remedy.to_owned(),
             outcome,
-            would_deny: rule.severity == Severity::Error && is_reviewed,
+            would_deny: outcome == FindingOutcome::Denied,
             outcome_reason: (outcome == FindingOutcome::Exempted)
                 .then(|| "until the move in spring".to_owned()),
         }
@@ -250,7 +252,7 @@ fn inject(owner: &mut OwnerResult) {
         message: HOSTILE.to_owned(),
         remedy: HOSTILE.to_owned(),
         outcome: FindingOutcome::Audited,
-        would_deny: true,
+        would_deny: false,
         outcome_reason: Some(HOSTILE.to_owned()),
     });
 }

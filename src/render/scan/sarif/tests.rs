@@ -59,6 +59,8 @@ fn report() -> ScanReport {
         knowledge: Knowledge::built_in().report("2026-12-01".parse().unwrap()),
         cluster: ScannedCluster::default(),
         assumed: Vec::new(),
+        limited_to: Vec::new(),
+        changes: None,
         summary: ScanSummary::default(),
         nodes: Vec::new(),
         possible_faults: Vec::new(),
