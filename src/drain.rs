@@ -8,6 +8,7 @@ mod inventory;
 mod next;
 mod preemption;
 mod report;
+mod room;
 mod state;
 
 pub use self::classify::{Outage, OutageCause, PodClass, RefusedPods, classify, outages, refused};

@@ -42,6 +42,9 @@
 //! Imports run one way, from left to right; `tests/offline/architecture.rs` checks which module may import which.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.
 
+// A full disk or a closed pipe would be a panic.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod admission;
 pub mod api;
 pub mod audit_log;

@@ -1,5 +1,8 @@
 //! The `transom` program: arguments in, exit status out.
 
+// A full disk or a closed pipe would be a panic.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::ExitCode;
 
 use clap::Parser as _;

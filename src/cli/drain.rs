@@ -12,15 +12,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use kube::Client;
 
 use self::cluster::DrainCluster;
-use self::follow::{DrainEnd, DrainJournal, DrainRun};
-use self::lock::DrainLock;
+use self::follow::{DrainEnd, DrainJournal, DrainRun, patiently};
+use self::lock::{DrainLease, DrainLock, OtherDrain};
 use self::preparation::Preparation;
 use super::options::{OutputArgs, OutputTarget, selector};
 use super::plan::source::{ClusterSourceArgs, Planning};
 use super::registry::LookupArgs;
 use super::{block_on, exit_status, write_errors};
+use crate::cluster::lease::LEASE;
 use crate::drain::{
     DRAIN_SCHEMA, DrainAction, DrainEventKind, DrainPod, DrainReport, DrainResult, DrainRules, DrainState,
     PodClass, StopCause, classify, next, outages,
@@ -112,7 +114,7 @@ pub struct DrainArgs {
     /// The namespace of the Lease transom-drain, which allows one drain at a time
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     lock_namespace: String,
-    /// Take the Lease from another drain, which is dead
+    /// Take the Lease from another drain, which then stops, and begin 10 s later
     #[arg(long)]
     force_lock: bool,
     #[command(flatten)]
@@ -171,16 +173,19 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     }
     let rules = args.rules();
     let mut run = DrainRun::new(&cluster, &preparation, &rules, journal);
-    let (state, inventory) = run.first_state().await?;
+    let (state, inventory) = patiently(async || run.first_state().await).await?;
     let mut report = args.report(&preparation, &state, &rules);
     report.lacking_images = preparation.lacking(&inventory, &state, &rules);
     let waits = args.wait_for_images && preparation.has_gated(&inventory);
     let missing_target = preparation.missing_target(&inventory).filter(|_| !waits);
     let hindrance = args.hindrance(missing_target, &state, &rules);
     run.journal.text(|out| drain_text(&report, out));
-    let missing = cluster
-        .missing_rights(run.namespaces(), &args.lock_namespace)
-        .await?;
+    let rights = async || {
+        cluster
+            .missing_rights(run.namespaces(), &args.lock_namespace)
+            .await
+    };
+    let missing = patiently(rights).await?;
     if !missing.is_empty() {
         bail!(
             "nothing was changed, because rights are missing: {}",
@@ -189,10 +194,10 @@ async fn drain(args: &DrainArgs, journal: &mut DrainJournal) -> anyhow::Result<D
     }
     let end = match hindrance {
         Some(reason) => DrainEnd::stopped(reason),
-        None if args.dry_run => DrainEnd::of(DrainResult::Planned),
-        None => match DrainLock::acquire(client, &args.lock_namespace, args.force_lock).await? {
+        None => match patiently(async || args.lock(client, run.journal).await).await? {
             Err(at_work) => DrainEnd::stopped(at_work),
-            Ok(lock) => run.run(lock, args.wait_for_images.then_some(&state)).await?,
+            Ok(None) => DrainEnd::of(DrainResult::Planned),
+            Ok(Some(lock)) => run.run(lock, args.wait_for_images.then_some(&state)).await?,
         },
     };
     (report.result, report.reason) = (end.result, end.reason);
@@ -265,6 +270,14 @@ impl DrainArgs {
             ));
         }
         notes.extend(state.low_budgets(rules));
+        notes.extend(state.used_up_budgets(rules));
+        let never = state.never_evicted(rules);
+        if rules.allow_outage && !never.is_empty() {
+            notes.push(format!(
+                "the drain stops in the end: {}",
+                StopCause::NeverEvicted(never)
+            ));
+        }
         let cordoned = state.nodes.iter().filter(|node| node.is_cordoned);
         let cordoned: Vec<String> = cordoned.map(|node| node.name.clone()).collect();
         if !cordoned.is_empty() {
@@ -285,6 +298,32 @@ impl DrainArgs {
             _ if self.allow_outage || state.to_move(rules).next().is_none() => None,
             _ => missing_target,
         }
+    }
+
+    /// The Lease of this drain, or who is at work; `None` for a dry run, which only looks.
+    async fn lock(
+        &self,
+        client: &Client,
+        journal: &mut DrainJournal,
+    ) -> anyhow::Result<Result<Option<DrainLock>, String>> {
+        let lease = DrainLease::new(client, &self.lock_namespace);
+        let mut takes = |other: &OtherDrain| {
+            let seconds = LEASE.as_secs();
+            let about =
+                format!("{other}; --force-lock stops it, and this drain begins {seconds} s after that");
+            journal.note(DrainEventKind::Waiting, about);
+        };
+        let locked = match (self.dry_run, self.force_lock) {
+            (false, false) => lease.acquire().await?.map(Some),
+            (false, true) => lease.force(takes).await?.map(Some),
+            (true, false) => lease.other().await?.map_or(Ok(None), Err),
+            (true, true) => {
+                lease.other().await?.iter().for_each(&mut takes);
+                Ok(None)
+            }
+        };
+        Ok(locked
+            .map_err(|other| format!("{other}. Wait until it ends, or add --force-lock, which stops it")))
     }
 
     async fn uncordoned(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::state::{DrainPod, DrainProgress, DrainRules, DrainState};
+use super::state::{DisruptionBudget, DrainPod, DrainProgress, DrainRules, DrainState};
 use crate::model::workload_name::WorkloadName;
 
 /// What a drain does with a pod.
@@ -92,6 +92,43 @@ impl DrainState {
         with_pods.chain(self.moved.keys()).collect()
     }
 
+    /// The pods of these workloads that have no node.
+    pub(super) fn pending(&self, rules: &DrainRules) -> impl Iterator<Item = &DrainPod> {
+        let followed = self.followed(rules);
+        let is_pending = |pod: &DrainPod| !pod.is_terminating && pod.unschedulable.is_some();
+        let owned = self.pods.iter().filter(move |pod| is_pending(pod));
+        let followed: BTreeSet<WorkloadName> = followed.into_iter().cloned().collect();
+        owned.filter(move |pod| pod.owner.as_ref().is_some_and(|owner| followed.contains(owner)))
+    }
+
+    /// The workloads with pods that the API server never evicts, as long as budgets stay as they are.
+    pub fn never_evicted(&self, rules: &DrainRules) -> Vec<Outage> {
+        let pods = self.to_move(rules);
+        pods.filter_map(|pod| never_evicted(self, pod)).collect()
+    }
+
+    /// Why budgets will stop the drain later: nothing creates pods without a controller again, so each of their evictions is
+    /// one less.
+    pub fn used_up_budgets(&self, rules: &DrainRules) -> Vec<String> {
+        let bare = |budget: &DisruptionBudget| {
+            let of_budget = self.to_move(rules).filter(|pod| budget.selects(pod));
+            of_budget
+                .filter(|pod| pod.owner.is_none() && pod.is_healthy())
+                .count() as u64
+        };
+        let notes = self.budgets.iter().filter_map(|budget| {
+            let (allowed, wanted) = (budget.allowed, bare(budget));
+            (!budget.is_zero && allowed < wanted).then(|| {
+                let DisruptionBudget { namespace, name, .. } = budget;
+                format!(
+                    "the PodDisruptionBudget {namespace}/{name} allows to evict {allowed} of {wanted} pods without a controller, \
+                     which nothing creates again: the drain stops before the others"
+                )
+            })
+        });
+        notes.collect()
+    }
+
     /// What is left to do for each workload that has pods to evict, or of which pods were evicted.
     pub(super) fn progress(&self, rules: &DrainRules) -> BTreeMap<WorkloadName, DrainProgress> {
         let mut all: BTreeMap<WorkloadName, DrainProgress> = BTreeMap::new();
@@ -159,6 +196,20 @@ pub struct Outage {
     pub cause: OutageCause,
     /// The same in words, with names.
     pub message: String,
+}
+
+impl Outage {
+    /// One line for each workload, with all its causes.
+    pub fn lines(outages: &[Outage]) -> Vec<String> {
+        let mut causes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for outage in outages {
+            causes.entry(&outage.workload).or_default().push(&outage.message);
+        }
+        let lines = causes.into_iter();
+        lines
+            .map(|(workload, causes)| format!("{workload}: {}", causes.join("; ")))
+            .collect()
+    }
 }
 
 /// Why a workload has an outage.

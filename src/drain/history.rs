@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::inventory::DrainInventory;
+use super::inventory::{DrainInventory, InventoryNode};
+use super::room::{Placement, competing};
 use super::state::{DrainPod, DrainProgress, DrainRules, DrainState, EvictionAnswer, PodName};
 use crate::model::workload::Kind;
 use crate::model::workload_name::WorkloadName;
@@ -11,6 +12,10 @@ use crate::model::workload_name::WorkloadName;
 /// What a drain has done, and when something improved. Times are since its start.
 #[derive(Clone, Debug, Default)]
 pub struct DrainHistory {
+    /// The first uids of nodes: one that comes back under its name is another node.
+    nodes: BTreeMap<String, String>,
+    /// Where the pods of workloads may run, as far as it was read.
+    placements: BTreeMap<WorkloadName, Placement>,
     /// The workloads of which pods were evicted, with the replicas that were available before.
     moved: BTreeMap<WorkloadName, u64>,
     /// The most pods of workloads that do not say how many they should have.
@@ -36,9 +41,10 @@ pub struct DrainHistory {
 /// A failed eviction.
 #[derive(Clone, Debug, Default)]
 struct FailedEviction {
+    workload: Option<WorkloadName>,
     /// How often it was refused.
     times: u32,
-    /// Until when it is not tried again.
+    /// Until when no pod of the workload is evicted.
     until: Duration,
     why: String,
     /// Until when the pod may end although the drain has no answer.
@@ -60,6 +66,7 @@ impl DrainHistory {
         rules: &DrainRules,
         now: Duration,
     ) -> DrainState {
+        let nodes = &self.same_nodes(inventory, nodes);
         let mut state = DrainState {
             nodes: inventory.drained(nodes),
             elapsed: now,
@@ -84,7 +91,17 @@ impl DrainHistory {
             self.pending = SeenSince::default();
         }
         for pod in &mut state.pods {
-            pod.is_ready &= (pod.node.as_ref()).is_none_or(|node| inventory.nodes.contains_key(node));
+            match pod.node.as_ref().map(|node| inventory.nodes.get(node)) {
+                // What is written about a pod may be of an earlier node of that name.
+                Some(Some(node)) => {
+                    pod.ready_transition = format!("{} {}", pod.ready_transition, node.uid);
+                    if self.is_another(node) {
+                        pod.min_ready = pod.min_ready.max(rules.min_ready);
+                    }
+                }
+                Some(None) => pod.is_ready = false,
+                None => {}
+            }
         }
         self.note_times(&mut state);
         self.note_failures(&mut state.pods, now);
@@ -97,7 +114,48 @@ impl DrainHistory {
         state.returned = self.returned(&state, &to_move);
         state.settle_budgets();
         self.note_progress(&mut state, rules);
+        self.note_placements(&to_move);
+        state.competing = competing(inventory, &state, rules, &self.placements);
         state
+    }
+
+    /// Begins again with the same nodes, as if nothing had been done.
+    #[must_use]
+    pub fn restarted(self) -> Self {
+        DrainHistory {
+            nodes: self.nodes,
+            placements: self.placements,
+            ..DrainHistory::default()
+        }
+    }
+
+    /// Those of these nodes that are gone, or still the nodes which the drain began with.
+    fn same_nodes(&mut self, inventory: &DrainInventory, nodes: &[String]) -> Vec<String> {
+        for (name, node) in &inventory.nodes {
+            if !self.nodes.contains_key(name) {
+                self.nodes.insert(name.clone(), node.uid.clone());
+            }
+        }
+        let is_same = |name: &&String| {
+            let node = inventory.nodes.get(*name);
+            node.is_none_or(|node| !self.is_another(node))
+        };
+        nodes.iter().filter(is_same).cloned().collect()
+    }
+
+    /// Whether there was another node of this name.
+    fn is_another(&self, node: &InventoryNode) -> bool {
+        (self.nodes.get(&node.host.name)).is_some_and(|uid| *uid != node.uid)
+    }
+
+    fn note_placements(&mut self, to_move: &[DrainPod]) {
+        for pod in to_move {
+            if let (Some(owner), Some(spec)) = (&pod.owner, &pod.spec)
+                && !self.placements.contains_key(owner)
+            {
+                self.placements.insert(owner.clone(), Placement::of(pod, spec));
+            }
+        }
     }
 
     /// Notes since when pods are in a condition.
@@ -139,8 +197,19 @@ impl DrainHistory {
                 continue;
             };
             pod.may_end = now < failure.may_end;
-            pod.refused = (now < failure.until).then(|| failure.why.clone());
+            pod.refusals = failure.times;
             self.failures.insert(pod.uid.clone(), failure);
+        }
+        for failure in self.failures.values().filter(|failure| now < failure.until) {
+            let of_workload = |pod: &&mut DrainPod| {
+                failure
+                    .workload
+                    .as_ref()
+                    .is_some_and(|workload| pod.is_of(workload))
+            };
+            for pod in pods.iter_mut().filter(of_workload) {
+                pod.refused = Some(failure.why.clone());
+            }
         }
     }
 
@@ -207,13 +276,15 @@ impl DrainHistory {
         let now = state.elapsed;
         let pod = state.pods.iter().find(|pod| pod.name == *name);
         if let Some(pod) = pod {
+            let workload = Some(pod.workload());
+            let of_workload = self.failures.values().filter(|it| it.workload == workload);
+            let times: u32 = of_workload.map(|failure| failure.times).sum();
             let failure = self.failures.entry(pod.uid.clone()).or_default();
+            failure.workload = workload;
             if let EvictionAnswer::NotNow(why) | EvictionAnswer::Failed(why) | EvictionAnswer::Unknown(why) =
                 answer
             {
-                let pause = FIRST_PAUSE
-                    .saturating_mul(1 << failure.times.min(10))
-                    .min(LONGEST_PAUSE);
+                let pause = FIRST_PAUSE.saturating_mul(1 << times.min(10)).min(LONGEST_PAUSE);
                 failure.times += 1;
                 (failure.until, failure.why) = (now + pause, why.clone());
             }

@@ -23,12 +23,16 @@ use crate::plan::{ResourceList, WorkloadOutline};
 
 /// How long a pod may take to be gone after its own time to end.
 const DELETION: Duration = Duration::from_secs(30);
+/// Why a budget with `maxUnavailable` allows nothing for pods without a controller.
+const UNCOUNTED: &str = "it counts no pods, because none that it selects has a controller";
 /// How many images a kubelet reports, the largest first (`nodeStatusMaxImages`).
 const REPORTED_IMAGES: usize = 50;
 
 /// A Windows node as it was listed.
 #[derive(Clone, Debug)]
 pub struct InventoryNode {
+    /// Its uid.
+    pub uid: String,
     /// What the scheduler and the plan know of it.
     pub host: Host,
     /// Whether it is cordoned (`spec.unschedulable`).
@@ -124,19 +128,21 @@ impl DrainInventory {
             status,
         } = read_fields(json)?;
         let failed = |it: &&BudgetCondition| it.r#type == "DisruptionAllowed" && it.reason == "SyncFailed";
-        let failure = status.conditions.iter().find(failed);
+        let failure = status.conditions.iter().find(failed).map(|it| it.message.clone());
+        let counts_none = status.observed_generation > 0 && status.expected_pods == 0;
+        let failure = failure.or_else(|| counts_none.then(|| UNCOUNTED.to_owned()));
         let is_full = status.expected_pods > 0 && status.desired_healthy >= status.expected_pods;
         let budget = DisruptionBudget {
             namespace: metadata.namespace.to_string(),
             name: metadata.name.to_string(),
             selector: spec.selector,
             allowed: u64::try_from(status.disruptions_allowed).unwrap_or_default(),
-            desired_healthy: match failure {
+            desired_healthy: match &failure {
                 Some(_) => u64::MAX,
                 None => u64::try_from(status.desired_healthy).unwrap_or_default(),
             },
             is_zero: failure.is_some() || is_full,
-            failure: failure.map(|failure| failure.message.clone()),
+            failure,
         };
         self.space(&metadata.namespace).budgets.push(budget);
         Ok(())
@@ -265,6 +271,7 @@ impl DrainInventory {
         let is_ready = |it: &NodeCondition<'_>| it.r#type.as_str() == "Ready" && it.status.as_str() == "True";
         let names = status.images.iter().flat_map(|image| &image.names);
         let listed = InventoryNode {
+            uid: node.metadata.uid.to_string(),
             is_cordoned: node.spec.unschedulable.0,
             is_ready: status.conditions.iter().any(is_ready),
             images: names.filter_map(|name| image_key(name)).collect(),
@@ -581,6 +588,7 @@ struct BudgetSpec {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct BudgetStatus {
+    observed_generation: i64,
     disruptions_allowed: i64,
     desired_healthy: i64,
     expected_pods: i64,

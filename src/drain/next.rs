@@ -1,7 +1,6 @@
 //! The next step of a drain, decided from the state alone. Whatever the API server answers, the replicas that are
 //! available never fall below what budgets or `--max-unavailable` allow, and every drain ends.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -50,8 +49,8 @@ pub enum WaitCause {
     Rollout(WorkloadName),
     /// It is not known yet how many replicas the workload should have.
     NotListed(WorkloadName),
-    /// The eviction has failed for now: why.
-    Refused(PodName, String),
+    /// An eviction of a pod of this workload has failed a moment ago: why.
+    Refused(String, String),
     /// The node could not be cordoned: why.
     NotCordoned(String, String),
     /// The lists of a namespace take too long: their state is too old when they are complete.
@@ -74,8 +73,12 @@ impl fmt::Display for WaitCause {
             }
             WaitCause::Rollout(owner) => write!(f, "{owner} is being rolled out"),
             WaitCause::NotListed(owner) => write!(f, "{owner} is not in the lists yet"),
-            WaitCause::Refused(pod, why) => {
-                write!(f, "the API server does not evict {pod} now: {}", one_line(why))
+            WaitCause::Refused(workload, why) => {
+                write!(
+                    f,
+                    "the API server evicts no pod of {workload} now: {}",
+                    one_line(why)
+                )
             }
             WaitCause::NotCordoned(node, why) => write!(f, "cannot cordon {node}: {}", one_line(why)),
             WaitCause::SlowLists(namespace, took) => write!(
@@ -95,8 +98,8 @@ pub enum StopCause {
     Refused(&'static str, String, Vec<String>),
     /// Workloads that have an outage whatever the drain does.
     Outage(Vec<Outage>),
-    /// A pod has had no node for too long: the scheduler's message.
-    Pending(PodName, String),
+    /// A pod has had no node for too long: the scheduler's message, and the pods that are left.
+    Pending(PodName, String, Vec<String>),
     /// Budgets never allow to evict what is left.
     NeverEvicted(Vec<Outage>),
     /// Nothing has improved for this long: what the drain waits for, and the pods that are left.
@@ -109,19 +112,7 @@ pub enum StopCause {
 
 impl fmt::Display for StopCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = |outages: &[Outage]| {
-            let mut causes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-            for outage in outages {
-                causes.entry(&outage.workload).or_default().push(&outage.message);
-            }
-            let named = causes.into_iter();
-            list(
-                named
-                    .map(|(name, why)| format!("{name}: {}", why.join("; ")))
-                    .collect::<Vec<_>>(),
-                5,
-            )
-        };
+        let named = |outages: &[Outage]| list(Outage::lines(outages), 5);
         match self {
             StopCause::Refused(option, why, pods) => {
                 write!(f, "there are {why} ({}); {option} allows this", list(pods, 5))
@@ -131,11 +122,14 @@ impl fmt::Display for StopCause {
                 "workloads have an outage whatever the drain does ({}); --allow-outage accepts this",
                 named(outages)
             ),
-            StopCause::Pending(pod, message) => write!(
-                f,
-                "no node is found for {pod}: {}. Add nodes or change what the pod requires",
-                one_line(message)
-            ),
+            StopCause::Pending(pod, message, left) => {
+                write!(
+                    f,
+                    "no node is found for {pod}: {}. Add nodes or change what the pod requires",
+                    one_line(message)
+                )?;
+                still_to_move(left, f)
+            }
             StopCause::NeverEvicted(outages) => {
                 write!(
                     f,
@@ -149,10 +143,7 @@ impl fmt::Display for StopCause {
                     "nothing has improved for {}: {wait}",
                     shown_duration(*for_long)
                 )?;
-                match left.as_slice() {
-                    [] => Ok(()),
-                    left => write!(f, "; still to move: {}", list(left, 5)),
-                }
+                still_to_move(left, f)
             }
             StopCause::Returned(pod, node) => write!(
                 f,
@@ -160,6 +151,13 @@ impl fmt::Display for StopCause {
             ),
             StopCause::Timeout(after) => write!(f, "it has run for {}", shown_duration(*after)),
         }
+    }
+}
+
+fn still_to_move(left: &[String], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match left {
+        [] => Ok(()),
+        left => write!(f, "; still to move: {}", list(left, 5)),
     }
 }
 
@@ -182,13 +180,18 @@ pub fn next(state: &DrainState, rules: &DrainRules) -> DrainAction {
         return DrainAction::Stop(StopCause::Timeout(timeout));
     }
     match step {
-        DrainAction::Wait(wait) if idle(state, rules) >= rules.progress_timeout => {
-            let mut left: Vec<String> = (state.to_move(rules).map(|pod| pod.name.to_string())).collect();
-            left.sort();
-            DrainAction::Stop(StopCause::NoProgress(rules.progress_timeout, wait, left))
-        }
+        DrainAction::Wait(wait) if idle(state, rules) >= rules.progress_timeout => DrainAction::Stop(
+            StopCause::NoProgress(rules.progress_timeout, wait, left(state, rules)),
+        ),
         step => step,
     }
+}
+
+/// The pods that are left.
+fn left(state: &DrainState, rules: &DrainRules) -> Vec<String> {
+    let mut left: Vec<String> = (state.to_move(rules).map(|pod| pod.name.to_string())).collect();
+    left.sort();
+    left
 }
 
 /// For how long nothing has improved for any workload that is not done.
@@ -223,14 +226,6 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
             Some(why) => DrainAction::Wait(WaitCause::NotCordoned(name, why.clone())),
         };
     }
-    if let Some((pod, message)) = longest_pending(state, rules) {
-        let (name, message) = (pod.name.clone(), message.to_owned());
-        return if pod.waits >= rules.pending_timeout {
-            DrainAction::Stop(StopCause::Pending(name, message))
-        } else {
-            DrainAction::Wait(WaitCause::Pending(name, message))
-        };
-    }
     if let Some((pod, node)) = &state.returned {
         return DrainAction::Stop(StopCause::Returned(pod.clone(), node.clone()));
     }
@@ -239,13 +234,18 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
         Err(Some(wait)) => return DrainAction::Wait(wait),
         Err(None) => {}
     }
+    if let Some((pod, message)) = longest_pending(state, rules) {
+        let (name, message) = (pod.name.clone(), message.to_owned());
+        return if pod.waits >= rules.pending_timeout {
+            DrainAction::Stop(StopCause::Pending(name, message, left(state, rules)))
+        } else {
+            DrainAction::Wait(WaitCause::Pending(name, message))
+        };
+    }
     if let Some(wait) = state.moved.keys().find_map(|owner| short_of(state, owner)) {
         return DrainAction::Wait(wait);
     }
-    let left: Vec<Outage> = state
-        .to_move(rules)
-        .filter_map(|pod| never_evicted(state, pod))
-        .collect();
+    let left = state.never_evicted(rules);
     match left.is_empty() {
         false => DrainAction::Stop(StopCause::NeverEvicted(left)),
         true if stops && state.to_move(rules).next().is_some() => {
@@ -257,13 +257,7 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
 
 /// The pod of a workload of the drain that has had no node for the longest time.
 fn longest_pending<'s>(state: &'s DrainState, rules: &DrainRules) -> Option<(&'s DrainPod, &'s str)> {
-    let followed = state.followed(rules);
-    let is_followed = |pod: &&DrainPod| pod.owner.as_ref().is_some_and(|owner| followed.contains(owner));
-    let pending = state
-        .pods
-        .iter()
-        .filter(is_followed)
-        .filter(|pod| !pod.is_terminating);
+    let pending = state.pending(rules);
     let pending = pending.filter_map(|pod| Some((pod, pod.unschedulable.as_deref()?)));
     pending.max_by_key(|(pod, _)| pod.waits)
 }
@@ -297,11 +291,18 @@ fn on_node<'s>(
 ) -> Result<&'s DrainPod, Option<WaitCause>> {
     let is_there = |pod: &&DrainPod| {
         let is_left = pod.node.as_deref() == Some(&*node.name) && classify(pod, rules) == PodClass::Evict;
-        is_left && never_evicted(state, pod).is_none() && (rules.allow_outage || !has_outage(state, pod))
+        let competes = pod
+            .owner
+            .as_ref()
+            .is_some_and(|owner| state.competing.contains(owner));
+        is_left
+            && !competes
+            && never_evicted(state, pod).is_none()
+            && (rules.allow_outage || !has_outage(state, pod))
     };
     let mut pods: Vec<&DrainPod> = state.pods.iter().filter(is_there).collect();
-    // What is not available costs nothing.
-    pods.sort_by(|a, b| (a.is_available(), &a.name).cmp(&(b.is_available(), &b.name)));
+    // What is not available costs nothing, and what was refused is refused again.
+    pods.sort_by_key(|pod| (pod.is_available(), pod.refusals, &pod.name));
     let mut wait = None;
     for pod in pods {
         match held(state, rules, pod) {
@@ -331,7 +332,7 @@ fn evict(state: &DrainState, pod: &DrainPod) -> DrainAction {
 fn held(state: &DrainState, rules: &DrainRules, pod: &DrainPod) -> Option<WaitCause> {
     let name = || pod.name.clone();
     if let Some(why) = &pod.refused {
-        return Some(WaitCause::Refused(name(), why.clone()));
+        return Some(WaitCause::Refused(pod.workload().to_string(), why.clone()));
     }
     if pod.is_terminating {
         return Some(WaitCause::Terminating(name()));

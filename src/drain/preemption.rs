@@ -131,11 +131,11 @@ fn victims<'i>(pod: &DrainPod, target: &TargetNode<'i>) -> Option<Vec<&'i DrainP
     None
 }
 
-fn holds(room: &ResourceList, requests: &ResourceList) -> bool {
+pub(super) fn holds(room: &ResourceList, requests: &ResourceList) -> bool {
     matches!(room.to_hold(requests), Some(0 | 1))
 }
 
-fn may_run(spec: &PodSpec<'_>, host: &Host) -> bool {
+pub(super) fn may_run(spec: &PodSpec<'_>, host: &Host) -> bool {
     // The start gate removes its taint.
     let taints = host
         .taints

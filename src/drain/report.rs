@@ -91,6 +91,8 @@ pub enum DrainEventKind {
     Evicted,
     /// The eviction of a pod failed for another reason than a budget.
     Failed,
+    /// Another node has the name of one that was to be drained, and is not drained.
+    Replaced,
     /// The drain waits.
     Waiting,
 }
@@ -105,7 +107,10 @@ impl DrainReport {
 impl DrainEvent {
     /// Whether it changed something in the cluster.
     pub fn is_change(&self) -> bool {
-        !matches!(self.event, DrainEventKind::Waiting | DrainEventKind::Failed)
+        matches!(
+            self.event,
+            DrainEventKind::Cordoned | DrainEventKind::Uncordoned | DrainEventKind::Evicted
+        )
     }
 }
 
@@ -117,6 +122,7 @@ impl fmt::Display for DrainEventKind {
             DrainEventKind::Uncordoned => "uncordoned",
             DrainEventKind::Evicted => "evicted",
             DrainEventKind::Failed => "failed to evict",
+            DrainEventKind::Replaced => "not drained, because another node has this name now:",
             DrainEventKind::Waiting => "waiting:",
         })
     }

@@ -1,16 +1,23 @@
 //! Drains of random clusters in which time passes: lists and evictions take time, answers fail or are lost, owners scale, roll
-//! out and recreate late, replacements fail after they were Ready, nodes vanish, and others evict too. The cluster itself
-//! computes whether an eviction broke what was promised, and nothing here asks the code under test.
+//! out and recreate late, replacements fail after they were Ready, nodes vanish and come back, others evict too, and a second
+//! drain begins. The cluster itself computes whether an eviction broke what was promised, and nothing here asks the code under
+//! test.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use futures::future::join_all;
 
 use proptest::prelude::*;
 
 use super::inventory::{ListedWorkload, NamespaceObjects};
 use super::*;
 use crate::model::label_selector::LabelSelector;
-use crate::model::node::Host;
+use crate::model::node::{Host, Labels};
 use crate::model::workload::Kind;
 use crate::model::workload_name::WorkloadName;
 use crate::plan::ResourceList;
@@ -26,6 +33,15 @@ const MIN_READY: i64 = 10;
 /// More seconds than any drain of these clusters may take.
 const MOST_SECONDS: i64 = 40_000;
 const NAMESPACE: &str = "shop";
+/// A Lease, as in `cluster/lease.rs`: the seconds until it may be taken from a holder that does not renew it, for which a holder
+/// acts on a renewal, and between renewals.
+const LEASE: i64 = 10;
+const ACT: i64 = 7;
+const RENEW: i64 = 2;
+/// The seconds that `--force-lock` waits after it has taken the Lease.
+const FORCED: i64 = 10;
+/// How many pools the nodes are of, in turn.
+const POOLS: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerKind {
@@ -60,6 +76,20 @@ struct SimulatedWorkload {
     scaled: Option<(i64, u64)>,
     /// When it is rolled out.
     rolled_out: Option<i64>,
+    /// Its node selector: the pool of this number; `None` for any node.
+    pool: Option<usize>,
+}
+
+/// A drain that begins while another one may be at work.
+#[derive(Clone, Debug)]
+struct SecondDrain {
+    begins: i64,
+    /// `--force-lock`.
+    forces: bool,
+    /// Whether it drains the same nodes again.
+    of_same_nodes: bool,
+    /// When the first one is killed.
+    first_dies: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +104,7 @@ struct Scenario {
     allow_outage: bool,
     has_failures: bool,
     has_slow_lists: bool,
+    second: Option<SecondDrain>,
 }
 
 fn workloads() -> impl Strategy<Value = SimulatedWorkload> {
@@ -87,12 +118,20 @@ fn workloads() -> impl Strategy<Value = SimulatedWorkload> {
     let times = (0..30_i64, prop::option::weighted(0.15, 1..25_i64), 0..25_i64);
     let times = (times, prop_oneof![3 => Just(0_i64), 1 => 1..30_i64]);
     let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.04), -1..2_i64);
+    let flags = (flags, prop::option::weighted(0.4, 0..POOLS));
     let changes = (
         prop::option::weighted(0.2, (0..120_i64, 1..8_u64)),
         prop::option::weighted(0.2, 0..120_i64),
     );
     (kind, 1..7_u64, budget, times, flags, changes).prop_map(
-        |(kind, replicas, budget, ((start, fails_after, recreates_after), min_ready), flags, changes)| {
+        |(
+            kind,
+            replicas,
+            budget,
+            ((start, fails_after, recreates_after), min_ready),
+            (flags, pool),
+            changes,
+        )| {
             SimulatedWorkload {
                 kind,
                 replicas,
@@ -106,6 +145,7 @@ fn workloads() -> impl Strategy<Value = SimulatedWorkload> {
                 returns: flags.1,
                 scaled: changes.0,
                 rolled_out: changes.1.filter(|_| kind == OwnerKind::Deployment),
+                pool,
             }
         },
     )
@@ -114,19 +154,40 @@ fn workloads() -> impl Strategy<Value = SimulatedWorkload> {
 fn scenarios() -> impl Strategy<Value = Scenario> {
     let nodes = (1..4_usize, 0..4_usize, 1..14_usize);
     let workloads = prop::collection::vec(workloads(), 1..6);
-    (any::<u64>(), nodes, workloads, 1..4_u64, any::<[bool; 3]>()).prop_map(
-        |(seed, (drained, others, slots), workloads, max_unavailable, flags)| Scenario {
-            seed,
-            drained,
-            others,
-            slots,
-            workloads,
-            max_unavailable,
-            allow_outage: flags[0],
-            has_failures: flags[1],
-            has_slow_lists: flags[2],
-        },
+    let second = (
+        0..90_i64,
+        any::<[bool; 2]>(),
+        prop::option::weighted(0.3, 0..60_i64),
+    );
+    let second = second.prop_map(|(begins, [forces, of_same_nodes], first_dies)| SecondDrain {
+        begins,
+        forces,
+        of_same_nodes,
+        first_dies,
+    });
+    let second = prop::option::weighted(0.4, second);
+    (
+        any::<u64>(),
+        nodes,
+        workloads,
+        1..4_u64,
+        any::<[bool; 3]>(),
+        second,
     )
+        .prop_map(
+            |(seed, (drained, others, slots), workloads, max_unavailable, flags, second)| Scenario {
+                seed,
+                drained,
+                others,
+                slots,
+                workloads,
+                max_unavailable,
+                allow_outage: flags[0],
+                has_failures: flags[1],
+                has_slow_lists: flags[2],
+                second,
+            },
+        )
 }
 
 /// A pod as it really is. Times are seconds of the cluster.
@@ -150,13 +211,36 @@ struct SimulatedPod {
     gone_at: Option<i64>,
     /// Whether its node is gone: it is still listed as it last was.
     is_ghost: bool,
+    /// When another node of this name starts it again.
+    restarts_at: Option<i64>,
 }
 
 /// An eviction without an answer, which is carried out later.
 struct LostEviction {
+    drain: usize,
     name: PodName,
     sent: i64,
     at: i64,
+}
+
+/// The Lease as the API server stores it, and what the two drains know of it.
+#[derive(Default)]
+struct SimulatedLease {
+    holder: Option<usize>,
+    version: u64,
+    drains: [LeaseView; 2],
+}
+
+#[derive(Clone, Copy, Default)]
+struct LeaseView {
+    /// Whether the drain renews the Lease.
+    takes_part: bool,
+    /// Until when it certainly holds it.
+    until: i64,
+    /// From when it acts.
+    acts_from: i64,
+    /// Until when its requests for the Lease fail.
+    away: i64,
 }
 
 /// The cluster: what it does in a second stands in for controllers, scheduler, kubelets and other users.
@@ -173,6 +257,9 @@ struct Cluster {
     disturbed: Vec<i64>,
     cordoned: BTreeSet<String>,
     vanished: BTreeSet<String>,
+    /// How often nodes have come back.
+    returned: BTreeMap<String, u32>,
+    lease: SimulatedLease,
     lost: Vec<LostEviction>,
     created: u64,
     evictions: usize,
@@ -200,6 +287,8 @@ impl Cluster {
             disturbed: vec![i64::MIN / 2; count],
             cordoned: BTreeSet::new(),
             vanished: BTreeSet::new(),
+            returned: BTreeMap::new(),
+            lease: SimulatedLease::default(),
             lost: Vec::new(),
             created: 0,
             evictions: 0,
@@ -217,8 +306,10 @@ impl Cluster {
         let nodes = cluster.scenario.drained + cluster.scenario.others;
         for index in 0..cluster.pods.len() {
             let mut node = cluster.roll(nodes);
+            let workload = cluster.pods[index].workload;
             for _ in 0..nodes {
-                if cluster.used(&format!("node-{node}")) < cluster.scenario.slots {
+                let name = format!("node-{node}");
+                if cluster.selects(workload, &name) && cluster.used(&name) < cluster.scenario.slots {
                     break;
                 }
                 node = (node + 1) % nodes;
@@ -251,6 +342,12 @@ impl Cluster {
         (0..self.scenario.drained)
             .map(|node| format!("node-{node}"))
             .collect()
+    }
+
+    /// Whether the node selector of a workload matches a node.
+    fn selects(&self, workload: usize, node: &str) -> bool {
+        let pool = self.scenario.workloads[workload].pool;
+        pool.is_none_or(|pool| pool == pool_of_node(node))
     }
 
     fn all_nodes(&self) -> impl Iterator<Item = String> {
@@ -314,23 +411,75 @@ impl Cluster {
         (0..count).map(margin).collect()
     }
 
-    /// Lets seconds pass.
-    fn pass(&mut self, seconds: i64) {
-        for _ in 0..seconds {
-            self.carry_out_lost();
-            let before = self.margins();
-            self.now += 1;
-            self.change_owners();
-            self.create_missing();
-            self.roll_out();
-            self.run();
-            self.schedule();
-            for (workload, (before, after)) in before.into_iter().zip(self.margins()).enumerate() {
-                if after < before {
-                    self.disturbed[workload] = self.now;
-                }
+    /// Lets a second pass.
+    fn tick(&mut self) {
+        self.carry_out_lost();
+        let before = self.margins();
+        let served: Vec<(usize, String)> = self.names_serving().collect();
+        self.now += 1;
+        self.renew();
+        self.change_owners();
+        self.create_missing();
+        self.roll_out();
+        self.run();
+        self.schedule();
+        for (workload, (before, after)) in before.into_iter().zip(self.margins()).enumerate() {
+            if after < before {
+                self.disturbed[workload] = self.now;
             }
         }
+        // Another pod may begin to serve in the same second.
+        let serving: BTreeSet<String> = self.names_serving().map(|(_, name)| name).collect();
+        for (workload, name) in served {
+            if !serving.contains(&name) {
+                self.disturbed[workload] = self.now;
+            }
+        }
+    }
+
+    /// The pods that serve, each with its workload.
+    fn names_serving(&self) -> impl Iterator<Item = (usize, String)> {
+        let serving = self.pods.iter().filter(|pod| self.serves(pod));
+        serving.map(|pod| (pod.workload, pod.name.clone()))
+    }
+
+    /// Drains renew the Lease that they hold, and take one without a holder.
+    fn renew(&mut self) {
+        for drain in 0..self.lease.drains.len() {
+            if self.fails(80) {
+                self.lease.drains[drain].away = self.now + 1 + self.seconds(30);
+            }
+            let view = self.lease.drains[drain];
+            let is_due = view.takes_part && self.now >= view.away && self.now % RENEW == 0;
+            if is_due && self.lease.holder.is_none_or(|holder| holder == drain) {
+                self.write_lease(drain);
+            }
+        }
+    }
+
+    fn write_lease(&mut self, drain: usize) {
+        self.lease.holder = Some(drain);
+        self.lease.version += 1;
+        let view = &mut self.lease.drains[drain];
+        (view.takes_part, view.until) = (true, self.now + ACT);
+    }
+
+    fn release_lease(&mut self, drain: usize) {
+        self.lease.drains[drain] = LeaseView::default();
+        if self.lease.holder == Some(drain) {
+            self.lease.holder = None;
+        }
+    }
+
+    fn holds_lease(&self, drain: usize) -> bool {
+        self.now < self.lease.drains[drain].until
+    }
+
+    /// A drain changes something: no other one may.
+    fn acts(&self, drain: usize) {
+        let other = self.lease.drains[1 - drain];
+        let may_act = other.acts_from <= self.now && self.now < other.until;
+        assert!(!may_act, "at {}, both drains may act", self.now);
     }
 
     fn change_owners(&mut self) {
@@ -379,6 +528,7 @@ impl Cluster {
             is_terminating: false,
             gone_at: None,
             is_ghost: false,
+            restarts_at: None,
         });
     }
 
@@ -439,7 +589,7 @@ impl Cluster {
 
     fn is_open(&self, node: &str, workload: usize) -> bool {
         let is_cordoned = self.cordoned.contains(node) && !self.scenario.workloads[workload].returns;
-        !is_cordoned && !self.vanished.contains(node)
+        !is_cordoned && !self.vanished.contains(node) && self.selects(workload, node)
     }
 
     fn schedule(&mut self) {
@@ -502,8 +652,13 @@ impl Cluster {
                 never_ready,
                 ..
             } = self.scenario.workloads[self.pods[index].workload];
+            let start = self.scenario.workloads[self.pods[index].workload].start;
             let now = self.now;
             let pod = &mut self.pods[index];
+            if pod.restarts_at == Some(now) && !pod.is_terminating {
+                (pod.is_ghost, pod.ready_since, pod.unready_since) = (false, None, now);
+                pod.ready_at = now + start;
+            }
             if pod.is_terminating || pod.is_ghost || pod.node.is_none() {
                 continue;
             }
@@ -539,9 +694,25 @@ impl Cluster {
                 .filter(|pod| pod.node.as_ref() == Some(&node))
             {
                 // The garbage collector of pods deletes them later.
-                (pod.is_ghost, pod.gone_at) = (true, Some(gone_at));
+                (pod.is_ghost, pod.gone_at, pod.restarts_at) = (true, Some(gone_at), None);
             }
             self.vanished.insert(node);
+        }
+        if self.fails(40)
+            && let Some(node) = self.vanished.pop_first()
+        {
+            *self.returned.entry(node.clone()).or_default() += 1;
+            self.cordoned.remove(&node);
+            // Its kubelet finds the pods of the former node, and reports on them a little later.
+            let restarts_at = self.now + 1 + self.seconds(8);
+            for pod in self
+                .pods
+                .iter_mut()
+                .filter(|pod| pod.is_ghost && pod.node.as_ref() == Some(&node))
+            {
+                pod.restarts_at = Some(restarts_at);
+                pod.gone_at = pod.is_terminating.then_some(restarts_at);
+            }
         }
         if self.fails(300) && !self.pods.is_empty() {
             let index = self.roll(self.pods.len());
@@ -557,6 +728,15 @@ impl Cluster {
         self.lost = rest;
         let due: Vec<LostEviction> = due;
         for lost in due {
+            let workload = self
+                .pods
+                .iter()
+                .find(|pod| pod.name == lost.name.name)
+                .map(|pod| pod.workload);
+            // The other drain cannot know of it, and sees the pod end.
+            if let Some(workload) = workload.filter(|_| !self.lease.drains[lost.drain].takes_part) {
+                self.disturbed[workload] = self.now;
+            }
             self.end(&lost.name, lost.sent);
         }
     }
@@ -610,52 +790,36 @@ impl Cluster {
         self.replicas[workload] == 1 || kind == OwnerKind::Unscaled || returns || is_zero
     }
 
-    /// The API server evicts a pod, or refuses to; its answer may be late or lost.
-    fn evict(&mut self, name: &PodName) -> EvictionAnswer {
-        let sent = self.now;
+    fn lose(&mut self, drain: usize, name: &PodName, sent: i64) {
+        let at = sent + 16 + self.seconds(40);
+        self.lost.push(LostEviction {
+            drain,
+            name: name.clone(),
+            sent,
+            at,
+        });
+    }
+
+    fn are_closed(&self, nodes: &[String], pod: &PodName) {
         let is_closed = |node: &String| self.cordoned.contains(node) || self.vanished.contains(node);
-        if !self.scenario.has_failures {
-            assert!(
-                self.drained().iter().all(is_closed),
-                "all nodes are cordoned before {name} is evicted"
-            );
-        }
-        let (fault, delay) = (self.fails(6), self.seconds(4));
-        if !fault {
-            self.pass(if self.scenario.has_failures { delay } else { 0 });
-            return self.end(name, sent);
-        }
-        match self.roll(6) {
-            0 => EvictionAnswer::NotNow("429".to_owned()),
-            1 => EvictionAnswer::Failed("500".to_owned()),
-            2 => {
-                self.pass(15);
-                EvictionAnswer::Unknown("504".to_owned())
-            }
-            3 => {
-                self.end(name, sent);
-                self.pass(15);
-                EvictionAnswer::Unknown("504".to_owned())
-            }
-            4 => {
-                let at = self.now + 16 + self.seconds(40);
-                self.lost.push(LostEviction {
-                    name: name.clone(),
-                    sent,
-                    at,
-                });
-                self.pass(15);
-                EvictionAnswer::Unknown("no answer".to_owned())
-            }
-            _ => EvictionAnswer::Gone,
-        }
+        assert!(
+            self.scenario.has_failures || nodes.iter().all(is_closed),
+            "all nodes are cordoned before {pod} is evicted"
+        );
+    }
+
+    fn list_takes(&mut self) -> i64 {
+        let slow = self.scenario.has_slow_lists && self.roll(8) == 0;
+        if slow { 1 + self.seconds(12) } else { 0 }
     }
 
     /// What the drain lists of nodes.
     fn nodes(&self) -> BTreeMap<String, InventoryNode> {
         let there = self.all_nodes().filter(|node| !self.vanished.contains(node));
         let nodes = there.map(|name| {
+            let pool = Arc::new([("pool".to_owned(), pool_of_node(&name).to_string())].into());
             let node = InventoryNode {
+                uid: format!("{name}-{}", self.returned.get(&name).copied().unwrap_or_default()),
                 is_cordoned: self.cordoned.contains(&name),
                 is_ready: true,
                 images: BTreeSet::new(),
@@ -668,6 +832,7 @@ impl Cluster {
                 }),
                 host: Host {
                     name: name.clone(),
+                    labels: Labels::of_node(pool),
                     ..Host::default()
                 },
             };
@@ -676,32 +841,12 @@ impl Cluster {
         nodes.collect()
     }
 
-    /// What the drain lists of the namespace: each list shows another second.
-    fn read(&mut self, inventory: &mut DrainInventory) {
-        let started = self.now;
-        inventory.nodes = self.nodes();
-        let mut listed = NamespaceObjects::default();
-        let first = self.roll(3);
-        for list in 0..3 {
-            let slow = self.scenario.has_slow_lists && self.roll(8) == 0;
-            let takes = if slow { 1 + self.seconds(12) } else { 0 };
-            self.pass(takes);
-            match (first + list) % 3 {
-                0 => listed.pods = self.pods.iter().map(|pod| self.seen(pod)).collect(),
-                1 => self.list_workloads(&mut listed),
-                _ => listed.budgets = self.budgets(),
-            }
-        }
-        let read = ReadTime {
-            started: time(started),
-            took: time(self.now - started),
-        };
-        inventory.spaces.insert(NAMESPACE.to_owned(), listed);
-        inventory.read_in(read);
-    }
-
     fn seen(&self, pod: &SimulatedPod) -> DrainPod {
         let workload = &self.scenario.workloads[pod.workload];
+        let spec = workload.pool.map_or_else(
+            || "{}".to_owned(),
+            |pool| format!(r#"{{"nodeSelector": {{"pool": "{pool}"}}}}"#),
+        );
         DrainPod {
             uid: pod.name.clone(),
             node: pod.node.clone(),
@@ -719,7 +864,7 @@ impl Cluster {
                 pods: 1,
                 ..ResourceList::default()
             },
-            spec: Some("{}".into()),
+            spec: Some(spec.into()),
             ..tests::pod(&pod.name, &format!("w{}", pod.workload))
         }
     }
@@ -814,6 +959,11 @@ impl Cluster {
     }
 }
 
+fn pool_of_node(name: &str) -> usize {
+    let number: usize = name.trim_start_matches("node-").parse().unwrap();
+    number % POOLS
+}
+
 fn time(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap())
 }
@@ -830,46 +980,216 @@ fn rules(scenario: &Scenario) -> DrainRules {
     }
 }
 
-/// How a drain ends: the last step, and the cluster then.
-fn ended(scenario: &Scenario) -> (DrainAction, Cluster) {
-    let rules = rules(scenario);
-    let mut cluster = Cluster::new(scenario.clone());
-    let nodes = cluster.drained();
+/// Lets a drain wait while seconds of the cluster pass.
+async fn pass(cluster: &RefCell<Cluster>, seconds: i64) {
+    let until = cluster.borrow().now + seconds;
+    poll_fn(|_| {
+        if cluster.borrow().now >= until {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// What a drain lists of the namespace: each list shows another second.
+async fn read(cluster: &RefCell<Cluster>, inventory: &mut DrainInventory) {
+    let started = cluster.borrow().now;
+    inventory.nodes = cluster.borrow().nodes();
+    let mut listed = NamespaceObjects::default();
+    let first = cluster.borrow_mut().roll(3);
+    for list in 0..3 {
+        let takes = cluster.borrow_mut().list_takes();
+        pass(cluster, takes).await;
+        let cluster = cluster.borrow();
+        match (first + list) % 3 {
+            0 => listed.pods = cluster.pods.iter().map(|pod| cluster.seen(pod)).collect(),
+            1 => cluster.list_workloads(&mut listed),
+            _ => listed.budgets = cluster.budgets(),
+        }
+    }
+    let read = ReadTime {
+        started: time(started),
+        took: time(cluster.borrow().now - started),
+    };
+    inventory.spaces.insert(NAMESPACE.to_owned(), listed);
+    inventory.read_in(read);
+}
+
+/// The API server evicts a pod, or refuses to; its answer may be late or lost.
+async fn evict(cluster: &RefCell<Cluster>, drain: usize, name: &PodName) -> EvictionAnswer {
+    let sent = cluster.borrow().now;
+    let (fault, delay, kind) = {
+        let mut cluster = cluster.borrow_mut();
+        let delay = cluster.seconds(4);
+        let delay = if cluster.scenario.has_failures { delay } else { 0 };
+        (cluster.fails(6), delay, cluster.roll(6))
+    };
+    if !fault {
+        pass(cluster, delay).await;
+        return cluster.borrow_mut().end(name, sent);
+    }
+    match kind {
+        0 => EvictionAnswer::NotNow("429".to_owned()),
+        1 => EvictionAnswer::Failed("500".to_owned()),
+        2 => {
+            pass(cluster, 15).await;
+            EvictionAnswer::Unknown("504".to_owned())
+        }
+        3 => {
+            cluster.borrow_mut().end(name, sent);
+            pass(cluster, 15).await;
+            EvictionAnswer::Unknown("504".to_owned())
+        }
+        4 => {
+            cluster.borrow_mut().lose(drain, name, sent);
+            pass(cluster, 15).await;
+            EvictionAnswer::Unknown("no answer".to_owned())
+        }
+        _ => EvictionAnswer::Gone,
+    }
+}
+
+/// Takes the Lease, as `cli/drain/lock.rs`; returns whether this drain may act now.
+async fn acquire(cluster: &RefCell<Cluster>, drain: usize, forces: bool) -> bool {
+    let version = cluster.borrow().lease.version;
+    let mut waited = 0;
+    while !forces && waited < LEASE && cluster.borrow().lease.holder.is_some() {
+        pass(cluster, 1).await;
+        waited += 1;
+        if cluster.borrow().lease.version != version && cluster.borrow().lease.holder.is_some() {
+            return false;
+        }
+    }
+    let is_held = cluster.borrow().lease.holder.is_some();
+    let waits = if forces && is_held { FORCED } else { 0 };
+    {
+        let mut cluster = cluster.borrow_mut();
+        cluster.lease.drains[drain].acts_from = cluster.now + waits;
+        cluster.write_lease(drain);
+    }
+    pass(cluster, waits).await;
+    true
+}
+
+/// How a drain of these nodes ends: its last step; `None` if it is not the one at work.
+async fn drain(
+    cluster: &RefCell<Cluster>,
+    own: usize,
+    nodes: Vec<String>,
+    begins: i64,
+    forces: bool,
+) -> Option<DrainAction> {
+    pass(cluster, begins).await;
+    let rules = rules(&cluster.borrow().scenario);
     let mut history = DrainHistory::default();
     let mut inventory = DrainInventory::default();
     let mut preempted = None;
-    while cluster.now < MOST_SECONDS {
-        cluster.read(&mut inventory);
-        let mut state = history.state(&inventory, &nodes, &rules, time(cluster.now));
+    if !acquire(cluster, own, forces).await {
+        return None;
+    }
+    loop {
+        read(cluster, &mut inventory).await;
+        let now = |cluster: &RefCell<Cluster>| time(cluster.borrow().now);
+        let mut state = history.state(&inventory, &nodes, &rules, now(cluster));
         let foreseen = preempted
             .get_or_insert_with(|| foreseen_preemption(&inventory, &state, &rules))
             .clone();
         loop {
             state.preempted.clone_from(&foreseen);
-            state.elapsed = time(cluster.now);
-            match next(&state, &rules) {
-                DrainAction::Cordon(node) if cluster.fails(6) => state.not_cordoned(&node, "409"),
+            state.elapsed = now(cluster);
+            let step = next(&state, &rules);
+            if !cluster.borrow().holds_lease(own) {
+                let holder = cluster.borrow().lease.holder;
+                if holder.is_some_and(|holder| holder != own) {
+                    return None;
+                }
+                break;
+            }
+            match step {
+                DrainAction::Cordon(node) if cluster.borrow_mut().fails(6) => {
+                    state.not_cordoned(&node, "409");
+                }
                 DrainAction::Cordon(node) => {
+                    let mut cluster = cluster.borrow_mut();
+                    cluster.acts(own);
                     state.cordoned(&node);
                     inventory.nodes.get_mut(&node).unwrap().is_cordoned = true;
                     cluster.cordoned.insert(node);
                 }
                 DrainAction::Read(_) => {
-                    cluster.read(&mut inventory);
-                    state = history.state(&inventory, &nodes, &rules, time(cluster.now));
+                    read(cluster, &mut inventory).await;
+                    state = history.state(&inventory, &nodes, &rules, now(cluster));
                 }
                 DrainAction::Evict(pod) => {
-                    let answer = cluster.evict(&pod);
-                    state.elapsed = time(cluster.now);
+                    cluster.borrow().acts(own);
+                    cluster.borrow().are_closed(&nodes, &pod);
+                    let answer = evict(cluster, own, &pod).await;
+                    state.elapsed = now(cluster);
                     history.answered(&mut state, &pod, &answer);
                 }
                 DrainAction::Wait(_) => break,
-                end => return (end, cluster),
+                end => return Some(end),
             }
         }
-        cluster.pass(PAUSE.cast_signed());
+        pass(cluster, PAUSE.cast_signed()).await;
     }
-    panic!("the drain does not end");
+}
+
+/// The same, with the Lease given back in the end, unless the drain is killed at some time.
+async fn released(
+    cluster: &RefCell<Cluster>,
+    own: usize,
+    drain: impl Future<Output = Option<DrainAction>>,
+    dies: Option<i64>,
+) -> Option<DrainAction> {
+    let mut drain = std::pin::pin!(drain);
+    let end = poll_fn(|context| match dies {
+        Some(dies) if cluster.borrow().now >= dies => Poll::Ready(None),
+        _ => drain.as_mut().poll(context).map(Some),
+    });
+    let Some(end) = end.await else {
+        cluster.borrow_mut().lease.drains[own] = LeaseView::default();
+        return None;
+    };
+    cluster.borrow_mut().release_lease(own);
+    end
+}
+
+/// How the drains end, each with its last step, and the cluster then.
+fn ended(scenario: &Scenario) -> (Vec<Option<DrainAction>>, Cluster) {
+    let cluster = Cluster::new(scenario.clone());
+    let nodes = cluster.drained();
+    let cluster = RefCell::new(cluster);
+    let (first, second) = match &scenario.second {
+        None => (nodes, None),
+        Some(second) if second.of_same_nodes => (nodes.clone(), Some((nodes, second))),
+        Some(second) => {
+            let (one, other) = nodes.split_at(nodes.len() / 2);
+            (one.to_vec(), Some((other.to_vec(), second)))
+        }
+    };
+    let dies = second.as_ref().and_then(|(_, second)| second.first_dies);
+    let mut drains = vec![(first, 0, false, dies)];
+    drains.extend(second.map(|(nodes, second)| (nodes, second.begins, second.forces, None)));
+    let drains = drains
+        .into_iter()
+        .enumerate()
+        .map(|(own, (nodes, begins, forces, dies))| {
+            released(&cluster, own, drain(&cluster, own, nodes, begins, forces), dies)
+        });
+    let mut all = Box::pin(join_all(drains));
+    let mut context = Context::from_waker(Waker::noop());
+    let ends = loop {
+        if let Poll::Ready(ends) = all.as_mut().poll(&mut context) {
+            break ends;
+        }
+        cluster.borrow_mut().tick();
+        assert!(cluster.borrow().now < MOST_SECONDS, "the drain does not end");
+    };
+    drop(all);
+    (ends, cluster.into_inner())
 }
 
 /// At least so many cases; more if `PROPTEST_CASES` says so.
@@ -886,47 +1206,79 @@ proptest! {
 
     #[test]
     fn replicas_stay_available_as_promised_and_every_drain_ends(scenario in scenarios()) {
-        let (end, cluster) = ended(&scenario);
+        let (ends, cluster) = ended(&scenario);
         prop_assert!(cluster.broken.is_empty(), "{:?}", cluster.broken);
         let is_quiet = !scenario.has_failures
+            && scenario.second.is_none()
             && scenario.workloads.iter().all(|workload| workload.scaled.is_none() && workload.rolled_out.is_none());
         if is_quiet {
             prop_assert!(scenario.allow_outage || cluster.preempted == 0, "preempted: {}", cluster.preempted);
             prop_assert!(cluster.evicted_again == 0, "evicted again: {}", cluster.evicted_again);
         }
-        match end {
-            DrainAction::Done => {
+        if scenario.second.is_some() {
+            return Ok(());
+        }
+        match ends.into_iter().next().flatten() {
+            Some(DrainAction::Done) => {
                 let nodes = cluster.drained();
-                let is_left = |pod: &SimulatedPod| pod.node.as_ref().is_some_and(|node| nodes.contains(node));
+                let is_left = |pod: &SimulatedPod| {
+                    pod.node.as_ref().is_some_and(|node| nodes.contains(node) && !cluster.returned.contains_key(node))
+                };
                 let returns = |pod: &SimulatedPod| scenario.workloads[pod.workload].returns;
                 let is_left = |pod: &SimulatedPod| (pod.is_old || (is_quiet && !returns(pod))) && is_left(pod);
                 prop_assert!(!cluster.pods.iter().any(is_left), "no pod is left on the nodes");
             }
-            DrainAction::Stop(StopCause::Outage(_)) => {
+            Some(DrainAction::Stop(StopCause::Outage(_))) => {
                 prop_assert!(!scenario.allow_outage);
                 prop_assert!(!is_quiet || cluster.evictions == 0, "nothing was changed");
             }
-            DrainAction::Stop(_) => {}
+            Some(DrainAction::Stop(_)) => {}
             other => panic!("{other:?} is no end"),
         }
     }
 
+}
+
+proptest! {
+    #![proptest_config(cases(500))]
+
     #[test]
     fn with_room_and_without_failures_everything_moves(mut scenario in scenarios()) {
-        scenario.has_failures = false;
-        (scenario.others, scenario.slots) = (scenario.others.max(1), 60);
-        for workload in &mut scenario.workloads {
-            (workload.never_ready, workload.returns, workload.fails_after) = (false, false, None);
-            workload.replicas = workload.replicas.max(2);
-            workload.scaled = workload.scaled.map(|(at, replicas)| (at, replicas.max(2)));
-            if workload.kind == OwnerKind::Unscaled {
-                workload.kind = OwnerKind::Scaled;
-            }
-            // A budget that allows one eviction.
-            workload.budget = workload.budget.map(|_| (true, 1));
-        }
-        let (end, cluster) = ended(&scenario);
+        are_sound(&mut scenario);
+        let (ends, cluster) = ended(&scenario);
         prop_assert!(cluster.broken.is_empty(), "{:?}", cluster.broken);
-        prop_assert_eq!(end, DrainAction::Done);
+        prop_assert_eq!(ends, [Some(DrainAction::Done)]);
+    }
+
+    /// The replacements of the first workload find no node.
+    #[test]
+    fn what_finds_no_node_does_not_hold_those_that_run_on_other_nodes(mut scenario in scenarios()) {
+        are_sound(&mut scenario);
+        scenario.workloads[0].pool = Some(POOLS);
+        let (ends, cluster) = ended(&scenario);
+        prop_assert!(cluster.broken.is_empty(), "{:?}", cluster.broken);
+        let nodes = cluster.drained();
+        let is_left = |pod: &&SimulatedPod| pod.node.as_ref().is_some_and(|node| nodes.contains(node));
+        let left: BTreeSet<usize> = cluster.pods.iter().filter(is_left).map(|pod| pod.workload).collect();
+        prop_assert!(left.iter().all(|workload| *workload == 0), "left: {left:?}, {ends:?}");
+        // What was scaled up before the drain was Pending before.
+        let is_stop = matches!(&ends[..], [Some(DrainAction::Stop(StopCause::Pending(..) | StopCause::NoProgress(..)))]);
+        prop_assert!(is_stop || left.is_empty(), "{ends:?}");
+    }
+}
+
+/// Makes room, and lets every workload move without an outage.
+fn are_sound(scenario: &mut Scenario) {
+    (scenario.has_failures, scenario.second) = (false, None);
+    (scenario.others, scenario.slots) = (scenario.others.max(POOLS), 60);
+    for workload in &mut scenario.workloads {
+        (workload.never_ready, workload.returns, workload.fails_after) = (false, false, None);
+        workload.replicas = workload.replicas.max(2);
+        workload.scaled = workload.scaled.map(|(at, replicas)| (at, replicas.max(2)));
+        if workload.kind == OwnerKind::Unscaled {
+            workload.kind = OwnerKind::Scaled;
+        }
+        // A budget that allows one eviction.
+        workload.budget = workload.budget.map(|_| (true, 1));
     }
 }

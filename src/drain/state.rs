@@ -54,7 +54,7 @@ pub struct DrainPod {
     pub images: BTreeSet<String>,
     /// Whether it is Ready, which is all that budgets read.
     pub is_ready: bool,
-    /// When it became Ready, as its status says: the clock is that of its node.
+    /// When it became Ready, as its status says: the clock is that of its node. With the uid of that node.
     pub ready_transition: String,
     /// How long the drain has seen it Ready since then, on a node that exists.
     pub ready_for: Duration,
@@ -84,8 +84,10 @@ pub struct DrainPod {
     pub waits: Duration,
     /// How long the drain has seen it not Ready.
     pub unready: Duration,
-    /// Why its eviction is not tried now.
+    /// Why no pod of its workload is evicted now: one was refused a moment ago.
     pub refused: Option<String>,
+    /// How often its eviction was refused.
+    pub refusals: u32,
 }
 
 impl DrainPod {
@@ -117,6 +119,14 @@ impl DrainPod {
     /// Its workload, which may have no outage; `None` for pods that end or that nothing creates again.
     pub(super) fn service(&self) -> Option<&WorkloadName> {
         self.owner.as_ref().filter(|_| self.is_replica)
+    }
+
+    /// Whether this is its workload.
+    pub(super) fn is_of(&self, workload: &WorkloadName) -> bool {
+        match &self.owner {
+            Some(owner) => owner == workload,
+            None => self.workload() == *workload,
+        }
     }
 
     /// Its workload; itself if it has no controller.
@@ -157,7 +167,7 @@ pub struct DisruptionBudget {
 }
 
 impl DisruptionBudget {
-    fn selects(&self, pod: &DrainPod) -> bool {
+    pub(super) fn selects(&self, pod: &DrainPod) -> bool {
         let selector = self.selector.as_ref();
         self.namespace == pod.name.namespace && selector.is_some_and(|selector| selector.selects(&pod.labels))
     }
@@ -249,6 +259,8 @@ pub struct DrainState {
     pub node_claims: BTreeSet<(String, String)>,
     /// The workloads that the scheduler would preempt for the pods that move, and why.
     pub preempted: BTreeMap<WorkloadName, String>,
+    /// The workloads that compete for room with a pod that has no node; the others are moved meanwhile.
+    pub competing: BTreeSet<WorkloadName>,
     /// A pod that came to a drained node after pods of its workload were evicted, and the node.
     pub returned: Option<(PodName, String)>,
     /// When each namespace was read.
@@ -363,10 +375,20 @@ impl DrainState {
         self.pods[index].is_terminating = true;
     }
 
-    /// Records that the eviction of a pod has failed for now, and why.
+    /// Records that the eviction of a pod has failed for now, and why. A budget or a webhook refuses the other pods of its
+    /// workload too, and each answer may take long.
     fn refused(&mut self, name: &PodName, why: &str) {
-        for pod in self.pods.iter_mut().filter(|pod| pod.name == *name) {
+        let Some(workload) = self
+            .pods
+            .iter()
+            .find(|pod| pod.name == *name)
+            .map(DrainPod::workload)
+        else {
+            return;
+        };
+        for pod in self.pods.iter_mut().filter(|pod| pod.is_of(&workload)) {
             pod.refused = Some(why.to_owned());
+            pod.refusals += u32::from(pod.name == *name);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::table::TextTable;
 use super::text::BOLD;
-use crate::drain::{DrainReport, DrainResult, DrainedNode, LackingImage};
+use crate::drain::{DrainReport, DrainResult, DrainedNode, LackingImage, Outage};
 use crate::model::text::{count, list, one_line, shell_word, size_text};
 
 /// How many names are listed.
@@ -30,9 +30,8 @@ pub fn drain_text(report: &DrainReport, out: &mut dyn Write) -> io::Result<()> {
         count(report.pods.len(), "pod"),
         count(report.ignored, "pod")
     )?;
-    for outage in &report.outages {
-        let line = format!("outage: {}: {}", outage.workload, outage.message);
-        writeln!(out, "{}", one_line(&line))?;
+    for outage in Outage::lines(&report.outages) {
+        writeln!(out, "outage: {}", one_line(&outage))?;
     }
     write_images(&report.lacking_images, out)?;
     if let Some(nodes) = report.nodes_to_add.filter(|nodes| *nodes > 0) {

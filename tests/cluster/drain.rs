@@ -311,6 +311,94 @@ fn what_has_an_outage_stops_the_drain_and_the_role_of_the_page_is_enough() {
 }
 
 #[test]
+fn pools_are_named_as_in_the_plan_and_a_dry_run_says_what_budgets_will_do() {
+    let Some((cluster, _kubelets)) = cluster() else {
+        return;
+    };
+    // A pool with nodes of two builds.
+    join_with(&cluster, "old-3", "10.0.20348", &[("agentpool", "new")]);
+    cordon(&cluster, "cordon", "new");
+    let bare = |name: &str, app: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": {"app": app}},
+            "spec": {"nodeName": "old-1", "containers": [{"name": "app", "image": format!("{IMAGE}-bare")}]}})
+    };
+    create(
+        &cluster,
+        &[
+            replicas("Deployment", "ten", 10),
+            budget("ten", &json!({"minAvailable": 1})),
+            bare("bare-1", "bare"),
+            bare("bare-2", "bare"),
+            budget("bare", &json!({"minAvailable": 1})),
+            bare("solo-1", "solo"),
+            budget("solo", &json!({"maxUnavailable": 1})),
+        ],
+    );
+    settle_on_old(&cluster, 13);
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let dry_run = |more: &[&str]| {
+        let all = [
+            "drain",
+            "--kubeconfig",
+            &kubeconfig,
+            "--dry-run",
+            "--ignore-daemonsets",
+        ];
+        transom(Path::new("."), &[&all[..], more].concat())
+    };
+    for more in [
+        &["--pool", "new", "--to", "ltsc2025"][..],
+        &["--pool", "new (10.0.20348)"],
+    ] {
+        let run = dry_run(more);
+        assert!(
+            run.out.contains("  old-3 (new (10.0.20348)): no pods to move\n") && !run.out.contains("  new-1"),
+            "{more:?} {}{}",
+            run.out,
+            run.err
+        );
+    }
+    let allowed = ["--force", "--allow-outage"];
+    let planned = drain(&cluster, &[&allowed[..], &["--dry-run"]].concat());
+    for text in [
+        "Deployment shop/ten may fall to 1 of 10 replicas, as its PodDisruptionBudget ten allows\n",
+        "outage: Pod shop/solo-1: its PodDisruptionBudget solo allows no eviction: it counts no pods, because none that it selects has a controller; it has no controller, so nothing creates it again\n",
+        "the PodDisruptionBudget shop/bare allows to evict 1 of 2 pods without a controller",
+        "the drain stops in the end: the API server does not evict what is left (Pod shop/solo-1: ",
+        "dry run: nothing was changed\n",
+    ] {
+        assert!(
+            planned.out.contains(text),
+            "{text}\n{}{}",
+            planned.out,
+            planned.err
+        );
+    }
+    for name in ["solo-1", "bare-1", "bare-2"] {
+        let lines = planned
+            .out
+            .lines()
+            .filter(|line| line.starts_with(&format!("outage: Pod shop/{name}:")));
+        assert_eq!(lines.count(), 1, "{name} {}", planned.out);
+    }
+    let run = drain(&cluster, &allowed);
+    assert!(
+        run.status == 1
+            && run
+                .out
+                .contains("stopped: the API server does not evict what is left (Pod shop/bare-"),
+        "{}{}",
+        run.out,
+        run.err
+    );
+    let pods = pods(&cluster);
+    let left: Vec<_> = on_pool(&pods, "old")
+        .map(|pod| pod["metadata"]["labels"]["app"].as_str())
+        .collect();
+    assert_eq!(left.len(), 2, "{left:?} {}", run.out);
+}
+
+#[test]
 fn a_replacement_without_a_node_stops_the_drain_and_it_continues_after_a_signal() {
     let Some((cluster, _kubelets)) = cluster() else {
         return;

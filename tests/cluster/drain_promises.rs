@@ -34,9 +34,14 @@ struct World {
 
 /// Two nodes of each pool, of which the new one is cordoned until [`World::settle`].
 fn world() -> Option<World> {
+    world_of(CONTROLLERS)
+}
+
+/// The same with these controllers.
+fn world_of(controllers: &str) -> Option<World> {
     let programs = programs_of_a_whole_control_plane("tests/cluster/drain_promises.rs")?;
     let cluster = ControlPlane::start(programs).unwrap();
-    cluster.start_controllers_of(CONTROLLERS).unwrap();
+    cluster.start_controllers_of(controllers).unwrap();
     cluster.start_scheduler().unwrap();
     for (node, build, pool) in [
         ("old-1", "10.0.20348", "old"),
@@ -90,7 +95,11 @@ impl World {
     }
 
     fn arguments(&self, more: &[&str]) -> Vec<String> {
-        let kubeconfig = self.proxy.kubeconfig(&self.cluster);
+        self.arguments_of(&self.proxy, more)
+    }
+
+    fn arguments_of(&self, proxy: &FaultyProxy, more: &[&str]) -> Vec<String> {
+        let kubeconfig = proxy.kubeconfig(&self.cluster);
         let connection = ["drain", "--kubeconfig", &kubeconfig];
         connection.iter().chain(more).map(ToString::to_string).collect()
     }
@@ -383,29 +392,91 @@ fn a_stateful_set_of_another_group_has_its_own_replicas() {
     assert_eq!(world.ready_on("new"), 4);
 }
 
+fn transom_of(arguments: &[String]) -> CommandRun {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    transom(Path::new("."), &arguments)
+}
+
+/// When requests passed a proxy: method and path.
+type RequestTimes = Arc<Mutex<Vec<(String, Instant)>>>;
+
+/// Notes when requests pass a proxy, which delays slow ones.
+fn note_times(proxy: &FaultyProxy, is_slow: impl Fn(&str) -> bool + Send + 'static) -> RequestTimes {
+    let times = RequestTimes::default();
+    let noted = Arc::clone(&times);
+    proxy.fault(move |method, path| {
+        let request = format!("{method} {path}");
+        noted.lock().unwrap().push((request, Instant::now()));
+        if is_slow(path) {
+            Fault::Delay(120 * SECOND)
+        } else {
+            Fault::None
+        }
+    });
+    times
+}
+
+/// When the first and the last one of these requests passed.
+fn first_and_last(times: &RequestTimes, is_meant: impl Fn(&str) -> bool) -> (Instant, Instant) {
+    let times = times.lock().unwrap();
+    let mut meant = times
+        .iter()
+        .filter(|(request, _)| is_meant(request))
+        .map(|(_, time)| *time);
+    let first = meant.next().unwrap();
+    (first, meant.last().unwrap_or(first))
+}
+
 #[test]
-fn a_second_drain_says_who_is_at_work_and_one_whose_lease_is_taken_stops() {
+fn a_second_drain_says_who_is_at_work_and_one_whose_lease_is_taken_stops_before_the_other_begins() {
     let Some(world) = world() else { return };
     let names: Vec<String> = (0..8).map(|index| format!("web-{index}")).collect();
-    world.create(&names.iter().map(|name| deployment(name, 4)).collect::<Vec<_>>());
-    world.settle(32);
-    let first = world.start(&["old-1", "--ignore-daemonsets"]);
+    let small = |name: &String| {
+        let mut set = deployment(name, 14);
+        set["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100m".into();
+        set
+    };
+    world.create(&names.iter().map(small).collect::<Vec<_>>());
+    world.settle(8 * 14);
+    // When its Lease is taken, the first drain does not see that for 9 s.
+    let cut: Arc<Mutex<Option<Instant>>> = Arc::default();
+    let is_cut = Arc::clone(&cut);
+    let of_first = note_times(&world.proxy, move |path| {
+        let since = *is_cut.lock().unwrap();
+        path.contains("/leases") && since.is_some_and(|since| since.elapsed() < 9 * SECOND)
+    });
+    let first = world.start(&["old-1", "--min-ready", "1s"]);
     assert!(wait(60 * SECOND, || world.evictions() > 0));
-    let arguments = world.arguments(&["old-2", "--ignore-daemonsets"]);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let second = transom(Path::new("."), &arguments);
-    assert_eq!(second.status, 1, "{}{}", second.out, second.err);
+    let proxy = FaultyProxy::before(&world.cluster);
+    let of_forced = note_times(&proxy, |_| false);
+    let second = |more: &[&str]| {
+        let arguments = [&["old-2", "--min-ready", "1s"], more].concat();
+        transom_of(&world.arguments_of(&proxy, &arguments))
+    };
+    for more in [&[][..], &["--dry-run"]] {
+        let refused = second(more);
+        assert_eq!(refused.status, 1, "{}{}", refused.out, refused.err);
+        for text in [
+            "another drain is at work since ",
+            ", process ",
+            "nothing was changed",
+        ] {
+            assert!(refused.out.contains(text), "{text}: {}", refused.out);
+        }
+    }
+    let planned = second(&["--dry-run", "--force-lock"]);
     assert!(
-        second.out.contains("another drain is at work") && second.out.contains("nothing was changed"),
-        "{}",
-        second.out
+        planned.status == 0 && planned.out.contains("another drain is at work since "),
+        "{}{}",
+        planned.out,
+        planned.err
     );
-    let forced = transom(
-        Path::new("."),
-        &[&arguments[..], &["--force-lock", "--timeout", "15s"]].concat(),
-    );
+    *cut.lock().unwrap() = Some(Instant::now());
+    let forced = second(&["--force-lock", "--timeout", "80s"]);
     assert!(
-        !forced.out.contains("another drain"),
+        forced
+            .out
+            .contains("--force-lock stops it, and this drain begins 10 s after that"),
         "{}{}",
         forced.out,
         forced.err
@@ -416,9 +487,16 @@ fn a_second_drain_says_who_is_at_work_and_one_whose_lease_is_taken_stops() {
         out.contains("has taken the Lease kube-system/transom-drain"),
         "{out}"
     );
+    let (taken, _) = first_and_last(&of_forced, |request| {
+        request.starts_with("PUT ") && request.contains("/leases/")
+    });
+    let (begin, _) = first_and_last(&of_forced, |request| request.starts_with("PATCH "));
+    let (_, last) = first_and_last(&of_first, |request| request.ends_with("/eviction"));
+    assert!(last < begin, "{out}\n{}", forced.out);
+    assert!(begin - taken >= 10 * SECOND, "{:?}", begin - taken);
     let lowest = world.lowest();
     for name in &names {
-        assert!(lowest[name] >= 3, "{name}: {lowest:?}");
+        assert!(lowest[name] >= 13, "{name}: {lowest:?}");
     }
 }
 
@@ -513,6 +591,234 @@ fn preemption_is_foreseen_and_named() {
         run.out
     );
     assert_eq!((world.lowest()["low"], world.evictions()), (2, 0));
+}
+
+#[test]
+fn a_budget_that_the_api_server_refuses_does_not_hold_the_others_and_pauses() {
+    // Nothing updates budgets, so the API server refuses as long as it waits for that.
+    let Some(world) = world_of("deployment-controller,replicaset-controller") else {
+        return;
+    };
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "a-stuck", "namespace": "shop"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "a-stuck"}}}});
+    world.create(&[deployment("a-stuck", 4), deployment("web", 3), budget]);
+    let status = json!({"status": {"disruptionsAllowed": 1, "currentHealthy": 4, "desiredHealthy": 3, "expectedPods": 4}});
+    let patch = [
+        "-n",
+        "shop",
+        "patch",
+        "pdb",
+        "a-stuck",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &status.to_string(),
+    ];
+    world.cluster.kubectl(&patch).succeeded();
+    world.settle(7);
+    let run = world.drain(&["--progress-timeout", "50s"]);
+    assert_eq!(run.status, 1, "{}{}", run.out, run.err);
+    for text in [
+        "failed to evict shop/a-stuck-",
+        "The disruption budget a-stuck is still being processed by the server. (DisruptionBudget)",
+        "stopped: nothing has improved for 50 s: the API server evicts no pod of Deployment shop/a-stuck now: ",
+    ] {
+        assert!(run.out.contains(text), "{text}\n{}", run.out);
+    }
+    assert_eq!(world.ready_on("new"), 3, "{}", run.out);
+    let requests = world.proxy.requests();
+    let refused = requests
+        .iter()
+        .filter(|it| it.contains("/a-stuck-") && it.ends_with("/eviction"));
+    // After 5, 10, 20, 40 and 80 s, whichever pod it is.
+    assert!(
+        (2..=6).contains(&refused.clone().count()),
+        "{}: {}",
+        refused.count(),
+        run.out
+    );
+}
+
+#[test]
+fn one_answer_409_or_401_ends_nothing() {
+    let Some(world) = world() else { return };
+    world.create(&[deployment("web", 3)]);
+    world.settle(3);
+    let mut answered: BTreeMap<String, u16> = BTreeMap::new();
+    let mut has_begun = false;
+    let faults: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&faults);
+    world.proxy.fault(move |method, path| {
+        has_begun |= path.ends_with("/selfsubjectaccessreviews");
+        let kind = path
+            .split('/')
+            .filter(|part| part.contains("node") || !part.contains('-'));
+        let kind = format!("{method} {}", kind.collect::<Vec<_>>().join("/"));
+        let times = answered.entry(kind.clone()).or_default();
+        if !has_begun || *times == 2 {
+            return Fault::None;
+        }
+        *times += 1;
+        noted.lock().unwrap().push(kind);
+        Fault::Answer(if *times == 1 { 401 } else { 409 }, Duration::ZERO, 0)
+    });
+    let run = world.drain(&[]);
+    assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+    assert!(world.lowest()["web"] >= 2, "{}", run.out);
+    assert_eq!(world.ready_on("new"), 3);
+    let faults = faults.lock().unwrap();
+    for kind in [
+        "/eviction",
+        "/leases",
+        "/pods",
+        "/nodes",
+        "/poddisruptionbudgets",
+        "/deployments",
+    ] {
+        assert!(
+            faults.iter().any(|fault| fault.contains(kind)),
+            "{kind}: {faults:?}"
+        );
+    }
+}
+
+#[test]
+fn missing_rights_and_an_output_that_cannot_be_written_end_the_drain_before_it_begins() {
+    let Some(world) = world() else { return };
+    world.create(&[deployment("web", 2)]);
+    world.settle(2);
+    let page = include_str!("../../docs/reference/rights.md");
+    let mut blocks = page
+        .split("```yaml\n")
+        .filter_map(|rest| rest.split("```").next());
+    let role = blocks
+        .find(|block| block.contains("name: transom-drain\n"))
+        .unwrap();
+    let bind = [
+        "create",
+        "clusterrolebinding",
+        "drainer",
+        "--clusterrole=transom-drain",
+        "--user=drainer",
+    ];
+    world.cluster.kubectl(&bind).succeeded();
+    for (right, shown) in [
+        ("pods/eviction", "create pods/eviction in the namespace shop"),
+        ("patch", "patch nodes"),
+        ("create, update", "create leases in the namespace kube-system"),
+    ] {
+        assert!(role.contains(right), "{right}: {role}");
+        let lacking = role.replace(right, "list");
+        world
+            .cluster
+            .kubectl_with(&["apply", "-f", "-"], &lacking)
+            .succeeded();
+        for more in [&["--as", "drainer"][..], &["--as", "drainer", "--dry-run"]] {
+            let run = world.drain(more);
+            assert_eq!(run.status, 2, "{right}: {}{}", run.out, run.err);
+            let text = "nothing was changed, because rights are missing: ";
+            assert!(
+                run.err.contains(text) && run.err.contains(shown),
+                "{right}: {}",
+                run.err
+            );
+        }
+    }
+    for more in [
+        &["-o", "json=/nowhere/report.json"][..],
+        &["-o", "json=/nowhere/report.json", "--dry-run"],
+    ] {
+        let run = world.drain(more);
+        assert!(
+            run.status == 2
+                && run
+                    .err
+                    .contains("cannot write the output to /nowhere/report.json"),
+            "{}{}",
+            run.out,
+            run.err
+        );
+    }
+    let nodes = world
+        .cluster
+        .kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].spec.unschedulable}"]);
+    assert_eq!((nodes.succeeded().out.as_str(), world.evictions()), ("", 0));
+}
+
+#[test]
+fn a_node_that_comes_back_under_its_name_is_not_drained() {
+    let Some(world) = world() else { return };
+    world.create(&[deployment("web", 6)]);
+    world.settle(6);
+    let old = world
+        .pods()
+        .iter()
+        .filter(|pod| pod["spec"]["nodeName"] == "old-2")
+        .count();
+    assert!(old > 0);
+    let first = world.start(&USUAL);
+    assert!(wait(60 * SECOND, || world.evictions() > 0));
+    world.cluster.kubectl(&["delete", "node", "old-2"]).succeeded();
+    join_with(&world.cluster, "old-2", "10.0.26100", &[("agentpool", "new")]);
+    let ended = first.wait_with_output().unwrap();
+    let out = String::from_utf8(ended.stdout).unwrap();
+    assert!(ended.status.success(), "{out}");
+    assert!(
+        out.contains("not drained, because another node has this name now: old-2"),
+        "{out}"
+    );
+    let node = world
+        .cluster
+        .kubectl(&["get", "node", "old-2", "-o", "json"])
+        .object();
+    assert_eq!(node["spec"]["unschedulable"], Value::Null, "{out}");
+    let on_first = world
+        .pods()
+        .iter()
+        .filter(|pod| pod["spec"]["nodeName"] == "old-1")
+        .count();
+    assert_eq!(on_first, 0, "{out}");
+    assert!(world.lowest()["web"] >= 5, "{out}");
+}
+
+#[test]
+fn a_workload_without_room_does_not_hold_one_that_runs_on_other_nodes() {
+    let Some(world) = world() else { return };
+    for (label, nodes) in [
+        ("small", ["old-1", "old-2", "new-1"]),
+        ("large", ["old-1", "old-2", "new-2"]),
+    ] {
+        for node in nodes {
+            world
+                .cluster
+                .kubectl(&["label", "node", node, &format!("{label}=yes")])
+                .succeeded();
+        }
+    }
+    let on = |name: &str, label: &str, replicas, cpus: &str| {
+        let mut set = deployment(name, replicas);
+        let spec = &mut set["spec"]["template"]["spec"];
+        spec["nodeSelector"][label] = "yes".into();
+        spec["containers"][0]["resources"]["requests"]["cpu"] = cpus.into();
+        set
+    };
+    world.create(&[on("large", "large", 2, "40"), on("small", "small", 4, "1")]);
+    world.settle(6);
+    let blocker = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker", "namespace": "default"},
+        "spec": {"nodeName": "new-2", "containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "30"}}}]}});
+    world.create(&[blocker]);
+    let run = world.drain(&["--pending-timeout", "4s"]);
+    assert_eq!(run.status, 1, "{}{}", run.out, run.err);
+    assert!(
+        run.out.contains("stopped: no node is found for shop/large-")
+            && run.out.contains("; still to move: shop/large-"),
+        "{}",
+        run.out
+    );
+    let pods = world.pods();
+    let moved = pods.iter().filter(|pod| is_on(pod, "new-1") && is_ready(pod));
+    assert_eq!(moved.count(), 4, "{}", run.out);
+    assert!(world.lowest()["large"] >= 1, "{}", run.out);
 }
 
 /// How the replacements of a workload behave.
@@ -690,4 +996,81 @@ fn the_lowest_ready_replicas_of_forty_workloads_beside_kubectl_drain() {
     }
     let broken = compared.iter().filter(|it| ours[&it.name] < it.floor);
     assert_eq!(broken.count(), 0, "{table}");
+}
+
+/// Seconds, requests, and how many workloads were how many replicas short, of a drain of 300 pods on 30 nodes.
+fn measured(drain: impl FnOnce(&World, &[String])) -> Option<String> {
+    let programs = programs_of_a_whole_control_plane("tests/cluster/drain_promises.rs")?;
+    let cluster = ControlPlane::start(programs).unwrap();
+    cluster.start_controllers_of(CONTROLLERS).unwrap();
+    cluster.start_scheduler().unwrap();
+    let nodes: Vec<String> = (0..30).map(|index| format!("old-{index:02}")).collect();
+    for node in &nodes {
+        join_with(&cluster, node, "10.0.20348", &[("agentpool", "old")]);
+    }
+    for index in 0..30 {
+        join_with(
+            &cluster,
+            &format!("new-{index:02}"),
+            "10.0.26100",
+            &[("agentpool", "new")],
+        );
+    }
+    cluster.create_namespace("shop", &[]);
+    cluster.kubectl(&["cordon", "-l", "agentpool=new"]).succeeded();
+    let world = World {
+        kubelets: Kubelets::start_with_pulls(&cluster, 2 * SECOND),
+        proxy: FaultyProxy::before(&cluster),
+        cluster,
+    };
+    let replicas: BTreeMap<String, usize> = (0..80)
+        .map(|index| (format!("w{index:02}"), if index < 60 { 4 } else { 3 }))
+        .collect();
+    world.create(
+        &replicas
+            .iter()
+            .map(|(name, replicas)| deployment(name, *replicas))
+            .collect::<Vec<_>>(),
+    );
+    let is_settled = || world.ready_on("old") == 300;
+    assert!(wait(300 * SECOND, is_settled), "{}", world.ready_on("old"));
+    world
+        .cluster
+        .kubectl(&["uncordon", "-l", "agentpool=new"])
+        .succeeded();
+    std::thread::sleep(15 * SECOND);
+    world.lowest();
+    let (before, begin) = (world.proxy.requests().len(), Instant::now());
+    drain(&world, &nodes);
+    let (seconds, requests) = (begin.elapsed().as_secs(), world.proxy.requests().len() - before);
+    let mut short: BTreeMap<usize, usize> = BTreeMap::new();
+    for (name, lowest) in world.lowest() {
+        *short.entry(replicas[&name] - lowest).or_default() += 1;
+    }
+    Some(format!(
+        "{seconds} s, {requests} requests, workloads by missing replicas: {short:?}, moved: {}",
+        world.ready_on("new")
+    ))
+}
+
+#[test]
+#[ignore = "takes half an hour"]
+fn three_hundred_pods_on_thirty_nodes_beside_kubectl_drain() {
+    for more in [&[][..], &["--min-ready", "0s"]] {
+        let measured = measured(|world, _| {
+            let run = world.drain(more);
+            assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+        });
+        eprintln!("transom drain {more:?}: {measured:?}");
+    }
+    let measured = measured(|world, nodes| {
+        let kubeconfig = world.proxy.kubeconfig(&world.cluster);
+        let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        let command = ["drain", "--kubeconfig", &kubeconfig, "--ignore-daemonsets"];
+        world
+            .cluster
+            .kubectl(&[&command[..], &nodes].concat())
+            .succeeded();
+    });
+    eprintln!("kubectl drain: {measured:?}");
 }

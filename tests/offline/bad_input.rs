@@ -773,3 +773,62 @@ fn a_manifest_comes_out_of_a_pipe_as_a_shell_makes_one() {
         "{output:?}"
     );
 }
+
+/// Commands that need no cluster and no registry.
+#[cfg(target_os = "linux")]
+const PRINTING: [&[&str]; 19] = [
+    &["--help"],
+    &["version"],
+    &["version", "-o", "json"],
+    &["rules"],
+    &["rules", "-o", "json"],
+    &["explain", "run-as-user"],
+    &["completion", "bash"],
+    &["demo"],
+    &["knowledge", "show"],
+    &["crds", "list"],
+    &["check", "web.yaml"],
+    &["check", "-o", "json", "web.yaml"],
+    &["check", "-o", "sarif", "web.yaml"],
+    &["fix", "web.yaml"],
+    &["plan", "--to", "ltsc2025", "web.yaml"],
+    &["scan", "--kubeconfig", "/nowhere"],
+    &["drain", "--kubeconfig", "/nowhere", "win-1"],
+    &["generate", "rules-doc"],
+    &["generate", "crds"],
+];
+
+/// A panic has the exit status 101.
+#[test]
+#[cfg(target_os = "linux")]
+fn no_command_panics_because_its_output_cannot_be_written() {
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+    let folder =
+        crate::support::command::files(&[("web.yaml", &crate::support::command::bad_pod("name: web"))]);
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    for arguments in PRINTING {
+        let command = || {
+            let mut command = Command::new(program());
+            command
+                .args(arguments)
+                .current_dir(folder.path())
+                .stdin(Stdio::null());
+            command
+        };
+        let to_full = command().stdout(full()).stderr(full()).status().unwrap();
+        let mut unread = command()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop((unread.stdout.take(), unread.stderr.take()));
+        let unread = unread.wait().unwrap();
+        for (status, output) in [(to_full, "a full disk"), (unread, "a closed pipe")] {
+            assert!(
+                status.code().is_some_and(|code| code < 3),
+                "{arguments:?}, {output}: {status}"
+            );
+        }
+    }
+}

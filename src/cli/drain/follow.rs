@@ -26,6 +26,8 @@ use crate::serve::shutdown;
 
 /// The pause between two rounds of lists. A round that takes longer is followed by a longer pause.
 const PAUSE: Duration = Duration::from_secs(2);
+/// How often something is tried before the drain begins.
+const ATTEMPTS: usize = 3;
 /// How many namespaces are read at a time.
 const NAMESPACES_AT_A_TIME: usize = 4;
 /// How long a request that is under way may take after a signal.
@@ -207,8 +209,12 @@ impl<'d> DrainRun<'d> {
         state
     }
 
-    /// Adds what is known from before the drain.
-    fn complete(&self, state: &mut DrainState) {
+    /// Adds what is known from before the drain, and forgets nodes that are others now.
+    fn complete(&mut self, state: &mut DrainState) {
+        let is_there = |name: &String| state.nodes.iter().any(|node| node.name == *name);
+        for name in self.nodes.extract_if(.., |name| !is_there(name)) {
+            self.journal.note(DrainEventKind::Replaced, name);
+        }
         state.cannot_move.clone_from(&self.preparation.cannot_move);
         state.preempted.clone_from(&self.preempted);
     }
@@ -258,7 +264,7 @@ impl<'d> DrainRun<'d> {
         let signal = shutdown()?;
         let end = {
             let work = std::pin::pin!(self.work(waits_for, interrupted));
-            until_interrupted(work, signal, &interrupt).await
+            until_interrupted(work, signal, shutdown, &interrupt).await
         };
         if let Some(lock) = self.lock.take() {
             lock.release().await;
@@ -411,7 +417,7 @@ impl<'d> DrainRun<'d> {
                     let now = self.started.elapsed();
                     let Some(what) = wait.next(&lacking, closed, now) else {
                         self.started = Instant::now();
-                        self.history = DrainHistory::default();
+                        self.history = std::mem::take(&mut self.history).restarted();
                         return Ok(None);
                     };
                     self.journal.show(&what);
@@ -433,16 +439,17 @@ impl<'d> DrainRun<'d> {
 }
 
 /// Works until the end, or until a signal. What is under way then may finish, but not for long; another signal ends it.
-async fn until_interrupted(
+async fn until_interrupted<Again: Future<Output = ()>>(
     mut work: Pin<&mut impl Future<Output = anyhow::Result<DrainEnd>>>,
     signal: impl Future<Output = ()>,
+    next_signal: impl FnOnce() -> anyhow::Result<Again>,
     interrupt: &watch::Sender<bool>,
 ) -> anyhow::Result<DrainEnd> {
     tokio::select! {
         end = work.as_mut() => return end,
         () = signal => drop(interrupt.send(true)),
     }
-    let again = shutdown()?;
+    let again = next_signal()?;
     tokio::select! {
         end = work => end,
         () = again => Ok(DrainEnd::of(DrainResult::Interrupted)),
@@ -456,6 +463,20 @@ async fn is_over_after(interrupted: &mut Interrupted, pause: Duration) -> bool {
         _ = interrupted.wait_for(|interrupted| *interrupted) => true,
         () = tokio::time::sleep(pause) => false,
     }
+}
+
+/// Does something before the drain changes anything, and again if it fails for a moment.
+///
+/// # Errors
+/// If it still fails.
+pub async fn patiently<T>(mut ask: impl AsyncFnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    for _ in 1..ATTEMPTS {
+        match ask().await {
+            Err(error) if may_pass(&error) => tokio::time::sleep(PAUSE).await,
+            answer => return answer,
+        }
+    }
+    ask().await
 }
 
 /// Whether the next request may succeed, although nothing is changed.
@@ -474,6 +495,25 @@ fn may_pass(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_ends_what_is_under_way_after_a_moment_and_a_second_one_ends_it_immediately() {
+        let ended_after = async |again: Duration| {
+            let (interrupt, mut interrupted) = watch::channel(false);
+            let begin = tokio::time::Instant::now();
+            let work = std::pin::pin!(std::future::pending());
+            let next_signal = || Ok(tokio::time::sleep(again));
+            let end = until_interrupted(work, async {}, next_signal, &interrupt).await;
+            assert_eq!(end.unwrap().result, DrainResult::Interrupted);
+            assert!(*interrupted.borrow_and_update());
+            begin.elapsed()
+        };
+        assert_eq!(ended_after(Duration::MAX / 4).await, LAST_REQUEST);
+        assert_eq!(
+            ended_after(Duration::from_millis(1)).await,
+            Duration::from_millis(1)
+        );
+    }
 
     #[test]
     fn what_waits_or_fails_is_recorded_once_until_something_changes() {

@@ -155,6 +155,7 @@ mod tests {
     fn a_node_with_the_startup_taint_takes_no_pods_yet() {
         let preparation = Preparation::default();
         let node = |name: &str, taints: Vec<Taint>| InventoryNode {
+            uid: String::new(),
             host: Host {
                 name: name.to_owned(),
                 taints,

@@ -8,6 +8,7 @@ const BUILD: Build = Build::new(26100);
 fn node(name: &str, images: &[&str], has_more_images: bool) -> InventoryNode {
     let labels = std::sync::Arc::new([("agentpool".to_owned(), "new".to_owned())].into());
     InventoryNode {
+        uid: String::new(),
         host: Host {
             name: name.to_owned(),
             build: Some(BUILD),

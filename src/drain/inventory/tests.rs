@@ -103,6 +103,11 @@ fn a_budget_is_zero_if_it_allows_nothing_even_with_all_pods_healthy() {
     assert_eq!(is_zero(status(2, 3, 1)), (false, 1));
     assert_eq!(is_zero(status(3, 3, 0)), (true, 0));
     assert_eq!(is_zero(json!({})), (false, 0), "not computed yet");
+    assert_eq!(
+        is_zero(json!({"observedGeneration": 1})),
+        (true, 0),
+        "of pods without a controller"
+    );
     let failed =
         json!({"conditions": [{"type": "DisruptionAllowed", "reason": "SyncFailed", "status": "False"}]});
     assert_eq!(is_zero(failed), (true, 0));
@@ -436,4 +441,43 @@ fn a_pod_that_comes_to_a_cordoned_node_after_an_eviction_of_its_workload_is_foun
     );
     let returned = state_of(&mut history, &inventory(&["b", "c", "d", "e"], true), 3).returned;
     assert_eq!(returned.map(|(pod, _)| pod.name).as_deref(), Some("e"));
+}
+
+#[test]
+fn a_node_that_comes_back_under_its_name_is_another_node() {
+    let inventory = |uid: &str| {
+        let (kind, mut node) = windows_node("old-1", json!([]));
+        node["metadata"]["uid"] = uid.into();
+        visited(&[
+            (kind, node),
+            workload(Kind::StatefulSet, "web", json!([]), 2),
+            pod_of("web-0", owned_by("StatefulSet", "web")),
+        ])
+    };
+    let rules = DrainRules {
+        min_ready: Duration::from_secs(10),
+        ..rules()
+    };
+    let of = |history: &mut DrainHistory, uid: &str, now| {
+        let mut inventory = inventory(uid);
+        let started = Duration::from_secs(now);
+        inventory.read_in(ReadTime {
+            started,
+            ..ReadTime::default()
+        });
+        history.state(&inventory, &["old-1".to_owned()], &rules, started)
+    };
+    let mut history = DrainHistory::default();
+    of(&mut history, "first", 0);
+    let same = of(&mut history, "first", 10);
+    assert!(same.nodes.len() == 1 && same.pods[0].is_available());
+    let mut history = history.restarted();
+    let another = of(&mut history, "second", 11);
+    assert_eq!(another.nodes, []);
+    assert_eq!(another.to_move(&rules).count(), 0);
+    assert!(
+        !another.pods[0].is_available(),
+        "that it is Ready was written about the former node"
+    );
+    assert!(of(&mut history, "second", 21).pods[0].is_available());
 }

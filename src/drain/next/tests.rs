@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::super::state::{DisruptionBudget, EvictionAnswer};
 use super::super::tests::{owner, pod, ready, rules, state};
 use super::*;
@@ -88,14 +90,24 @@ fn a_pod_without_a_node_pauses_the_drain_and_then_stops_it_with_the_schedulers_m
         ready("c", "mail", "new"),
     ];
     let mut state = state(pods, &[("web", 2), ("mail", 2)]);
+    state.competing = [owner("web"), owner("mail")].into();
     let name = state.pods[0].name.clone();
     assert_eq!(
         next(&state, &rules()),
         DrainAction::Wait(WaitCause::Pending(name.clone(), message.to_owned()))
     );
     state.pods[0].waits = Duration::from_secs(300);
-    let stop = StopCause::Pending(name, message.to_owned());
+    let left = vec!["shop/a".to_owned(), "shop/b".to_owned()];
+    let stop = StopCause::Pending(name.clone(), message.to_owned(), left);
     assert!(stop.to_string().contains(message), "{stop}");
+    assert_eq!(next(&state, &rules()), DrainAction::Stop(stop));
+    // What runs on other nodes moves first.
+    state.competing.remove(&owner("mail"));
+    assert_eq!(next(&state, &rules()), evicts("b"));
+    state.pods[2] = ready("d", "mail", "new");
+    let left = vec!["shop/a".to_owned()];
+    let stop = StopCause::Pending(name, message.to_owned(), left);
+    assert!(stop.to_string().ends_with("; still to move: shop/a"), "{stop}");
     assert_eq!(next(&state, &rules()), DrainAction::Stop(stop));
 }
 
@@ -137,22 +149,31 @@ fn what_is_evicted_must_be_ready_again_before_the_drain_is_done() {
 }
 
 #[test]
-fn a_pod_that_may_be_gone_is_not_available_and_one_that_is_refused_is() {
-    let of = |answer: &EvictionAnswer| {
-        let pods = vec![ready("a", "web", "old-1"), ready("b", "web", "old-1")];
-        let mut state = state(pods, &[("web", 2)]);
+fn a_workload_pauses_after_a_refusal_and_the_others_go_first() {
+    let of = |answer: &EvictionAnswer, others: &[&str]| {
+        let mut pods = vec![ready("a", "web", "old-1"), ready("b", "web", "old-1")];
+        pods.extend(others.iter().map(|name| ready(name, "mail", "old-2")));
+        let mut state = state(pods, &[("web", 2), ("mail", 3)]);
         let name = state.pods[0].name.clone();
         state.answered(&name, answer);
-        next(&state, &rules())
+        let paused = next(&state, &rules());
+        for pod in &mut state.pods {
+            pod.refused = None;
+        }
+        (paused, next(&state, &rules()))
     };
     let why = || "no answer".to_owned();
     let refused =
         |step: &DrainAction| matches!(step, DrainAction::Wait(WaitCause::Refused(_, text)) if *text == why());
-    assert_eq!(of(&EvictionAnswer::NotNow(why())), evicts("b"));
-    assert_eq!(of(&EvictionAnswer::Failed(why())), evicts("b"));
-    let unknown = of(&EvictionAnswer::Unknown(why()));
+    for answer in [EvictionAnswer::NotNow(why()), EvictionAnswer::Failed(why())] {
+        let (paused, after) = of(&answer, &[]);
+        assert!(refused(&paused), "{paused:?}");
+        assert_eq!(after, evicts("b"), "another pod may be evicted");
+        assert_eq!(of(&answer, &["c", "d", "e"]).0, evicts("c"));
+    }
+    let (unknown, _) = of(&EvictionAnswer::Unknown(why()), &[]);
     assert!(refused(&unknown), "{unknown:?}");
-    let gone = of(&EvictionAnswer::Gone);
+    let (gone, _) = of(&EvictionAnswer::Gone, &[]);
     assert!(
         matches!(gone, DrainAction::Wait(WaitCause::Terminating(_))),
         "{gone:?}"

@@ -6,6 +6,7 @@ use super::*;
 
 fn node(name: &str, cpus: u64) -> InventoryNode {
     InventoryNode {
+        uid: String::new(),
         host: Host {
             name: name.to_owned(),
             ..Host::default()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::drain::{DRAIN_SCHEMA, DrainEvent, DrainEventKind, Outage, OutageCause, PodToMove};
+use crate::drain::{DRAIN_SCHEMA, DrainEvent, DrainEventKind, OutageCause, PodToMove};
 
 fn text(write: impl Fn(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = anstream::StripStream::new(Vec::new());
@@ -44,6 +44,9 @@ fn a_drain_says_what_it_will_do_and_how_to_continue() {
     insta::assert_snapshot!(text(|out| drain_text(&report, out)));
     let end = |report: &DrainReport| text(|out| drain_end(report, "again", Some("back"), out));
     assert_eq!(end(&report), "stopped: because\nnothing was changed\n");
+    report.result = DrainResult::Interrupted;
+    assert_eq!(end(&report), "interrupted\nnothing was changed\n");
+    report.result = DrainResult::Stopped;
     let event = |event| DrainEvent {
         time: jiff::Timestamp::UNIX_EPOCH,
         event,
