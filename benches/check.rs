@@ -12,9 +12,9 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use transom::check::{CheckInput, Manifests};
 use transom::engine::policy_set::PolicySet;
-use transom::model::facts::Facts;
-use transom::model::object::ReviewStage;
-use transom::model::policy::Policy;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::Policy;
+use transom::model::objects::object::ReviewStage;
 
 fn main() {
     let mut criterion = Criterion::default()

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use transom::admission::{AdmissionContext, Phase, review};
 use transom::engine::policy_set::PolicySet;
 use transom::engine::{evaluate, infer_os};
-use transom::model::object::{Object, ReviewStage};
-use transom::model::policy::Policy;
-use transom::model::workload::Kind;
+use transom::model::cluster::policy::Policy;
+use transom::model::objects::object::{Object, ReviewStage};
+use transom::model::objects::workload::Kind;
 
 /// The typical review, as in benches/engine.rs.
 const TYPICAL: &str = "pod-create-by-replicaset-runtimeclass";

@@ -19,11 +19,11 @@ use serde_json::Value;
 use transom::admission::{AdmissionContext, Phase, review};
 use transom::engine::policy_set::{DatedExemption, PolicySet, StoredPolicy};
 use transom::engine::{evaluate, infer_os};
-use transom::model::facts::Facts;
-use transom::model::image::{ImageRef, build_hint, os_hint};
-use transom::model::object::{Object, ReviewStage};
-use transom::model::policy::{Exemption, IgnoredFields, Policy};
-use transom::model::workload::Kind;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::{Exemption, IgnoredFields, Policy};
+use transom::model::objects::object::{Object, ReviewStage};
+use transom::model::objects::workload::Kind;
+use transom::model::windows::image::{ImageRef, build_hint, os_hint};
 
 /// The allocator of the image.
 #[cfg(feature = "mimalloc")]

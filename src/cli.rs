@@ -36,7 +36,7 @@ use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
-use crate::model::text::one_line;
+use crate::model::syntax::text::one_line;
 
 /// Admission webhook and policy controller for Windows pods on Kubernetes.
 #[derive(Parser, Debug)]

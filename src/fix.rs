@@ -2,7 +2,6 @@
 
 pub mod diff;
 mod inputs;
-pub mod kustomize;
 mod notation;
 mod refusal;
 mod replacement;

@@ -9,11 +9,13 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 pub use self::platform::PlatformFilter;
-use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
-use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant, WindowsBase, best_variant};
-use crate::model::node::{ARCH_LABEL, Host};
-use crate::model::os::Os;
-use crate::model::revisions::{OsVersion, barrier};
+use crate::model::nodes::node::{ARCH_LABEL, Host};
+use crate::model::windows::build::{Build, Compatibility, ContainerIsolation, RELEASES};
+use crate::model::windows::image_facts::{
+    ImageContents, ImageFacts, ImageVariant, WindowsBase, best_variant,
+};
+use crate::model::windows::os::Os;
+use crate::model::windows::windows_updates::{OsVersion, barrier};
 
 /// The schema of the reports.
 pub const SCHEMA: &str = "transom.dev/image/v1";
@@ -266,7 +268,7 @@ impl ImageReport {
         if let (Some(platform), true) = (platform, shown.is_empty()) {
             self.status = ImageStatus::Missing;
             let others: Vec<String> = contents.variants.iter().map(platform_of).collect();
-            let others = crate::model::text::list(others, 12);
+            let others = crate::model::syntax::text::list(others, 12);
             self.message = Some(format!("it has no variant for {platform}; it has {others}"));
             return;
         }
@@ -373,7 +375,7 @@ fn platform_text(os: &str, version: Option<&str>, architecture: &str, variant: O
 }
 
 fn releases(windows: &[&ImageVariant]) -> Vec<ReleaseReport> {
-    let report = |release: &crate::model::build::Release| ReleaseReport {
+    let report = |release: &crate::model::windows::build::Release| ReleaseReport {
         release: release.name,
         build: release.build.to_string(),
         is_long_term: release.ltsc,

@@ -27,12 +27,12 @@ use serde::Serialize;
 
 use crate::cluster::environment::{ClusterEnvironment, NodeGroupResource};
 use crate::cluster::snapshot::Snapshot;
-use crate::model::build::{Release, supported_on};
+use crate::model::cluster::network_policy_engine::Enforcement;
 use crate::model::knowledge::KnowledgeReport;
-use crate::model::node::major_minor;
-use crate::model::policy_engine::Enforcement;
-use crate::model::string_enum::string_enum;
-use crate::model::text::list;
+use crate::model::nodes::node::major_minor;
+use crate::model::syntax::string_enum::string_enum;
+use crate::model::syntax::text::list;
+use crate::model::windows::build::{Release, supported_on};
 use crate::plan::UpgradePlan;
 use crate::render::can_move;
 use crate::scan::report::ScanGap;

@@ -22,10 +22,10 @@ use self::entries::{ENTRIES, EntryKind, WebhookPhase};
 pub use self::match_conditions::LONGEST_NODE_LABEL;
 use self::match_conditions::{MatchScope, conditions};
 use crate::engine::namespace_labels::IGNORE_LABEL;
-use crate::model::node::NodeLabel;
-use crate::model::registry_patterns::RegistryPatterns;
-use crate::model::string_enum::string_enum;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::nodes::node::NodeLabel;
+use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::syntax::string_enum::string_enum;
+use crate::model::windows::registry_patterns::RegistryPatterns;
 
 /// Namespaces that are always excluded, in addition to Transom's own: a cluster cannot start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];

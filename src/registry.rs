@@ -31,8 +31,8 @@ pub use self::client::RegistryClient;
 pub use self::disk_cache::DiskCache;
 pub use self::keychain::{Keychain, KeychainError};
 pub use self::transport::NoClient;
-use crate::model::image_facts::{ImageContents, ImageFacts};
-use crate::model::registry_patterns::RegistryPatterns;
+use crate::model::windows::image_facts::{ImageContents, ImageFacts};
+use crate::model::windows::registry_patterns::RegistryPatterns;
 use crate::process::files::Accept;
 
 /// Which registries may be asked, and how they are reached.

@@ -22,7 +22,7 @@ use self::in_cluster::InClusterArgs;
 pub use self::image_args::{ImageArgs, ImageSettings};
 pub use self::knowledge::ServedKnowledge;
 use self::standalone::StandaloneFiles;
-use crate::model::facts::Facts;
+use crate::model::cluster::facts::Facts;
 use crate::process::traces;
 use crate::webhook::WebhookConfig;
 

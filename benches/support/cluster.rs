@@ -3,9 +3,9 @@
 use jiff::civil::date;
 use transom::check::{CheckInput, Manifests};
 use transom::engine::policy_set::PolicySet;
-use transom::model::facts::Facts;
-use transom::model::object::ReviewStage;
-use transom::model::policy::Policy;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::Policy;
+use transom::model::objects::object::ReviewStage;
 
 /// Facts of a mixed cluster, on a fixed date.
 pub fn facts() -> Facts {

@@ -18,14 +18,14 @@ use super::schema::{
 };
 use super::selector;
 use crate::engine::policy_set::{DatedExemption, StoredPolicy};
-use crate::model::build::{RELEASES, Release};
-use crate::model::node::{MOST_NODE_LABELS, NodeLabel, Taint};
-use crate::model::policy::{
+use crate::model::cluster::policy::{
     Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Policy, RulesVersion,
 };
-use crate::model::requester::{ListedController, is_named, qualified};
-use crate::model::workload::Kind;
-use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
+use crate::model::nodes::node::{MOST_NODE_LABELS, NodeLabel, Taint};
+use crate::model::objects::requester::{ListedController, is_named, qualified};
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
+use crate::model::windows::build::{RELEASES, Release};
 use crate::rules;
 
 /// Names that this version does not know.
@@ -442,7 +442,7 @@ fn kind_meant(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::api::EvidenceSpec;
-    use crate::model::policy::{ImageEvidence, Mode};
+    use crate::model::cluster::policy::{ImageEvidence, Mode};
 
     /// A spec that says nothing but its mode.
     fn in_mode(mode: Mode) -> WindowsPodPolicySpec {

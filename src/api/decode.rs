@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::field_error::{FieldError, FieldStep, spell};
-use crate::model::suggest::nearest;
-use crate::model::text::cut;
+use crate::model::syntax::suggest::nearest;
+use crate::model::syntax::text::cut;
 
 /// The most unknown fields that are omitted from one object before it is rejected.
 const MOST_UNKNOWN_FIELDS: usize = 200;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::manifest::NodeStep;
-use crate::model::text::cut;
+use crate::model::syntax::text::cut;
 
 /// The most problems in one message.
 pub const MOST_PROBLEMS: usize = 10;

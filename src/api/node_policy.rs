@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::node_startup::{NodeStartup, StartupStatus};
 use super::schema;
-use crate::model::node::Taint;
-use crate::model::string_enum::string_enum;
+use crate::model::nodes::node::Taint;
+use crate::model::syntax::string_enum::string_enum;
 
 /// What Transom maintains on the Windows nodes that the policy selects.
 #[derive(CustomResource, Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::field_error::{FieldError, place};
 use super::pod_policy::PoolTaint;
 use super::schema;
-use crate::model::build::Build;
-use crate::model::extended_resources::OfferedResources;
-use crate::model::node::{Host, LABELS_OF_KUBELETS, Taint};
+use crate::model::nodes::extended_resources::OfferedResources;
+use crate::model::nodes::node::{Host, LABELS_OF_KUBELETS, Taint};
+use crate::model::windows::build::Build;
 
 /// Which nodes belong to the pool, and the node that an autoscaler would add to it.
 #[derive(CustomResource, Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
@@ -178,7 +178,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::node::PRIVATE_IPV4_RESOURCE;
+    use crate::model::nodes::node::PRIVATE_IPV4_RESOURCE;
 
     fn host(spec: serde_json::Value) -> (Host, Vec<String>) {
         let spec: WindowsNodePoolSpec = serde_json::from_value(spec).unwrap();

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema;
-use crate::model::json_types::Quantity;
+use crate::model::syntax::json_types::Quantity;
 
 /// Which images a new node must have before Transom removes its startup taint.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]

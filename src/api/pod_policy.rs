@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use super::node_policy::TaintEffect;
 use super::schema;
 use crate::engine::namespace_labels::NamespaceOverrides;
-use crate::model::label_selector::LabelSelector;
-use crate::model::node::{NodeLabel, Taint};
-use crate::model::os::Os;
-use crate::model::pod::Toleration;
-use crate::model::policy::{
+use crate::model::cluster::policy::{
     Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, MOST_AGE_DAYS, Mode, PlacementField,
     PlacementMode, PodNodeSelector,
 };
-use crate::model::workload::configured::PodTemplateKind;
+use crate::model::nodes::node::{NodeLabel, Taint};
+use crate::model::objects::label_selector::LabelSelector;
+use crate::model::objects::pod::Toleration;
+use crate::model::objects::workload::configured::PodTemplateKind;
+use crate::model::windows::os::Os;
 
 /// What the policy does, and in which namespaces.
 // The comments of the fields are what `kubectl explain` prints.

@@ -107,7 +107,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::policy::{Action, Policy};
+    use crate::model::cluster::policy::{Action, Policy};
 
     fn decode(spec: &Value) -> Result<DecodedPolicy, PolicyError> {
         let mut spec = spec.clone();

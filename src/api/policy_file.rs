@@ -13,7 +13,7 @@ use super::pod_policy::WindowsPodPolicySpec;
 use super::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::engine::policy_set::StoredPolicy;
 use crate::manifest::{self, Document, NodeStep, ParseWarning, Position};
-use crate::model::node::Host;
+use crate::model::nodes::node::Host;
 
 /// An object of Transom as it is written in a file: nothing unknown, and no more of the metadata than its name.
 #[derive(Deserialize, Debug)]
@@ -258,7 +258,7 @@ fn in_order(document: &Document, problems: Vec<FieldError>) -> Vec<PolicyFileErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
+    use crate::model::cluster::policy::{Action, IgnoredFields, PlacementMode, Policy};
 
     fn errors(spec: &str) -> String {
         let text = format!(
@@ -355,7 +355,10 @@ mod tests {
                     not a key!: x\n    matchExpressions:\n    - {key: team, operator: In}\n  exemptions:\n  \
                     - {name: e, expiresOn: soon, owner: 7, rules: [\"*\"], groups: [g]}\n";
         let found = errors(spec);
-        let releases: Vec<&str> = crate::model::build::RELEASES.iter().map(|r| r.name).collect();
+        let releases: Vec<&str> = crate::model::windows::build::RELEASES
+            .iter()
+            .map(|r| r.name)
+            .collect();
         let expected = [
             "6: spec.priority: expected a whole number, found the text \"high\"".to_owned(),
             "7: spec.mode: unknown value \"audit\"; did you mean Audit?".to_owned(),

@@ -2,8 +2,8 @@
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use crate::model::policy::{MOST_AGE_DAYS, PlacementField};
-use crate::model::string_enum::StringEnum;
+use crate::model::cluster::policy::{MOST_AGE_DAYS, PlacementField};
+use crate::model::syntax::string_enum::StringEnum;
 
 /// The key of a label or taint, with or without a prefix.
 pub const QUALIFIED_NAME: &str =

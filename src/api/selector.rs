@@ -4,9 +4,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
 use super::field_error::{FieldError, FieldStep, place};
-use crate::model::dns::is_subdomain;
-use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
-use crate::model::text::cut;
+use crate::model::objects::label_selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::syntax::dns::is_subdomain;
+use crate::model::syntax::text::cut;
 
 /// What is wrong with the selector at `base` of a pod policy.
 pub fn problems(base: Vec<FieldStep>, selector: &LabelSelector) -> Vec<FieldError> {

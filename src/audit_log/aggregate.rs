@@ -11,9 +11,9 @@ use super::counts::OutcomeCounts;
 use super::event::{AuditEvent, ObjectRef};
 use super::outcome::EventOutcome;
 use super::remediation::CurrentState;
-use crate::model::requester::qualified;
-use crate::model::text::{cut, one_line};
-use crate::model::workload::{CUSTOM_WORKLOADS, Kind};
+use crate::model::objects::requester::qualified;
+use crate::model::objects::workload::{CUSTOM_WORKLOADS, Kind};
+use crate::model::syntax::text::{cut, one_line};
 
 /// The maximum number of rows. With the longest names, they and their rules take less than 400 MiB. Further
 /// events are only in the totals.

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use crate::model::report_schema::counts_by;
-use crate::model::string_enum::string_enum;
+use crate::model::syntax::report_schema::counts_by;
+use crate::model::syntax::string_enum::string_enum;
 
 string_enum! {
     /// The outcome of a request, or the outcome it would have had. A request may have several.

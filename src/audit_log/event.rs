@@ -7,7 +7,7 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::json_types::{Map, Str};
+use crate::model::syntax::json_types::{Map, Str};
 
 /// The maximum nesting of wrappers.
 const DEEPEST: usize = 4;

@@ -6,7 +6,7 @@ use memchr::memmem::Finder;
 
 use super::counts::RequestOutcome;
 use super::event::AuditEvent;
-use crate::model::webhook_probe::is_rejection;
+use crate::model::objects::webhook_probe::is_rejection;
 
 /// The suffix of the names of Transom's webhooks.
 const OURS: &str = "transom.dev";

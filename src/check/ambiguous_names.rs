@@ -1,11 +1,11 @@
 //! Names of a pod that could mean several objects of the input, which differ: nothing is concluded from them.
 
-use crate::model::facts::Facts;
-use crate::model::known_claims::ClaimMode;
-use crate::model::object::{Object, Template};
-use crate::model::path::Path;
-use crate::model::text::shown;
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::Facts;
+use crate::model::objects::known_claims::ClaimMode;
+use crate::model::objects::object::{Object, Template};
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::path::Path;
+use crate::model::syntax::text::shown;
 
 /// The paths of such names, and why nothing is concluded.
 pub(super) fn ambiguous_names(subject: &Object<'_>, facts: &Facts) -> Vec<(Path, String)> {

@@ -8,9 +8,9 @@ use super::source_lines::SourceLines;
 use super::suppression::SuppressedFinding;
 use crate::engine::{Decision, Evaluation};
 use crate::manifest::{Document, Locator, Position};
-use crate::model::os::{Os, Verdict};
-use crate::model::resources::Meta;
-use crate::model::workload::Kind;
+use crate::model::objects::resources::Meta;
+use crate::model::objects::workload::Kind;
+use crate::model::windows::os::{Os, Verdict};
 use crate::rules::{Finding, Rule};
 
 /// One evaluated object.

@@ -13,11 +13,11 @@ use super::document_file::{self, DocumentFileError};
 use super::files::EMPTY_PATTERN;
 use crate::api::{FieldStep, RuleSpec};
 use crate::manifest::NodeStep;
-use crate::model::facts::Facts;
-use crate::model::node::major_minor;
-use crate::model::os::Os;
-use crate::model::policy::{Action, MOST_AGE_DAYS, Policy};
-use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{Action, MOST_AGE_DAYS, Policy};
+use crate::model::nodes::node::major_minor;
+use crate::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind};
+use crate::model::windows::os::Os;
 use crate::process::files::absolute;
 use crate::rules;
 

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::api::read_document;
 use crate::manifest::{self, Document, NodeStep};
-use crate::model::text::one_line;
+use crate::model::syntax::text::one_line;
 use crate::process::files::{self, Accept};
 
 /// A file that cannot be used.

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::api::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::manifest::Document;
-use crate::model::json_types::Str;
-use crate::model::suggest::nearest;
-use crate::model::workload::Kind;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::syntax::json_types::Str;
+use crate::model::syntax::suggest::nearest;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]

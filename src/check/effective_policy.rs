@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
-use crate::model::policy::{Action, PlacementMode, Policy};
+use crate::model::cluster::policy::{Action, PlacementMode, Policy};
 
 /// The policy that applied.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]

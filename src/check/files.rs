@@ -8,10 +8,10 @@ use super::{CheckInput, Manifests, SourceRole, UnreadableInput, rendered};
 use crate::api::{PolicyFile, read_policies};
 use crate::engine::exemption::matches;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::node::Host;
-use crate::model::policy::Policy;
-use crate::model::text::one_line;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::Policy;
+use crate::model::nodes::node::Host;
+use crate::model::syntax::text::one_line;
 use crate::process::files::{self, Accept};
 
 /// What is wrong with an empty pattern of files to exclude: it would exclude all of them.

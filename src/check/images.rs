@@ -10,11 +10,11 @@ use super::objects::{InputObject, ManifestObjects};
 use crate::engine::infer_os;
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::Position;
-use crate::model::facts::Facts;
-use crate::model::object::Object;
-use crate::model::os::Verdict;
-use crate::model::path::Path;
-use crate::model::text::shown;
+use crate::model::cluster::facts::Facts;
+use crate::model::objects::object::Object;
+use crate::model::syntax::path::Path;
+use crate::model::syntax::text::shown;
+use crate::model::windows::os::Verdict;
 
 /// The numbers of images by what is known of them.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug, Default, JsonSchema)]

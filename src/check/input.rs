@@ -5,8 +5,8 @@ use super::note::UnreadableInput;
 use super::source_lines::SourceLines;
 use super::suppression::CommentSuppressions;
 use crate::manifest::Document;
-use crate::model::known_claims::ObjectSource;
-use crate::model::os::Os;
+use crate::model::objects::known_claims::ObjectSource;
+use crate::model::windows::os::Os;
 
 /// One text to check, and its name.
 #[derive(Clone, Debug)]

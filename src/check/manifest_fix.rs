@@ -9,13 +9,13 @@ use super::{Checked, Manifests};
 use crate::engine::manifest_edits::{placement_edits, safe_edit, taint_of};
 use crate::engine::policy_set::PolicySet;
 use crate::engine::{Evaluation, evaluate};
-use crate::model::edit::{Edit, to_json_patch};
-use crate::model::facts::{Facts, PodSecurity};
-use crate::model::node::Taint;
-use crate::model::object::{Object, ObjectError, ReviewStage};
-use crate::model::os::{Os, Verdict};
-use crate::model::path::{Path, Segment};
-use crate::model::policy::{PlacementField, Policy};
+use crate::model::cluster::facts::{Facts, PodSecurity};
+use crate::model::cluster::policy::{PlacementField, Policy};
+use crate::model::nodes::node::Taint;
+use crate::model::objects::object::{Object, ObjectError, ReviewStage};
+use crate::model::syntax::edit::{Edit, to_json_patch};
+use crate::model::syntax::path::{Path, Segment};
+use crate::model::windows::os::{Os, Verdict};
 use crate::rules::{Required, Rule};
 
 /// What a fix may change.

@@ -14,8 +14,8 @@ use super::source_lines::SourceLines;
 use super::suppression::CommentSuppressions;
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::{self, Document, ParseError, Parsed, Position};
-use crate::model::known_claims::InputSource;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::objects::known_claims::InputSource;
+use crate::model::objects::workload::configured::ConfiguredKind;
 
 /// How inputs are read and evaluated.
 #[derive(Clone, Default)]

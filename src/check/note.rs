@@ -6,7 +6,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::model::string_enum::string_enum;
+use crate::model::syntax::string_enum::string_enum;
 
 /// A part of the input that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]

@@ -12,16 +12,16 @@ use crate::api::read_node_pool;
 use crate::engine::policy_set::PolicySet;
 use crate::engine::{infer_os, namespace_selector};
 use crate::manifest::NodeStep;
-use crate::model::api_fields::unknown_fields;
-use crate::model::build::Build;
-use crate::model::facts::{Facts, GMSA_GROUP, GMSA_KIND, NamespaceFacts, WindowsWorkload};
-use crate::model::node::Host;
-use crate::model::node_groups::{NodeGroupResource, ec2_node_class};
-use crate::model::object::{Object, ObjectError, ReviewContext, ReviewStage};
-use crate::model::os::{Os, Verdict};
-use crate::model::requester::Origin;
-use crate::model::resources::{Meta, MetaOnly};
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::{Facts, GMSA_GROUP, GMSA_KIND, NamespaceFacts, WindowsWorkload};
+use crate::model::nodes::node::Host;
+use crate::model::nodes::node_groups::{NodeGroupResource, ec2_node_class};
+use crate::model::objects::api_fields::unknown_fields;
+use crate::model::objects::object::{Object, ObjectError, ReviewContext, ReviewStage};
+use crate::model::objects::requester::Origin;
+use crate::model::objects::resources::{Meta, MetaOnly};
+use crate::model::objects::workload::Kind;
+use crate::model::windows::build::Build;
+use crate::model::windows::os::{Os, Verdict};
 
 /// The objects of manifests.
 pub struct ManifestObjects<'m> {

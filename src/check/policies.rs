@@ -9,7 +9,7 @@ use super::manifests::Manifests;
 use super::note::{CheckNote, NoteLevel, UnreadableInput};
 use crate::api::{check_node_policy, read_node_pool, read_policy};
 use crate::engine::policy_set::StoredPolicy;
-use crate::model::text::{shell_word, shown};
+use crate::model::syntax::text::{shell_word, shown};
 
 /// A policy among the inputs, and where it is.
 struct FoundPolicy {

@@ -18,11 +18,11 @@ use crate::api::{NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::NodeStep;
-use crate::model::facts::Facts;
-use crate::model::object::ReviewStage;
-use crate::model::policy::{Action, Policy};
-use crate::model::string_enum::string_enum;
-use crate::model::suggest::{date, nearest};
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{Action, Policy};
+use crate::model::objects::object::ReviewStage;
+use crate::model::syntax::string_enum::string_enum;
+use crate::model::syntax::suggest::{date, nearest};
 use crate::rules;
 
 /// The name of a test file.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{CheckNote, Manifests, NoteLevel};
 use crate::manifest;
-use crate::model::text::shell_word;
+use crate::model::syntax::text::shell_word;
 use crate::process::files::{self, Accept};
 
 /// The names that Kustomize looks for in a folder.

@@ -16,13 +16,13 @@ use super::suppression::SUPPRESS_ANNOTATION;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::engine::{action_reason, evaluate};
 use crate::manifest::Position;
-use crate::model::facts::Facts;
-use crate::model::object::Object;
-use crate::model::os::Verdict;
-use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
-use crate::model::requester::Origin;
-use crate::model::root_owner::owner_above;
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{Action, IgnoredFields, PlacementMode, Policy};
+use crate::model::objects::object::Object;
+use crate::model::objects::requester::Origin;
+use crate::model::objects::root_owner::owner_above;
+use crate::model::objects::workload::Kind;
+use crate::model::windows::os::Verdict;
 use crate::rules::Finding;
 
 /// What a run says in addition to the findings.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::engine::exemption::matches;
-use crate::model::facts::Facts;
-use crate::model::os::Os;
+use crate::model::cluster::facts::Facts;
+use crate::model::windows::os::Os;
 use crate::process::files::absolute;
 use crate::registration;
 

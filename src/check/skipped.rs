@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::document_role::{DocumentRole, has_images};
 use super::input::SourceRole;
 use super::manifests::Manifests;
-use crate::model::json_types::{List, Map};
-use crate::model::node::NodeLabel;
-use crate::model::os::Os;
-use crate::model::os_selectors::{os_of_label, os_of_terms};
-use crate::model::pod::NodeSelectorTerm;
-use crate::model::workload::Kind;
-use crate::model::workload::custom::exclusion;
+use crate::model::nodes::node::NodeLabel;
+use crate::model::nodes::os_selectors::{os_of_label, os_of_terms};
+use crate::model::objects::pod::NodeSelectorTerm;
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload::custom::exclusion;
+use crate::model::syntax::json_types::{List, Map};
+use crate::model::windows::os::Os;
 
 /// An object that selects Windows nodes, and whose pods Transom does not know.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -85,7 +85,7 @@ impl Manifests {
 }
 
 fn name_of(json: &str) -> String {
-    crate::model::json::at(json, &["metadata", "name"])
+    crate::model::syntax::json::at(json, &["metadata", "name"])
         .and_then(|name| serde_json::from_str(name).ok())
         .unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use super::suppression::{
     CommentSuppressions, SUPPRESS_ANNOTATION, SuppressedBy, SuppressedFinding, Suppression,
 };
 use crate::manifest::Locator;
-use crate::model::path::{Path, Segment};
+use crate::model::syntax::path::{Path, Segment};
 
 /// The suppressions of one run.
 pub(super) struct Suppressions<'s> {

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::note::{CheckNote, NoteLevel, UnreadableInput};
 use crate::manifest::{Directive, DirectiveScope, Position};
-use crate::model::suggest::{date, nearest};
-use crate::model::text::shown;
+use crate::model::syntax::suggest::{date, nearest};
+use crate::model::syntax::text::shown;
 use crate::rules::{self, Finding};
 
 /// The annotation of an object that suppresses findings of it: one suppression on each line.

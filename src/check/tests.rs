@@ -7,11 +7,11 @@ use jiff::civil::date;
 use super::*;
 use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::object::ReviewStage;
-use crate::model::os::Verdict;
-use crate::model::policy::Policy;
-use crate::model::workload::configured::PodTemplateKind;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::Policy;
+use crate::model::objects::object::ReviewStage;
+use crate::model::objects::workload::configured::PodTemplateKind;
+use crate::model::windows::os::Verdict;
 
 const POD: &str =
     r"{nodeSelector: {kubernetes.io/os: windows}, hostPID: true, containers: [{name: a, image: a}]}";

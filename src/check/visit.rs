@@ -5,7 +5,7 @@ use super::input::SourceRole;
 use super::manifests::Manifests;
 use super::note::UnreadableInput;
 use crate::api::{NODE_POLICY, NODE_POOL, POD_POLICY};
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 
 impl Manifests {
     /// What cannot be read: inputs, and documents in them that are not objects or of an unknown version.

@@ -22,8 +22,8 @@ use crate::check::{
     Baseline, BaselineWriter, CheckNote, ConfigFailOn, ManifestObjects, Repository, SourceRole, SuppressedBy,
 };
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::object::ReviewStage;
+use crate::model::cluster::facts::Facts;
+use crate::model::objects::object::ReviewStage;
 use crate::registration::names::non_empty_items;
 use crate::render::{
     CheckReport, CheckSummary, CheckTextOptions, check_github, check_gitlab, check_json, check_junit,
@@ -229,8 +229,6 @@ fn read(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<ManifestGroup>>
         excluded: non_empty_items(args.excluded.exclude_namespace.clone()).collect(),
         baseline: baseline.map(Arc::new),
         stdin: None,
-        os: None,
-        config: None,
     })
 }
 

@@ -7,9 +7,9 @@ use jiff::civil::Date;
 
 use super::options::one_of;
 use super::{is_quiet, warn_line};
-use crate::model::facts::{Facts, Runtime};
-use crate::model::feature_gates::parse;
-use crate::model::node::major_minor;
+use crate::model::cluster::facts::{Facts, Runtime};
+use crate::model::cluster::feature_gates::parse;
+use crate::model::nodes::node::major_minor;
 
 /// What kind of cluster it is.
 #[derive(Args, Clone, Debug)]
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_help_names_the_default_version() {
-        assert_eq!(crate::model::facts::Facts::KUBERNETES, 37);
+        assert_eq!(crate::model::cluster::facts::Facts::KUBERNETES, 37);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
 use super::{block_on, print_line};
-use crate::model::facts::Facts;
+use crate::model::cluster::facts::Facts;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::today;

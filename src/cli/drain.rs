@@ -27,8 +27,8 @@ use crate::drain::{
     DRAIN_SCHEMA, DrainAction, DrainEventKind, DrainPod, DrainReport, DrainResult, DrainRules, DrainState,
     PodClass, StopCause, classify, next, outages,
 };
-use crate::model::label_selector::LabelSelector;
-use crate::model::text::{list, shell_word};
+use crate::model::objects::label_selector::LabelSelector;
+use crate::model::syntax::text::{list, shell_word};
 use crate::plan::{PlanOptions, Planner, TargetBuild};
 use crate::process::arg_parsers::{count, duration, positive};
 use crate::process::today;

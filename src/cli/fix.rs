@@ -15,11 +15,10 @@ use super::image_evidence::{note_names_only, note_of};
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{OutputArgs, RuleSelector, rules};
 use super::{exit_status, is_quiet};
-use crate::check::{CheckNote, FixFunction, FixScope, SourceRole, UnreadableInput};
-use crate::fix::kustomize::component;
+use crate::check::{CheckNote, FixScope, SourceRole, UnreadableInput};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
-use crate::model::report_schema::of_report;
-use crate::model::text::{count, one_line};
+use crate::model::syntax::report_schema::of_report;
+use crate::model::syntax::text::{count, one_line};
 use crate::process::files::{MANIFEST_BYTES, read_all};
 use crate::render::{unknown_os_remedy, write_json};
 
@@ -31,8 +30,7 @@ use crate::render::{unknown_os_remedy, write_json};
 /// standard error with the reason.
 ///
 /// With -, the fixed text of standard input goes to standard output, and other paths only describe the cluster. So it works
-/// as Helm's post-renderer and as a KRM function of Kustomize (a ResourceList in and out, with settings in its
-/// functionConfig).
+/// as Helm's post-renderer.
 ///
 /// Settings come from the nearest file .transom.yaml in the folder of each path or above it; arguments replace them.
 ///
@@ -42,8 +40,7 @@ use crate::render::{unknown_os_remedy, write_json};
 #[command(after_help = "Examples:
   transom fix manifests/
   transom fix --write --placement manifests/web.yaml
-  helm template web ./chart | transom fix - | kubectl apply -f -
-  transom fix -o kustomize=windows/kustomization.yaml manifests/")]
+  helm template web ./chart | transom fix - | kubectl apply -f -")]
 pub struct FixArgs {
     #[command(flatten)]
     output: OutputArgs<FixFormat>,
@@ -69,8 +66,6 @@ enum FixFormat {
     Text,
     /// Schema transom.dev/fix/v1: each object with its JSON patch
     Json,
-    /// A Kustomize component with the patches
-    Kustomize,
 }
 
 /// The schema of the report.
@@ -142,10 +137,8 @@ struct FixGroup {
 fn note_names_of(groups: &[FixGroup]) {
     note_names_only(groups.iter().map(|group| &group.inputs.policies), None);
     let configured = groups.iter().filter(|group| group.inputs.config.registry);
-    let files = configured.map(|group| match &group.inputs.file {
-        Some(file) => file.display().to_string(),
-        None => "functionConfig".to_owned(),
-    });
+    let files = configured.filter_map(|group| group.inputs.file.as_ref());
+    let files = files.map(|file| file.display().to_string());
     note_of(files.collect(), "registry: true", None);
 }
 
@@ -157,19 +150,8 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             "--write cannot change standard input (-): leave it out to print the fixed text, or name the file"
         );
     }
-    if args.write && targets.iter().any(|target| target.format == FixFormat::Kustomize) {
-        bail!(
-            "--write changes the files, and -o kustomize writes patches for the unchanged files: use one of them"
-        );
-    }
-    let mut groups = fix_groups(args, has_stdin)?;
+    let groups = fix_groups(args, has_stdin)?;
     note_names_of(&groups);
-    let has_patches = targets.iter().any(|target| target.format == FixFormat::Kustomize);
-    if has_patches && !targets.iter().any(|target| target.format == FixFormat::Text) {
-        for group in &mut groups {
-            group.fixed.only_patches();
-        }
-    }
     let errors: Vec<&UnreadableInput> = groups.iter().flat_map(|group| &group.fixed.errors).collect();
     let notes: Vec<&CheckNote> = groups.iter().flat_map(|group| &group.fixed.notes).collect();
     let objects: Vec<&FixedObject> = groups.iter().flat_map(|group| &group.fixed.objects).collect();
@@ -196,11 +178,10 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             }
             FixFormat::Text => groups.iter().try_for_each(|group| print_diffs(group, out)),
             FixFormat::Json => print_json(&objects, summary, (&errors, &notes), out),
-            FixFormat::Kustomize => write!(out, "{}", component(&objects)),
         })?;
     }
     let unknown = groups.iter().map(|group| group.unknown).sum();
-    match report(&objects, summary, (&errors, &notes), unknown, has_patches) {
+    match report(&objects, summary, (&errors, &notes), unknown) {
         // The reader of standard error has seen enough: the exit status stays the same.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
@@ -220,8 +201,7 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
         .then(|| read_all(io::stdin().lock(), MANIFEST_BYTES))
         .transpose()
         .context("cannot read standard input")?;
-    let function = function(stdin.as_deref())?;
-    let scope = scope(args, &function);
+    let scope = scope(args);
     let groups = args.inputs.read(ReadOptions {
         command: "transom fix",
         keep_text: true,
@@ -230,10 +210,6 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
         excluded: Vec::new(),
         baseline: None,
         stdin,
-        os: function.os,
-        config: function
-            .config
-            .map(|config| ("functionConfig".to_owned(), config)),
     })?;
     let fix_group = |inputs: ManifestGroup| {
         let ManifestGroup {
@@ -260,28 +236,11 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
     Ok(groups.into_iter().map(fix_group).collect())
 }
 
-/// The settings in the `functionConfig` of standard input.
-fn function(stdin: Option<&[u8]>) -> anyhow::Result<FixFunction> {
-    let read = stdin.map(FixFunction::of_text).transpose();
-    let read = read.map_err(|problems| {
-        let problems: Vec<String> = problems.iter().map(|problem| format!("-:{problem}")).collect();
-        anyhow::anyhow!(
-            "the settings in the ResourceList cannot be used:\n{}",
-            problems.join("\n")
-        )
-    })?;
-    Ok(read.unwrap_or_default())
-}
-
-/// What may be fixed: the arguments, else the settings of the function.
-fn scope(args: &FixArgs, function: &FixFunction) -> FixScope {
-    let rules = if args.rules.is_empty() {
-        function.rules.clone()
-    } else {
-        args.rules.iter().flat_map(|rules| rules.0.clone()).collect()
-    };
+/// What may be fixed.
+fn scope(args: &FixArgs) -> FixScope {
+    let rules: Vec<&'static str> = args.rules.iter().flat_map(|rules| rules.0.clone()).collect();
     FixScope {
-        placement: args.placement || function.placement,
+        placement: args.placement,
         rules: (!rules.is_empty()).then_some(rules),
     }
 }
@@ -336,13 +295,12 @@ fn print_json(
 }
 
 /// Writes the errors, the notes, what was fixed, what was not, and how many objects have pods of unknown operating system,
-/// to standard error. `has_patches`: whether patches for Kustomize were written.
+/// to standard error.
 fn report(
     objects: &[&FixedObject],
     summary: FixSummary,
     (errors, notes): (&[&UnreadableInput], &[&CheckNote]),
     unknown: usize,
-    has_patches: bool,
 ) -> io::Result<()> {
     let mut out = io::BufWriter::new(anstream::stderr().lock());
     for error in errors {
@@ -355,7 +313,7 @@ fn report(
         writeln!(out, "{}: {}", note.level.as_str(), one_line(&note.to_string()))?;
     }
     for object in objects {
-        report_object(object, has_patches, &mut out)?;
+        report_object(object, &mut out)?;
     }
     let FixSummary {
         changed,
@@ -366,7 +324,6 @@ fn report(
     } = summary;
     let failed = match failed {
         0 => String::new(),
-        failed if has_patches => format!(", {failed} without a patch"),
         failed => format!(", {failed} not changed"),
     };
     let (changed, fixed) = (count(changed, "object"), count(fixed, "finding"));
@@ -389,23 +346,11 @@ fn report(
     out.flush()
 }
 
-fn report_object(object: &FixedObject, has_patches: bool, out: &mut dyn Write) -> io::Result<()> {
+fn report_object(object: &FixedObject, out: &mut dyn Write) -> io::Result<()> {
     let FixedObject { source, line, .. } = object;
     writeln!(out, "{} ({source}:{line})", object.title())?;
-    let error = object.error.as_ref();
-    // The reason of an object without a patch is that of its findings, if it has any.
-    let is_without_patch = has_patches && object.unpatchable.is_some();
-    let is_in_findings = is_without_patch && object.remaining.iter().any(|it| Some(&it.reason) == error);
-    match error {
-        Some(reason) if is_without_patch && !is_in_findings => writeln!(out, "  {reason}")?,
-        Some(reason) if !is_without_patch => writeln!(out, "  not changed: {reason}")?,
-        _ => {}
-    }
-    let no_patch = object
-        .unpatchable
-        .filter(|_| has_patches && !object.patch.is_empty());
-    if let Some(reason) = no_patch {
-        writeln!(out, "  no patch: {reason}")?;
+    if let Some(reason) = &object.error {
+        writeln!(out, "  not changed: {reason}")?;
     }
     for fixed in &object.fixed {
         writeln!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;
@@ -413,11 +358,7 @@ fn report_object(object: &FixedObject, has_patches: bool, out: &mut dyn Write) -
     for change in &object.changes {
         writeln!(out, "  also  {}: {}", change.path, change.reason)?;
     }
-    for finding in object
-        .remaining
-        .iter()
-        .filter(|_| error.is_none() || is_in_findings)
-    {
+    for finding in object.remaining.iter().filter(|_| object.error.is_none()) {
         let at = finding.line;
         writeln!(
             out,

@@ -17,7 +17,7 @@ use crate::check::policy_tests::PolicyTest;
 use crate::drain::DrainReport;
 use crate::image_report::ImageReports;
 use crate::model::knowledge::KnowledgeFile;
-use crate::model::report_schema::of_report;
+use crate::model::syntax::report_schema::of_report;
 use crate::plan::{ImagePulls, UpgradePlan};
 use crate::preflight::Preflight;
 use crate::scan::report::ScanReport;

@@ -3,8 +3,8 @@
 
 use super::{is_quiet, warn_line};
 use crate::engine::policy_set::PolicySet;
-use crate::model::policy::ImageEvidence;
-use crate::model::text::{list, one_line};
+use crate::model::cluster::policy::ImageEvidence;
+use crate::model::syntax::text::{list, one_line};
 
 /// The policies as `--registry` evaluates them: those that know images by their names use what registries report.
 pub(super) fn with_registries(policies: &PolicySet) -> PolicySet {

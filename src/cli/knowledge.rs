@@ -11,9 +11,9 @@ use clap::{Args, Subcommand};
 use super::options::{OutputArgs, ReportFormat};
 use super::{print_line, warn_line};
 use crate::check::read_knowledge;
-use crate::model::facts::Facts;
+use crate::model::cluster::facts::Facts;
 use crate::model::knowledge::{Knowledge, KnowledgeFile, KnownFault};
-use crate::model::text::{count, one_line};
+use crate::model::syntax::text::{count, one_line};
 use crate::process::files::Accept;
 use crate::process::today;
 

@@ -20,12 +20,12 @@ use crate::check::{
     UnreadableInput, find_config,
 };
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::object::{Object, ReviewStage};
-use crate::model::os::Os;
-use crate::model::policy::Policy;
-use crate::model::text::list;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::Policy;
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::syntax::text::list;
+use crate::model::windows::os::Os;
 use crate::process::today;
 
 /// Reads files, folders and standard input (`-`) that describe a cluster.
@@ -97,10 +97,6 @@ pub(super) struct ReadOptions {
     pub baseline: Option<Arc<Baseline>>,
     /// Standard input, if it was read already.
     pub stdin: Option<Vec<u8>>,
-    /// The operating system of pods that do not say which one they are for, if no argument states it.
-    pub os: Option<Os>,
-    /// A configuration that replaces the files, and its name.
-    pub config: Option<(String, CheckConfig)>,
 }
 
 /// The inputs with the same configuration: they are evaluated together, and apart from the others.
@@ -199,8 +195,7 @@ impl ManifestArgs {
         } else {
             self.pod_template.clone()
         };
-        let named = options.config.as_ref().map(|(name, _)| name.clone());
-        let named = named.or_else(|| file.as_ref().map(|file| file.display().to_string()));
+        let named = file.as_ref().map(|file| file.display().to_string());
         let mut manifests = Manifests::new(CheckSettings {
             keep_text: options.keep_text,
             read_once: options.once,
@@ -244,7 +239,7 @@ impl ManifestArgs {
             namespace: self.namespaces.namespace.first().cloned(),
             excluded: options.excluded.clone(),
             systems: StatedSystems {
-                all: self.os.or(options.os),
+                all: self.os,
                 by_path: (config.os.iter())
                     .map(|(pattern, os)| (pattern.clone(), os.os()))
                     .collect(),
@@ -270,14 +265,6 @@ impl ManifestArgs {
 
     /// The paths of the arguments by their configuration file; without such paths, those of the configuration.
     fn group_paths(&self, options: &ReadOptions) -> anyhow::Result<Vec<GroupPaths>> {
-        if let Some((_, config)) = &options.config {
-            let paths = self.paths.required()?.into_iter().cloned().collect();
-            return Ok(vec![GroupPaths {
-                file: None,
-                config: config.clone(),
-                paths,
-            }]);
-        }
         // Other paths next to a standard input that was read already only describe the cluster for it.
         let is_about_stdin = options.stdin.is_some();
         let file_of = |path: &Path| match &self.config {

@@ -19,7 +19,7 @@ use crate::cluster::environment::{self, AnyNode};
 use crate::cluster::list::UnreadPart;
 use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
 use crate::cluster::walk::{ListItem, walk};
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 use crate::plan::{NodeInventory, PlanOptions, Planner};
 use crate::preflight::{
     ClusterInput, Platform, Preflight, WorkloadFindings, facts, newest, other_engines, text,

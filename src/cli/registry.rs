@@ -9,8 +9,8 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::progress::bar;
 use super::{is_quiet, warn_line};
-use crate::model::image::ImageError;
-use crate::model::registry_patterns::RegistryPattern;
+use crate::model::windows::image::ImageError;
+use crate::model::windows::registry_patterns::RegistryPattern;
 use crate::process::files::Accept;
 use crate::registry::{CacheUse, Detail, DiskCache, Keychain, Registries, RegistryConfig};
 
@@ -204,7 +204,7 @@ fn mirror(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::image::ImageRef;
+    use crate::model::windows::image::ImageRef;
 
     #[test]
     fn registries_and_mirrors_are_hosts() {

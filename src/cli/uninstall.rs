@@ -12,7 +12,7 @@ use crate::cluster::offline::version;
 use crate::controller::cleanup::{self, CleanupOptions, CleanupReport, HOOKS};
 use crate::controller::node_policies::nodes::plan::KeepOptions;
 use crate::controller::node_policies::revert;
-use crate::model::text::one_line;
+use crate::model::syntax::text::one_line;
 
 /// Uninstall Transom from a cluster: webhook configurations first, then everything it created
 ///

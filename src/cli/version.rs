@@ -16,9 +16,9 @@ use super::options::{OutputArgs, ReportFormat};
 use crate::api::API_VERSION;
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::list::{Listing, for_each_as};
-use crate::model::facts::Facts;
+use crate::model::cluster::facts::Facts;
 use crate::model::knowledge::KnowledgeReport;
-use crate::model::report_schema::of_report;
+use crate::model::syntax::report_schema::of_report;
 use crate::process::today;
 use crate::rules::catalogue;
 

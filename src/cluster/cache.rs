@@ -9,8 +9,8 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use super::node::NodeView;
 use super::revisions::StoredRevision;
 use crate::api::{WindowsNodePolicy, WindowsNodePool};
-use crate::model::namespace_selector::StatedSelectors;
-use crate::model::node::OtherNodes;
+use crate::model::nodes::namespace_selector::StatedSelectors;
+use crate::model::nodes::node::OtherNodes;
 
 /// An annotation that exists only in the cache: why the spec of a node policy cannot be read, for example after a
 /// rollback to this version. Transom then neither sets nor reverts anything for that policy.

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::Client;
 
 use super::errors::{ApiError, answered};
-use crate::model::workload::configured::ConfiguredKind;
-use crate::model::workload::{CUSTOM_WORKLOADS, Kind};
+use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::objects::workload::{CUSTOM_WORKLOADS, Kind};
 
 /// What a cluster serves.
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -14,18 +14,18 @@ use serde_json::Value;
 use super::errors::{ApiError, answered};
 use super::list::{Listing, UnreadPart, collect, for_each_as};
 use super::offline::OfflineCluster;
-use crate::model::facts::GMSA_GROUP;
-use crate::model::json::{items, text};
+use crate::model::cluster::facts::GMSA_GROUP;
 use crate::model::knowledge::NodePlatform;
-use crate::model::node::{NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
-use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
-use crate::model::node_groups::ec2_node_class;
-use crate::model::resources::Node;
+use crate::model::nodes::node::{NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
+use crate::model::nodes::node_affinity::{KnownNodeLabels, LabelValue};
+use crate::model::nodes::node_groups::ec2_node_class;
+use crate::model::objects::resources::Node;
+use crate::model::syntax::json::{items, text};
 
 pub use self::access::{Account, may_create};
 pub use self::gmsa::{GmsaUse, may_use};
 pub use self::readiness::ReadinessRule;
-pub use crate::model::node_groups::NodeGroupResource;
+pub use crate::model::nodes::node_groups::NodeGroupResource;
 
 /// How many objects of one kind are named at most that could not be read.
 const MOST_NAMED: usize = 10;

@@ -12,11 +12,13 @@ use super::node::NodeView;
 use super::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use super::node_pools::NodePools;
 use crate::api::{Isolation, LabelMode, Management, NodeRuntimeClasses, TaintMode};
-use crate::model::build::RELEASES;
-use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
-use crate::model::namespace_selector::NodeSelector;
-use crate::model::node::{BUILD_LABEL, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL, ReportedOs, Taint};
-use crate::model::pod::Toleration;
+use crate::model::cluster::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
+use crate::model::nodes::namespace_selector::NodeSelector;
+use crate::model::nodes::node::{
+    BUILD_LABEL, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
+};
+use crate::model::objects::pod::Toleration;
+use crate::model::windows::build::RELEASES;
 
 /// The facts of a cache: every Windows node, observed pools without a node now, declared pools, and RuntimeClasses. `base` supplies
 /// the namespaces of the cache with what decides their node selectors, the date, the feature gates, and everything that is not watched. `now` decides which

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::json_items::{PREFIX, Sequence};
 use super::list::{FIRST_PAGE, next_limit};
 use super::object_stream::{ObjectStream, StreamedObject};
-use crate::model::json::at;
+use crate::model::syntax::json::at;
 
 /// The field of an object of which only the name is known.
 pub const NAME_ONLY: &str = "$nameOnly";

@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use super::errors::{ApiError, answered_within};
 use super::json_items::Sequence;
 use super::object_stream::{LARGEST, ObjectStream, ObjectText, StreamedObject, TIMEOUT, name_in};
-use crate::model::json::at;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::json::at;
 
 /// The kinds that carry pods, with the paths of their lists: owners before what they own, so that the owner of a pod is
 /// known by then.

@@ -11,10 +11,10 @@ use kube::core::ObjectMeta;
 use serde::Deserialize;
 
 use super::node_ownership::{NOTHING_OWNED, NodeOwnership, OwnerAnnotation};
-use crate::model::extended_resources::OfferedResources;
-use crate::model::json_types::Quantity;
-use crate::model::network_plugin::NetworkPlugin;
-use crate::model::node::{INSTANCE_TYPE_LABEL, NodeReadiness, NodeSigns, OtherNode, Taint};
+use crate::model::nodes::extended_resources::OfferedResources;
+use crate::model::nodes::network_plugin::NetworkPlugin;
+use crate::model::nodes::node::{INSTANCE_TYPE_LABEL, NodeReadiness, NodeSigns, OtherNode, Taint};
+use crate::model::syntax::json_types::Quantity;
 
 /// The annotation that records what of an object is Transom's.
 pub const OWNED_ANNOTATION: &str = "transom.dev/owned";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::node::Taint;
+use crate::model::nodes::node::Taint;
 
 /// How many removals of a taint by another writer make Transom stop setting it.
 pub const MOST_REVERSALS: u32 = 3;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::cache::UNREADABLE_ANNOTATION;
 use super::node::NodeView;
 use crate::api::{WindowsNodePolicy, in_one_line, node_selector};
-use crate::model::label_selector::LabelSelector;
-use crate::model::node::Taint;
+use crate::model::nodes::node::Taint;
+use crate::model::objects::label_selector::LabelSelector;
 
 /// The longest description of a selector's problem, in bytes.
 const LONGEST_PROBLEM: usize = 4096;

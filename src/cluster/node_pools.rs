@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::node::NodeView;
 use crate::api::WindowsNodePool;
-use crate::model::build::Build;
-use crate::model::extended_resources::OfferedResources;
-use crate::model::node::{Host, NodeLabel, NodeSigns as _, Taint};
+use crate::model::nodes::extended_resources::OfferedResources;
+use crate::model::nodes::node::{Host, NodeLabel, NodeSigns as _, Taint};
+use crate::model::windows::build::Build;
 
 /// The label of the pools that the leader creates. Who removes it takes the pool over.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");

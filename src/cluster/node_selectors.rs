@@ -11,10 +11,10 @@ use super::cache::CachedNamespace;
 use super::errors::ApiError;
 use super::list::Listing;
 use crate::engine::namespace_selector::is_added_to;
-use crate::model::facts::Facts;
-use crate::model::namespace_selector::parse;
-use crate::model::object::{Object, ReviewStage};
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::Facts;
+use crate::model::nodes::namespace_selector::parse;
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::workload::Kind;
 use crate::process::today;
 
 /// How many namespaces are checked, in the order of their names. The policy decides for the others.

@@ -13,7 +13,7 @@ use kube::core::Status;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::json_items::{JsonItem, JsonItems, Sequence};
-use crate::model::json::at;
+use crate::model::syntax::json::at;
 
 /// The most bytes of an object that is read. The API server accepts 3 MiB, of which each byte may be written as six; etcd accepts
 /// half of that unless it is configured otherwise.

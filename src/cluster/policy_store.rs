@@ -13,7 +13,7 @@ use super::revisions::{StoredRevision, of_policy};
 pub use super::revisions::{generation, text};
 use crate::api::{DecodedPolicy, PolicyError, decode_policy};
 use crate::engine::policy_set::PolicySet;
-use crate::model::policy::Policy;
+use crate::model::cluster::policy::Policy;
 
 /// The state of one stored policy.
 #[derive(Clone, PartialEq, Debug)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::errors::ApiError;
+use crate::process::doubling_pause::DoublingPause;
 
 /// A steady rate, shared by all writers of a controller.
 #[derive(Debug)]
@@ -92,9 +93,12 @@ impl Attempts {
         {
             self.count = 0;
         }
-        let pause = WatchBackoff::FIRST.saturating_mul(1 << self.count.min(16));
+        let pauses = DoublingPause {
+            first: WatchBackoff::FIRST,
+            longest,
+        };
+        let pause = pauses.after(self.count);
         self.count = self.count.saturating_add(1);
-        let pause = pause.min(longest);
         // A keyed hash of nothing is random, because every instance has another key.
         let random = RandomState::new().hash_one(()) % 1_024;
         let off = pause / 4 * u32::try_from(random).unwrap_or_default() / 1_024;
@@ -108,7 +112,7 @@ impl Attempts {
 /// them.
 #[derive(Debug)]
 pub struct WriteBackoff {
-    first: Duration,
+    pauses: DoublingPause,
     written: HashMap<String, WriteHistory>,
 }
 
@@ -130,7 +134,10 @@ impl WriteBackoff {
     /// Delays of `first`, twice that, and so on.
     pub fn new(first: Duration) -> Self {
         WriteBackoff {
-            first,
+            pauses: DoublingPause {
+                first,
+                longest: Self::MOST,
+            },
             written: HashMap::new(),
         }
     }
@@ -144,15 +151,11 @@ impl WriteBackoff {
     /// Records a write, or a failed one.
     pub fn wrote(&mut self, key: &str, now: Instant) {
         let before = (self.written.get(key)).filter(|written| now < written.last + Self::FORGET);
-        let times = before.map_or(0, |written| written.times).saturating_add(1);
-        let wait = self
-            .first
-            .saturating_mul(1 << (times - 1).min(16))
-            .min(Self::MOST);
+        let times = before.map_or(0, |written| written.times);
         let written = WriteHistory {
-            times,
+            times: times.saturating_add(1),
             last: now,
-            next: now + wait,
+            next: now + self.pauses.after(times),
         };
         self.written.insert(key.to_owned(), written);
     }

@@ -13,11 +13,11 @@ use super::node_pools::NodePools;
 use super::policy_store::{PodPolicies, PolicyState, was_accepted};
 use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{PlacementMode, Policy};
 use crate::model::knowledge::Knowledge;
-use crate::model::node::NodeLabel;
-use crate::model::policy::{PlacementMode, Policy};
-use crate::model::registry_patterns::RegistryPatterns;
+use crate::model::nodes::node::NodeLabel;
+use crate::model::windows::registry_patterns::RegistryPatterns;
 use crate::process::day_of;
 use crate::registration::{self, configurations::Configurations};
 

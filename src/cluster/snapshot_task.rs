@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::cache::ClusterCache;
-    use crate::model::facts::Facts;
+    use crate::model::cluster::facts::Facts;
 
     /// A cache with a policy that cannot be used, and with this status.
     fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterCache> {

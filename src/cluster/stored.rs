@@ -23,8 +23,8 @@ use super::large_objects::names_of_large;
 use super::list::{LONGEST_PAGE, Listing, POD_CARRIERS, finished_pods_excluded};
 use super::object_stream::ObjectText;
 use super::watch::watch_events;
-use crate::model::json_types::Str;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::json_types::Str;
 
 /// How often a large object is requested before it is reported.
 const ATTEMPTS: u32 = 3;

@@ -14,7 +14,7 @@ use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePool};
 use crate::cluster::cache::{CachedNamespace, LabelAuthor, UNREADABLE_ANNOTATION};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::model::knowledge::is_namespace_sign;
-use crate::model::namespace_selector::StatedSelectors;
+use crate::model::nodes::namespace_selector::StatedSelectors;
 use crate::registration;
 
 pub(super) fn node(node: WatchedNode) -> Option<NodeView> {

@@ -5,7 +5,7 @@ use kube::Client;
 
 use super::list::{ListError, Listing, Pages, UnreadPart};
 use super::stored::ObjectList;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 
 /// What the walk finds.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use super::custom_lists::{self, CustomLists};
 use super::errors::ApiError;
 use super::list::{ListError, Listing, for_each};
 use super::stored::ObjectList;
-use crate::model::workload::Kind;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload::configured::ConfiguredKind;
 
 /// The kinds that describe pods in a cluster: those of Kubernetes, and the custom resources that it serves.
 #[derive(Clone, Debug, Default)]

@@ -23,7 +23,7 @@ use super::node_policies::revert::{RevertOptions, RevertReport, revert};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::revisions::POLICY_UID_LABEL;
-use crate::model::text::list;
+use crate::model::syntax::text::list;
 use crate::registration::configuration_name;
 
 /// The label of everything that belongs to Transom's installation.

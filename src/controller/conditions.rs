@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::{Event, EventType};
 
-use crate::model::text::cut;
+use crate::model::syntax::text::cut;
 
 /// The longest message of a condition, in bytes. The API server accepts at most 32768 characters.
 pub const LONGEST_MESSAGE: usize = 16 * 1024;

@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::conditions::{LONGEST_NOTE, REPORTER};
-use crate::model::text::{cut, digest_hex};
+use crate::model::syntax::text::{cut, digest_hex};
 
 /// The namespace of Events about objects without a namespace.
 pub const CLUSTER_EVENTS: &str = "default";

@@ -75,7 +75,7 @@ mod tests {
     use crate::cluster::cache::ClusterCache;
     use crate::cluster::revisions::StoredRevision;
     use crate::cluster::snapshot::SnapshotBuilder;
-    use crate::model::facts::Facts;
+    use crate::model::cluster::facts::Facts;
 
     /// The planned tasks for a policy of this generation and mode, of which these generations are stored.
     fn tasks(generation: i64, mode: &str, stored: &[i64]) -> Vec<String> {

@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::snapshot::SnapshotBuilder;
-    use crate::model::facts::Facts;
+    use crate::model::cluster::facts::Facts;
     use crate::process::metrics::{Metrics, Reconciles};
     use crate::process::test_log::Log;
 

@@ -24,10 +24,10 @@ use crate::cluster::node_pools::{
     MANAGED_BY, MOST_OBSERVED, NodePools, ObservedPool, PoolName, StoredPool, observed,
 };
 use crate::cluster::snapshot::Snapshot;
-use crate::model::build::Build;
-use crate::model::dns::object_name;
-use crate::model::node::{NodeLabel, NodeSigns as _};
-use crate::model::text::{digest_hex, list};
+use crate::model::nodes::node::{NodeLabel, NodeSigns as _};
+use crate::model::syntax::dns::object_name;
+use crate::model::syntax::text::{digest_hex, list};
+use crate::model::windows::build::Build;
 
 /// For how many days an observed pool is kept after its last node was seen.
 pub const KEPT_DAYS: i64 = 90;

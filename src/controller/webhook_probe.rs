@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::leader_loop::{Controller, PassResult};
 use crate::cluster::errors::words;
 use crate::cluster::snapshot::Snapshot;
-use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, marked_by, parse_rejection};
+use crate::model::objects::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, marked_by, parse_rejection};
 use crate::registration::configurations::{Configurations, CoverageGap};
 use crate::registration::names;
 
@@ -330,7 +330,7 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::model::webhook_probe::{mark, rejection_message};
+    use crate::model::objects::webhook_probe::{mark, rejection_message};
 
     #[test]
     fn the_same_trouble_keeps_its_first_words() {

@@ -1,7 +1,7 @@
 //! Fixes the objects of inputs: plans, rewrites the texts, and checks the result, so that a finding is called fixed only
 //! if it is gone.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use json_patch::Patch;
 use schemars::JsonSchema;
@@ -17,12 +17,12 @@ use crate::check::{
     SuppressedFinding, UnreadableInput,
 };
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::object::ReviewStage;
-use crate::model::path::Path;
-use crate::model::report_schema::json_patch;
-use crate::model::severity::Severity;
-use crate::model::text::object_title;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::severity::Severity;
+use crate::model::objects::object::ReviewStage;
+use crate::model::syntax::path::Path;
+use crate::model::syntax::report_schema::json_patch;
+use crate::model::syntax::text::object_title;
 use crate::rules::{Finding, Required, Resolver};
 
 /// What a fix made of inputs.
@@ -65,18 +65,12 @@ pub struct FixedObject {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Whether the object names its namespace itself.
-    #[serde(skip)]
-    pub names_namespace: bool,
     /// The changes as a JSON Patch (RFC 6902): exactly the difference between the object before and after. Empty if nothing
     /// changed.
     #[schemars(schema_with = "json_patch")]
     pub patch: Patch,
     /// Why the changes could not be made; null if they were made, or if there are none.
     pub error: Option<String>,
-    /// Why Kustomize cannot apply the patch to this object, and to no other one.
-    #[serde(skip)]
-    pub unpatchable: Option<&'static str>,
     /// The findings that the changes resolve.
     pub fixed: Vec<FixedFinding>,
     /// The other changes: those that resolve no finding of the object as written.
@@ -173,45 +167,6 @@ impl FixedInputs {
             object.refuse(error);
         }
         self.texts.remove(source);
-    }
-
-    /// Records that only patches for Kustomize are written: an object that none can select is as it was.
-    pub fn only_patches(&mut self) {
-        for object in &mut self.objects {
-            if let Some(reason) = object.unpatchable {
-                object.refuse(&format!("no patch: {reason}"));
-            }
-        }
-    }
-}
-
-/// Whether the target of a Kustomize patch for `object` also selects `other`: a target without a namespace selects all.
-fn selects(object: &FixedObject, other: &FixedObject) -> bool {
-    let namespace = |object: &FixedObject| object.names_namespace.then(|| object.namespace.clone());
-    namespace(object).is_none_or(|of| namespace(other) == Some(of))
-}
-
-/// Records the objects that a Kustomize patch cannot select.
-fn find_unpatchable(objects: &mut [Before<'_>]) {
-    let mut same: HashMap<[&str; 3], Vec<&FixedObject>> = HashMap::new();
-    for Before { object, .. } in objects.iter() {
-        let key = [&*object.api_version, &*object.kind, &*object.name];
-        same.entry(key).or_default().push(object);
-    }
-    let reason = |Before { object, checked, .. }: &Before<'_>| {
-        let key = [&*object.api_version, &*object.kind, &*object.name];
-        let mut others = same.get(&key).into_iter().flatten();
-        if checked.meta.name.is_empty() {
-            Some("it has no name (generateName), and Kustomize selects objects by name")
-        } else if others.any(|other| !std::ptr::eq(*other, object) && selects(object, other)) {
-            Some("another object has the same kind and name, and the patch would select both")
-        } else {
-            None
-        }
-    };
-    let reasons: Vec<Option<&'static str>> = objects.iter().map(reason).collect();
-    for (before, reason) in objects.iter_mut().zip(reasons) {
-        before.object.unpatchable = reason;
     }
 }
 
@@ -318,7 +273,6 @@ pub fn fix(
         object.plan(manifests, rules);
         objects.push(object);
     });
-    find_unpatchable(&mut objects);
     let texts = rewrite_texts(manifests, &mut objects, rules);
     let after = findings_after(manifests, &texts, facts, policies);
     let mut after = after.into_iter();
@@ -433,7 +387,6 @@ fn before(checked: Checked<'_>, is_selected: bool) -> Before<'_> {
         kind: checked.kind.to_string(),
         namespace: checked.namespace.clone(),
         name: checked.name.clone(),
-        names_namespace: !checked.meta.namespace.is_empty(),
         ..FixedObject::default()
     };
     Before {

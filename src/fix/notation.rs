@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::manifest::{SyntaxForm, SyntaxMapping, SyntaxNode, line_end};
-use crate::model::text::is_plain_yaml;
+use crate::model::syntax::text::is_plain_yaml;
 
 /// The notation of an object.
 #[derive(Clone, Copy)]

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::model::build::{Build, RELEASES, Release};
-use crate::model::image_facts::ImageVariant;
-use crate::model::revisions::OsVersion;
-use crate::model::text::shown;
+use crate::model::syntax::text::shown;
+use crate::model::windows::build::{Build, RELEASES, Release};
+use crate::model::windows::image_facts::ImageVariant;
+use crate::model::windows::windows_updates::OsVersion;
 
 /// A platform, `os[/architecture[/variant]][:version]`: what is not named matches everything.
 #[derive(Clone, PartialEq, Eq, Debug)]

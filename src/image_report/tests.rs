@@ -1,7 +1,7 @@
 //! What runs where, with plain facts.
 
 use super::*;
-use crate::model::image_facts::ImageConfig;
+use crate::model::windows::image_facts::ImageConfig;
 
 fn facts(variants: Vec<ImageVariant>) -> ImageFacts {
     ImageFacts::of(variants, Timestamp::UNIX_EPOCH)

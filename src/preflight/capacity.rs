@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{ClusterInput, MOST, PreflightFinding};
 use crate::cluster::environment::{AnyNode, NodeGroupResource};
 use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
-use crate::model::facts::Facts;
+use crate::model::cluster::facts::Facts;
 use crate::model::knowledge::NodePlatform;
-use crate::model::memory_limits::{NO_OOM_KILLER, largest_below, mebibytes};
-use crate::model::node::{Host, OS_LABEL, PRIVATE_IPV4_RESOURCE};
-use crate::model::node_affinity::{KnownNodeLabels, LabelValue, Match};
-use crate::model::object::Object;
-use crate::model::os::Verdict;
-use crate::model::pod::PodSpec;
-use crate::model::text::{count, list};
-use crate::model::workload::Kind;
+use crate::model::nodes::memory_limits::{NO_OOM_KILLER, largest_below, mebibytes};
+use crate::model::nodes::node::{Host, OS_LABEL, PRIVATE_IPV4_RESOURCE};
+use crate::model::nodes::node_affinity::{KnownNodeLabels, LabelValue, Match};
+use crate::model::objects::object::Object;
+use crate::model::objects::pod::PodSpec;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::text::{count, list};
+use crate::model::windows::os::Verdict;
 use crate::scan::OwnerResult;
 
 /// How many workloads with more memory than a node are kept.

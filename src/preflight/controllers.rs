@@ -11,12 +11,12 @@ use super::helm_values::HelmValues;
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::environment::Account;
-use crate::model::image::ImageRef;
-use crate::model::object::Object;
-use crate::model::pod::PodSpec;
-use crate::model::requester::qualified;
-use crate::model::text::count;
-use crate::model::workload::Kind;
+use crate::model::objects::object::Object;
+use crate::model::objects::pod::PodSpec;
+use crate::model::objects::requester::qualified;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::text::count;
+use crate::model::windows::image::ImageRef;
 use crate::scan::{OwnerOutcome, OwnerResult};
 
 /// The maximum number of accounts that are asked about.
@@ -348,7 +348,7 @@ impl Controllers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::workload::CUSTOM_WORKLOADS;
+    use crate::model::objects::workload::CUSTOM_WORKLOADS;
 
     #[test]
     fn a_controller_is_recognized_by_the_whole_end_of_its_repository() {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::environment::{GmsaUse, WebhookPresence};
-use crate::model::facts::GMSA_GROUP;
-use crate::model::image::ImageRef;
-use crate::model::json::at;
-use crate::model::object::Object;
-use crate::model::os::Verdict;
-use crate::model::pod::{Container, PodSpec};
-use crate::model::text::count;
+use crate::model::cluster::facts::GMSA_GROUP;
+use crate::model::objects::object::Object;
+use crate::model::objects::pod::{Container, PodSpec};
+use crate::model::syntax::json::at;
+use crate::model::syntax::text::count;
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::os::Verdict;
 use crate::scan::OwnerResult;
 
 /// How many uses are checked.

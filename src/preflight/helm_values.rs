@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::model::text::one_line;
+use crate::model::syntax::text::one_line;
 use crate::render::yaml;
 
 /// One value and its reason.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::helm_values::HelmValues;
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, recommendations, taints};
-use crate::model::text::{count, list};
+use crate::model::syntax::text::{count, list};
 use crate::registration::{BY_DEFAULT, NEVER};
 
 /// The values for this cluster.

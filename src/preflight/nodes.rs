@@ -10,10 +10,10 @@ use super::{ClusterInput, PreflightFinding, plan_hint};
 use crate::cluster::environment::AnyNode;
 use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
-use crate::model::build::{Build, Release, supported_on};
-use crate::model::facts::{Facts, Runtime, RuntimeClassFacts};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint, newest_minor};
-use crate::model::text::{count, list};
+use crate::model::cluster::facts::{Facts, Runtime, RuntimeClassFacts};
+use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint, newest_minor};
+use crate::model::syntax::text::{count, list};
+use crate::model::windows::build::{Build, Release, supported_on};
 use crate::plan::UpgradePlan;
 
 /// The Windows nodes.

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use super::nodes::windows;
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::node::NodeView;
-use crate::model::build::{Build, supported_on};
 use crate::model::knowledge::{AffectedNodes, NodeFault, NodePlatform, NodeVersions, product};
-use crate::model::node::NodeSigns as _;
-use crate::model::text::count;
+use crate::model::nodes::node::NodeSigns as _;
+use crate::model::syntax::text::count;
+use crate::model::windows::build::{Build, supported_on};
 
 /// The findings.
 pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {

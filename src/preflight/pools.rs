@@ -6,8 +6,8 @@ use super::autoscaler::{self, AutoscalerGroup, scaled};
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::environment::{AUTOSCALER_STATUS, NodeGroupResource};
-use crate::model::node::Taint;
-use crate::model::text::count;
+use crate::model::nodes::node::Taint;
+use crate::model::syntax::text::count;
 
 /// The autoscaler's groups without a ready node; an error if they cannot be determined.
 fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str> {

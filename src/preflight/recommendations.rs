@@ -10,12 +10,12 @@ use super::nodes::windows;
 use super::taints::taint_value;
 use super::{ClusterInput, taints};
 use crate::api::{API_VERSION, NodeLabelSpec, POD_POLICY, WindowsNodePoolSpec, read_policies};
-use crate::model::build::{Build, ContainerIsolation};
-use crate::model::dns::object_name;
-use crate::model::facts::Facts;
-use crate::model::node::{BUILD_LABEL, NodeLabel, NodeSigns as _, POOL_LABELS, Taint, pool_of};
-use crate::model::policy::{Mode, Policy};
-use crate::model::text::list;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{Mode, Policy};
+use crate::model::nodes::node::{BUILD_LABEL, NodeLabel, NodeSigns as _, POOL_LABELS, Taint, pool_of};
+use crate::model::syntax::dns::object_name;
+use crate::model::syntax::text::list;
+use crate::model::windows::build::{Build, ContainerIsolation};
 
 /// The maximum number of entries that the policies accept in these lists.
 const MOST_TAINTS: usize = 64;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::nodes::{names, windows};
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::node::NodeView;
-use crate::model::node::{NodeSigns as _, Taint};
+use crate::model::nodes::node::{NodeSigns as _, Taint};
 
 /// A lasting taint of Windows nodes.
 #[derive(Debug)]

@@ -15,10 +15,10 @@ use crate::cluster::environment::{AnyNode, NodeGroupResource, WebhookPresence};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::snapshot::SnapshotBuilder;
 use crate::manifest::parse;
-use crate::model::build::Build;
-use crate::model::facts::Facts;
-use crate::model::node::Taint;
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::Facts;
+use crate::model::nodes::node::Taint;
+use crate::model::objects::workload::Kind;
+use crate::model::windows::build::Build;
 
 /// A cluster with these nodes, as `(name, system, kernel, taints)`.
 struct PreflightCluster {

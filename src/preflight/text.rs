@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{FindingStatus, Preflight, PreflightFinding};
-use crate::model::text::{count, list, one_line};
+use crate::model::syntax::text::{count, list, one_line};
 
 /// How many workloads that would be denied are listed.
 const MOST_DENIED: usize = 30;

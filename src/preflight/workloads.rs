@@ -16,15 +16,15 @@ use super::recommendations;
 use super::{ClusterInput, MOST, PreflightFinding, PreflightSummary};
 use crate::cluster::custom_lists::CustomLists;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::node::{BUILD_LABELS, OS_LABEL};
-use crate::model::object::{Object, ObjectError, ReviewStage};
-use crate::model::os::Verdict;
-use crate::model::pod::PodSpec;
-use crate::model::policy::{IgnoredFields, Policy};
-use crate::model::policy_engine::NetworkSigns;
-use crate::model::text::{count, list, object_title};
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::network_policy_engine::NetworkSigns;
+use crate::model::cluster::policy::{IgnoredFields, Policy};
+use crate::model::nodes::node::{BUILD_LABELS, OS_LABEL};
+use crate::model::objects::object::{Object, ObjectError, ReviewStage};
+use crate::model::objects::pod::PodSpec;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::text::{count, list, object_title};
+use crate::model::windows::os::Verdict;
 use crate::scan::{
     EvalContext, Evaluated, MOST_OWNERS, OwnerOutcome, OwnerResult, PodDifference, StoredEvaluations,
     UnreadableObjects, evaluate_object, evaluate_owned_pod, evaluate_stored,

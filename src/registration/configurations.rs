@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use super::match_conditions::{REST, matches_node_label, reads_pod_template};
 use super::names;
 use crate::engine::policy_set::StoredPolicy;
-use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
-use crate::model::node::{NodeLabel, NodeLabelValue};
-use crate::model::policy::{
+use crate::model::cluster::policy::{
     Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, PodNodeSelector, Policy,
 };
-use crate::model::registry_patterns::RegistryPatterns;
-use crate::model::text::list;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::nodes::node::{NodeLabel, NodeLabelValue};
+use crate::model::objects::label_selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::syntax::text::list;
+use crate::model::windows::registry_patterns::RegistryPatterns;
 
 /// Every namespace has this label, so a requirement that it exists selects all of them.
 const EVERY_NAMESPACE: &str = "kubernetes.io/metadata.name";

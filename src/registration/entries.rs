@@ -4,8 +4,8 @@ use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 use super::match_conditions::MatchScope;
 use super::{names, strings};
-use crate::model::workload::CUSTOM_WORKLOADS;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::objects::workload::CUSTOM_WORKLOADS;
+use crate::model::objects::workload::configured::ConfiguredKind;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WebhookPhase {

@@ -1,8 +1,8 @@
 //! The configurations are frozen, fail open, and match nothing that a cluster depends on.
 
 use super::*;
-use crate::model::workload::CUSTOM_WORKLOADS;
-use crate::model::workload::custom::CustomWorkload;
+use crate::model::objects::workload::CUSTOM_WORKLOADS;
+use crate::model::objects::workload::custom::CustomWorkload;
 use serde_json::{Value, json};
 
 /// Both configurations with every option.

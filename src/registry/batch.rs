@@ -15,9 +15,9 @@ use super::disk_cache::{CacheScope, CachedAnswer, DiskCache};
 use super::endpoint::RegistryEndpoint;
 use super::keychain::Keychain;
 use super::{Detail, ImageChange, KnownImage, LookupError, LookupScope, NoClient, RegistryConfig};
-use crate::model::image::ImageRef;
-use crate::model::image_facts::ImageFacts;
-use crate::model::text::count;
+use crate::model::syntax::text::count;
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::image_facts::ImageFacts;
 
 /// The number of images that are looked up at the same time, each with one request at a time.
 const CONCURRENCY: usize = 8;

@@ -19,9 +19,9 @@ use super::manifest::{self, ACCEPT, CONFIG, MANIFEST, ManifestContent, SingleIma
 use super::session::{Session, Tokens};
 use super::transport::{Lookup, NoClient, Received, Transport, system_lookup};
 use super::{Detail, ImageChange, KnownImage, LookupError, RegistryConfig};
-use crate::model::image::ImageRef;
-use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
-use crate::model::revisions::OsVersion;
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::image_facts::{ImageContents, ImageFacts, ImageVariant};
+use crate::model::windows::windows_updates::OsVersion;
 
 /// The maximum time of all requests of a look-up to one registry or mirror, without those of credential helpers.
 const WHOLE: Duration = Duration::from_secs(30);

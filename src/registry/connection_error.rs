@@ -100,7 +100,7 @@ fn of_certificate(error: &CertificateError) -> String {
                 return format!("its certificate is for no host name, and not for {expected}");
             }
             let names: Vec<String> = presented.iter().map(|name| bare_name(name)).collect();
-            let names = crate::model::text::list(names, 4);
+            let names = crate::model::syntax::text::list(names, 4);
             format!("its certificate is for {names}, not for {expected}")
         }
         CertificateError::NotValidForName => "its certificate is for another host name".to_owned(),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 
-use crate::model::image::is_digest;
-use crate::model::text::hex;
+use crate::model::syntax::text::hex;
+use crate::model::windows::image::is_digest;
 
 /// A digest as in image references.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -17,9 +17,9 @@ use ring::pbkdf2;
 use self::entry::{AnswerEntry, ContentsEntry, StoredOutcome};
 use self::folder::CacheFolder;
 use super::Detail;
-use crate::model::image::ImageRef;
-use crate::model::image_facts::{ImageContents, ImageFacts};
-use crate::model::text::digest_hex;
+use crate::model::syntax::text::digest_hex;
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::image_facts::{ImageContents, ImageFacts};
 
 /// How long a tag is believed to name the same digest.
 pub const TAG_TTL: SignedDuration = SignedDuration::from_mins(10);

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hyper::Uri;
 
 use super::RegistryConfig;
-use crate::model::image::ImageRef;
-use crate::model::registry_patterns::split_port;
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::registry_patterns::split_port;
 
 /// The location of an image in its registry, or in a mirror of it.
 #[derive(Clone, PartialEq, Eq, Debug)]

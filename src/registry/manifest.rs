@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::LookupError;
 use super::digest::Digest;
-use crate::model::image_facts::{ImageConfig, ImageLayer, ImageVariant, WindowsBase};
-use crate::model::json_types::List;
+use crate::model::syntax::json_types::List;
+use crate::model::windows::image_facts::{ImageConfig, ImageLayer, ImageVariant, WindowsBase};
 
 /// The maximum size of an index or a manifest in bytes, as in the registries that state one.
 pub(super) const MANIFEST: usize = 4 << 20;

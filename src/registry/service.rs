@@ -35,10 +35,10 @@ use self::metrics::LookupMetrics;
 use self::queue::Job;
 use self::state::{Dropped, Finished, LookupEnd, ServiceState};
 use super::{Detail, ImageChange, Keychain, KnownImage, LookupError, RegistryClient};
-use crate::model::image::ImageRef;
-use crate::model::image_facts::ImageFacts;
-use crate::model::pod_images::PodImages;
-use crate::model::registry_patterns::RegistryPatterns;
+use crate::model::objects::pod_images::PodImages;
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::image_facts::ImageFacts;
+use crate::model::windows::registry_patterns::RegistryPatterns;
 use crate::process::metrics::Metrics;
 
 pub use self::key::Access;

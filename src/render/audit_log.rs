@@ -9,7 +9,7 @@ use crate::audit_log::{
     AuditReport, ClusterRecord, CurrentState, InputResult, OutcomeCounts, RequestOutcome, RuleCount,
     TimeSpan, WorkloadRow,
 };
-use crate::model::text::{count, cut_middle, list, one_line};
+use crate::model::syntax::text::{count, cut_middle, list, one_line};
 use crate::render::table::TextTable;
 
 /// What the rows of the table are grouped by.

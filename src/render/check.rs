@@ -18,9 +18,9 @@ pub use self::text::{CheckTextOptions, check_text, unknown_os_remedy};
 
 use crate::check::{CheckOutcome, Checked, ImageCounts, Repository};
 use crate::engine::Decision;
-use crate::model::policy::Action;
-use crate::model::severity::Severity;
-use crate::model::text::object_title;
+use crate::model::cluster::policy::Action;
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::text::object_title;
 use crate::rules::Finding;
 
 /// What a check found.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::table::TextTable;
 use super::text::BOLD;
 use crate::drain::{DrainReport, DrainResult, DrainedNode, LackingImage, Outage};
-use crate::model::text::{count, list, one_line, shell_word, size_text};
+use crate::model::syntax::text::{count, list, one_line, shell_word, size_text};
 
 /// How many names are listed.
 const NAMES: usize = 4;

@@ -22,7 +22,7 @@ use self::namespaces::{NamespaceRow, most_denials_first};
 use self::plan::PlanSection;
 use self::timeline::Timeline;
 use self::workloads::{Choices, WorkloadCard, worst_first};
-use crate::model::text::one_line;
+use crate::model::syntax::text::one_line;
 use crate::plan::UpgradePlan;
 use crate::rules::documentation::DocumentationUrl;
 use crate::scan::report::ScanReport;
@@ -133,7 +133,7 @@ impl fmt::Write for HtmlLines<'_> {
 }
 
 /// The name of a build: its release, if it has one.
-fn release_name(build: crate::model::build::Build) -> &'static str {
+fn release_name(build: crate::model::windows::build::Build) -> &'static str {
     build
         .release()
         .map_or("no release of Windows Server", |release| release.product)

@@ -9,8 +9,8 @@ use crate::image_report::{
     BaseReport, ImageReport, ImageReports, ImageStatus, IsolationReport, NameReport, NodeReport,
     ReleaseReport, Runs, VariantReport, cached_note,
 };
-use crate::model::image_facts::short_digest;
-use crate::model::text::{cut_middle, list, one_line, size_text, wrap};
+use crate::model::syntax::text::{cut_middle, list, one_line, size_text, wrap};
+use crate::model::windows::image_facts::short_digest;
 
 /// The maximum length of a command, and of each volume, in characters.
 const LONGEST: usize = 400;
@@ -370,10 +370,10 @@ mod tests {
     use jiff::civil::date;
 
     use super::*;
-    use crate::model::facts::Facts;
-    use crate::model::image_facts::{ImageConfig, ImageFacts, ImageVariant, WindowsBase};
-    use crate::model::object::{Object, ReviewStage};
-    use crate::model::workload::Kind;
+    use crate::model::cluster::facts::Facts;
+    use crate::model::objects::object::{Object, ReviewStage};
+    use crate::model::objects::workload::Kind;
+    use crate::model::windows::image_facts::{ImageConfig, ImageFacts, ImageVariant, WindowsBase};
 
     /// An image with two Windows variants, and six nodes.
     fn reports() -> ImageReports {

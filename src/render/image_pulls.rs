@@ -7,7 +7,7 @@ use std::io::{self, Write};
 pub use self::objects::{pull_daemon_sets, pull_jobs, pull_list};
 use super::table::TextTable;
 use super::text::BOLD;
-use crate::model::text::{count, list, one_line, size_text};
+use crate::model::syntax::text::{count, list, one_line, size_text};
 use crate::plan::{ImagePull, ImagePulls, PoolPulls, PullTotal};
 
 /// How many workloads of an image are named.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::model::text::plain_json;
+use crate::model::syntax::text::plain_json;
 
 /// Writes a document on several lines, with a final line end.
 ///

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::image_pulls::pull_total;
-use crate::model::text::{count, list, one_line};
+use crate::model::syntax::text::{count, list, one_line};
 use crate::plan::{
     DrainStep, NodeCapacity, NodesNeeded, PlanFinding, ResourceList, TargetBuild, UpgradeClass,
     UpgradeMethod, UpgradePlan, WorkloadPlan,
@@ -419,7 +419,74 @@ fn memory(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use jiff::civil::{Date, date};
+
     use super::*;
+    use crate::engine::policy_set::PolicySet;
+    use crate::manifest;
+    use crate::model::cluster::facts::Facts;
+    use crate::model::cluster::policy::Policy;
+    use crate::model::objects::object::{Object, ReviewStage};
+    use crate::model::objects::workload::Kind;
+    use crate::model::windows::build::Build;
+    use crate::plan::{PlanOptions, Planner};
+
+    /// The text of the plan to Windows Server 2025 for these objects.
+    fn text_of(yaml: &str, today: Date) -> String {
+        let parsed = manifest::parse(yaml.as_bytes().to_vec());
+        let objects: Vec<(Kind, &str)> = (parsed.documents.iter())
+            .map(|document| {
+                let value: serde_json::Value = serde_json::from_str(document.json()).unwrap();
+                let text = |field: &str| value[field].as_str().unwrap().to_owned();
+                let kind = Kind::of_api_version(&text("apiVersion"), &text("kind")).unwrap();
+                (kind, document.json())
+            })
+            .collect();
+        let mut facts = Facts::new(36, today);
+        for (kind, json) in &objects {
+            facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
+        }
+        let policies = PolicySet::new(Vec::new(), Policy::standalone());
+        let mut planner = Planner::new(&facts, &policies, PlanOptions::upgrade(Build::new(26100), &[]));
+        for pass in 0..Planner::PASSES {
+            let of_pass = objects
+                .iter()
+                .filter(|(kind, _)| Planner::pass(*kind) == Some(pass));
+            for (kind, json) in of_pass {
+                planner.visit(*kind, json).unwrap();
+            }
+        }
+        let mut text = Vec::new();
+        plan_text(&planner.plan().unwrap().unwrap(), &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn dates_and_faults_of_pools_are_in_the_text_and_unknown_capacity_is_no_zero() {
+        let text = text_of(
+            r"
+{apiVersion: v1, kind: Node, metadata: {name: a-1, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win19}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.32.9, containerRuntimeVersion: 'containerd://1.7.33'}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: b-1, labels: {kubernetes.io/os: windows, kubernetes.azure.com/cluster: c, kubernetes.azure.com/agentpool: win22}, annotations: {projectcalico.org/IPv4Address: 10.0.0.4/24}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.2582, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: e-1, labels: {kubernetes.io/os: windows, agentpool: own}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.29500.1, kubeletVersion: v1.38.0, containerRuntimeVersion: 'containerd://2.1.9'}}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {template: {spec: {os: {name: windows}, nodeSelector: {kubernetes.azure.com/agentpool: win19}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}}}
+",
+            date(2026, 11, 23),
+        );
+        for part in [
+            "2026-03-01: end of support for Windows Server 2019 on AKS (passed) [https://github.com/Azure/AKS/issues/4091]",
+            "AKS supports Windows Server 2022 up to Kubernetes 1.36: its nodes run a newer one",
+            "10.0.20348.2582: pods reach nothing",
+            "no end of support is known",
+            "on nodes supported until 2026-03-01",
+            "unknown: capacity unknown",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains(": ready"), "{text}");
+    }
 
     #[test]
     fn memory_has_one_unit() {

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::check::junit::{JunitCase, JunitDocument, JunitFailure, text};
 use super::text::BOLD;
 use crate::check::policy_tests::{Difference, ExpectationResult, TestFileResult};
-use crate::model::report_schema::of_report;
-use crate::model::text::{count, one_line};
+use crate::model::syntax::report_schema::of_report;
+use crate::model::syntax::text::{count, one_line};
 
 /// The schema of the report.
 const SCHEMA: &str = "transom.dev/test/v1";

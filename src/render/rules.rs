@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::model::facts::Runtime;
-use crate::model::os::Verdict;
-use crate::model::report_schema::of_report;
-use crate::model::severity::Severity;
-use crate::model::text::wrap;
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::Runtime;
+use crate::model::cluster::severity::Severity;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::report_schema::of_report;
+use crate::model::syntax::text::wrap;
+use crate::model::windows::os::Verdict;
 use crate::rules::{AsksForNothing, Builds, Check, FAMILIES, Family, Rule, catalogue};
 
 /// The catalogue as a list: one line per rule, by family.

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::plain::write_json;
-use crate::model::severity::Severity;
-use crate::model::text::one_line;
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::text::one_line;
 use crate::rules::Rule;
 use crate::rules::documentation::DocumentationUrl;
 

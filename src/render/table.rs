@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::model::text::{cut_middle, wrap};
+use crate::model::syntax::text::{cut_middle, wrap};
 
 /// Rows of cells.
 pub struct TextTable {

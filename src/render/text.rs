@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use crate::model::severity::Severity;
-use crate::model::text::{one_line, wrap};
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::text::{one_line, wrap};
 
 pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const BLUE: Style = AnsiColor::Blue.on_default().bold();

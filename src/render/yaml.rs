@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::model::text::is_yaml_constant;
+use crate::model::syntax::text::is_yaml_constant;
 
 /// Writes a value as a YAML document, without a document marker.
 pub fn yaml(value: &Value) -> String {

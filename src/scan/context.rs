@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use crate::cluster::custom_lists;
 use crate::cluster::snapshot::Snapshot;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::policy::{IgnoredFields, Mode, Policy};
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{IgnoredFields, Mode, Policy};
+use crate::model::objects::workload::Kind;
 use crate::registration::configurations::Configurations;
 use crate::registration::{NotReviewed, not_reviewed};
 

@@ -2,8 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::model::object::Object;
-use crate::model::workload::Kind;
+use crate::model::objects::object::Object;
+use crate::model::objects::workload::Kind;
 
 /// How an object compares with the other children of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::model::facts::{Facts, WindowsWorkload};
-use crate::model::policy_engine::{Enforcement, is_engine};
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::{Facts, WindowsWorkload};
+use crate::model::cluster::network_policy_engine::{Enforcement, is_engine};
+use crate::model::objects::workload::Kind;
 
 /// How many objects are kept at most. Policies that select only further workloads have no finding.
 const MOST: usize = 20_000;

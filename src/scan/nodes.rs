@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::report::{PossibleFault, ScannedNode};
 use crate::cluster::node::NodeView;
-use crate::model::build::{Build, Release};
-use crate::model::facts::Facts;
+use crate::model::cluster::facts::Facts;
 use crate::model::knowledge::{Knowledge, NodePlatform, NodeVersions};
-use crate::model::node::{Host, NodeSigns as _, Taint};
+use crate::model::nodes::node::{Host, NodeSigns as _, Taint};
+use crate::model::windows::build::{Build, Release};
 
 /// What a node with DiskPressure is told.
 const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and snapshots fill its disk, and the kubelet evicts pods \

@@ -7,11 +7,11 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::context::EvalContext;
 use crate::engine::{evaluate, infer_os};
-use crate::model::object::Object;
-use crate::model::os::Verdict;
-use crate::model::path::Path;
-use crate::model::severity::Severity;
-use crate::model::workload::Kind;
+use crate::model::cluster::severity::Severity;
+use crate::model::objects::object::Object;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::path::Path;
+use crate::model::windows::os::Verdict;
 use crate::rules::Finding;
 
 /// How many owners are known at most: the pods of further ones are not compared.
@@ -129,9 +129,7 @@ impl OwnerTemplates {
                 && (self.identity(pod, finding)).is_some_and(|identity| !of_template.contains(&identity))
         };
         let added = evaluation.of_the_owner().filter(is_added);
-        added
-            .map(|found| (found.rule.id, found.path.to_string()))
-            .collect()
+        added.map(|found| (found.rule.id, found.path.named())).collect()
     }
 
     /// What identifies a finding in the spec of a pod, and in that of its template; `None` for other fields.

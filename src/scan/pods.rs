@@ -14,15 +14,15 @@ use super::context::EvalContext;
 use super::report::{PodFinding, PodProblem};
 use crate::cluster::node::NodeView;
 use crate::engine::infer_os;
-use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
-use crate::model::facts::RuntimeClassFacts;
-use crate::model::image::{ImageRef, build_hint, os_hint};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL};
-use crate::model::object::Object;
-use crate::model::os::{Inference, Os, Verdict};
-use crate::model::pod::PodSpec;
-use crate::model::policy::Policy;
-use crate::model::text::shown;
+use crate::model::cluster::facts::RuntimeClassFacts;
+use crate::model::cluster::policy::Policy;
+use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL};
+use crate::model::objects::object::Object;
+use crate::model::objects::pod::PodSpec;
+use crate::model::syntax::text::shown;
+use crate::model::windows::build::{Build, Compatibility, ContainerIsolation, RELEASES};
+use crate::model::windows::image::{ImageRef, build_hint, os_hint};
+use crate::model::windows::os::{Inference, Os, Verdict};
 use crate::rules::{Image, KnownVersions};
 
 /// The nodes and RuntimeClasses that pods are checked against.

@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::result::{DenialCause, FindingOutcome, ForeignOwner, OwnerOutcome, OwnerResult};
+use crate::model::cluster::policy::{Action, PlacementMode};
+use crate::model::cluster::severity::Severity;
 use crate::model::knowledge::KnowledgeReport;
-use crate::model::os::Verdict;
-use crate::model::policy::{Action, PlacementMode};
-use crate::model::report_schema::counts_by;
-use crate::model::severity::Severity;
-use crate::model::string_enum::string_enum;
+use crate::model::syntax::report_schema::counts_by;
+use crate::model::syntax::string_enum::string_enum;
+use crate::model::windows::os::Verdict;
 
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/scan/v1";

@@ -16,13 +16,13 @@ use super::report::{
 use super::required_taints::RequiredTaints;
 use super::result::OwnerResult;
 use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
-use crate::model::facts::{LINUX_CLASSES, WindowsWorkload};
-use crate::model::node::Taint;
-use crate::model::object::{Object, ReviewStage};
-use crate::model::os::Verdict;
-use crate::model::root_owner::owner_above;
-use crate::model::text::{count, list, object_title, shown};
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::{LINUX_CLASSES, WindowsWorkload};
+use crate::model::nodes::node::Taint;
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::root_owner::owner_above;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::text::{count, list, object_title, shown};
+use crate::model::windows::os::Verdict;
 
 /// How many owners are kept at most; the rest are only counted.
 pub const MOST_OWNERS: usize = 20_000;

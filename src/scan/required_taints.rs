@@ -9,10 +9,10 @@ use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::{NodePolicies, SelectedPolicy};
 use crate::engine::infer_os;
 use crate::engine::scheduling::{AdmissionStage, constraints};
-use crate::model::node::{NodeSigns as _, Taint};
-use crate::model::node_affinity::Match;
-use crate::model::object::Object;
-use crate::model::os::Verdict;
+use crate::model::nodes::node::{NodeSigns as _, Taint};
+use crate::model::nodes::node_affinity::Match;
+use crate::model::objects::object::Object;
+use crate::model::windows::os::Verdict;
 
 /// The taints that Windows nodes lack, by the node policy that requires them.
 pub type LackingTaints = BTreeMap<String, BTreeSet<Taint>>;

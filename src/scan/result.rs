@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::engine::Decision;
-use crate::model::build::Build;
-use crate::model::os::Verdict;
-use crate::model::severity::{Class, Severity};
-use crate::model::string_enum::string_enum;
-use crate::model::text::object_title;
-use crate::model::workload::Kind;
+use crate::model::cluster::severity::{Class, Severity};
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::string_enum::string_enum;
+use crate::model::syntax::text::object_title;
+use crate::model::windows::build::Build;
+use crate::model::windows::os::Verdict;
 
 /// The uid of an object.
 pub type Uid = String;

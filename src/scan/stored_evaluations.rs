@@ -10,10 +10,10 @@ use super::evaluate::{Evaluated, evaluate_object, evaluate_owned_pod};
 use super::owner_templates::OwnerTemplates;
 use super::report::ScanGap;
 use super::result::OwnerResult;
-use crate::model::json::at;
-use crate::model::object::{Object, ObjectError};
-use crate::model::text::cut;
-use crate::model::workload::Kind;
+use crate::model::objects::object::{Object, ObjectError};
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::json::at;
+use crate::model::syntax::text::cut;
 
 /// How many unreadable objects are listed by name.
 const NAMED: usize = 20;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::admission::{AuditRecord, ReviewLabels};
-use crate::model::os::Verdict;
+use crate::model::windows::os::Verdict;
 
 /// Logs a review.
 pub fn log(record: &AuditRecord) {

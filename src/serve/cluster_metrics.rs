@@ -15,8 +15,8 @@ use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::controller::webhook_probe::ProbeResult;
 use crate::engine::policy_set::ExemptionState;
-use crate::model::build::{Build, RELEASES};
-use crate::model::node::NodeSigns as _;
+use crate::model::nodes::node::NodeSigns as _;
+use crate::model::windows::build::{Build, RELEASES};
 use crate::process::metrics::{MetricLabels, Metrics};
 use crate::registration;
 

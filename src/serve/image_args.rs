@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 
-use crate::model::dns::{is_label, is_subdomain};
-use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
+use crate::model::syntax::dns::{is_label, is_subdomain};
+use crate::model::windows::registry_patterns::{RegistryPattern, RegistryPatterns};
 use crate::registration::NEVER;
 use crate::registration::names::non_empty_items;
 

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::errors::{ApiError, answered};
-use crate::model::pod_images::PodImages;
+use crate::model::objects::pod_images::PodImages;
 use crate::registry::Keychain;
 use crate::registry::service::{Access, CredentialSource};
 

@@ -15,11 +15,11 @@ use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::cluster::stored::{KindEvent, ObjectHeadMeta, ObjectList, StoredObjects};
 use crate::cluster::watch_problems::WatchProblems;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::NamespaceFacts;
-use crate::model::object::{Object, ReviewStage};
-use crate::model::pod_images::PodImages;
-use crate::model::policy::{ImageEvidence, Policy};
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::NamespaceFacts;
+use crate::model::cluster::policy::{ImageEvidence, Policy};
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::pod_images::PodImages;
+use crate::model::objects::workload::Kind;
 use crate::registration::configurations::Configurations;
 use crate::registry::service::ImageService;
 
@@ -239,8 +239,8 @@ mod tests {
 
     use super::*;
     use crate::engine::policy_set::StoredPolicy;
-    use crate::model::facts::Facts;
-    use crate::model::label_selector::LabelSelector;
+    use crate::model::cluster::facts::Facts;
+    use crate::model::objects::label_selector::LabelSelector;
 
     fn snapshot(evidence: ImageEvidence) -> Snapshot {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::image_args::ImageSettings;
 use super::image_credentials::{ClusterCredentials, PullSecret};
 use crate::admission::ReviewImages;
-use crate::model::pod_images::PodImages;
+use crate::model::objects::pod_images::PodImages;
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::registry::service::{
@@ -115,7 +115,7 @@ impl ImageLookups {
 
     /// Records facts as if they had been looked up now.
     #[cfg(test)]
-    pub fn learn(&self, reference: &str, facts: crate::model::image_facts::ImageFacts) {
+    pub fn learn(&self, reference: &str, facts: crate::model::windows::image_facts::ImageFacts) {
         self.service.learn(reference, facts);
     }
 
@@ -128,7 +128,7 @@ impl ImageLookups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::registry_patterns::RegistryPatterns;
+    use crate::model::windows::registry_patterns::RegistryPatterns;
 
     fn settings(pull_secret_namespaces: &[&str]) -> ImageSettings {
         ImageSettings {

@@ -37,7 +37,7 @@ use crate::controller::startup::{
 use crate::controller::startup_states::StartupStates;
 use crate::controller::webhook_probe::{ProbeController, ProbeResult};
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
-use crate::model::facts::Facts;
+use crate::model::cluster::facts::Facts;
 use crate::process::metrics::{Metrics, Reconciles};
 use crate::process::tasks::Tasks;
 use crate::registration;

@@ -10,8 +10,8 @@ use crate::admission::{
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::policy::Policy;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::Policy;
 use crate::serve::audit_line;
 use crate::serve::images::ImageLookups;
 use crate::webhook::{

@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{self, ServerStage};
 use super::eviction::ConnectionSet;
 use super::limits::Limits;
+use crate::process::doubling_pause::DoublingPause;
 
 /// What every connection of a listener shares.
 pub(super) struct Listener {
@@ -44,7 +45,7 @@ pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::
         };
         match next {
             Ok((stream, peer, Some(permit))) => {
-                failures.pause = AcceptBackoff::default();
+                failures.in_a_row = 0;
                 listener.serve(stream, peer, permit, stages.clone());
             }
             // The semaphore is never closed.
@@ -113,7 +114,7 @@ fn is_of_one_client(error: &std::io::Error) -> bool {
 /// Accept failures: the backoff after each, and when the last one was logged.
 #[derive(Default)]
 struct AcceptFailures {
-    pause: AcceptBackoff,
+    in_a_row: u32,
     logged: Option<Instant>,
 }
 
@@ -121,7 +122,8 @@ impl AcceptFailures {
     /// The backoff after another failure. Logs at most one line per minute, because a client may cause
     /// failures continuously.
     fn report(&mut self, error: &std::io::Error, now: Instant) -> Duration {
-        let wait = self.pause.next();
+        let wait = PAUSE.after(self.in_a_row);
+        self.in_a_row = self.in_a_row.saturating_add(1);
         let is_news = (self.logged).is_none_or(|logged| now.saturating_duration_since(logged) >= MINUTE);
         if is_news {
             self.logged = Some(now);
@@ -133,16 +135,11 @@ impl AcceptFailures {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Increasing backoff while accept fails, for example because no file descriptors are left.
-#[derive(Default)]
-struct AcceptBackoff(u32);
-
-impl AcceptBackoff {
-    fn next(&mut self) -> Duration {
-        self.0 = (self.0 + 1).min(6);
-        Duration::from_millis(25 << self.0).min(Duration::from_secs(1))
-    }
-}
+/// While accept fails, for example because no file descriptors are left.
+const PAUSE: DoublingPause = DoublingPause {
+    first: Duration::from_millis(50),
+    longest: Duration::from_secs(1),
+};
 
 /// Counts an open connection until dropped, including by a panic.
 struct OpenConnection(Gauge);
@@ -163,13 +160,6 @@ impl Drop for OpenConnection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_grow_to_a_second_and_no_further() {
-        let mut pause = AcceptBackoff::default();
-        let waits: Vec<_> = (0..8).map(|_| pause.next().as_millis()).collect();
-        assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000, 1000]);
-    }
 
     #[test]
     fn failures_are_reported_once_a_minute() {

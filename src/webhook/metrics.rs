@@ -60,7 +60,7 @@ where
 /// The metrics of reviews; clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics {
-    reviews: Counters<ReviewLabels>,
+    reviews: Counters<MetricLabels<5>>,
     findings: Counters<MetricLabels<2>>,
     too_large: Counters<MetricLabels<2>>,
     mutating: Histogram,
@@ -106,7 +106,7 @@ impl ReviewMetrics {
         };
         duration.observe(took.as_secs_f64());
         let Some(record) = &reply.record else { return };
-        self.reviews.inc(&record.labels);
+        self.reviews.inc(&labels_of(record.labels));
         for &rule in &record.rules {
             let r#type = record.labels.r#type;
             self.findings.inc(&[("rule", rule), ("type", r#type)]);
@@ -129,6 +129,24 @@ impl ReviewMetrics {
         let (reason, _) = shed.label_and_text();
         self.rejected.get_or_create(&[("reason", reason)]).inc();
     }
+}
+
+fn labels_of(labels: ReviewLabels) -> MetricLabels<5> {
+    let ReviewLabels {
+        r#type,
+        operation,
+        kind,
+        decision,
+        dry_run,
+    } = labels;
+    let dry_run = if dry_run { "true" } else { "false" };
+    [
+        ("type", r#type),
+        ("operation", operation),
+        ("kind", kind),
+        ("decision", decision),
+        ("dry_run", dry_run),
+    ]
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::review_service::{ReceivedRequest, ReviewService};
 use super::span::ReviewSpan;
 use super::{Phase, ReviewHandler, ReviewResponse};
 use crate::admission::AuditRecord;
-use crate::model::text::cut;
+use crate::model::syntax::text::cut;
 use crate::process::metrics::Metrics;
 use crate::process::traces::Tracer;
 

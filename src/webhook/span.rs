@@ -11,8 +11,8 @@ use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::Span;
 
 use crate::admission::{AuditRecord, Phase, ReviewLabels};
-use crate::model::os::Verdict;
-use crate::model::text::cut;
+use crate::model::syntax::text::cut;
+use crate::model::windows::os::Verdict;
 use crate::process::traces::Tracer;
 
 /// The longest text attribute, in bytes: it bounds the memory of the queue for any review.

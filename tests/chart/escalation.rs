@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transom::model::node::Taint;
+use transom::model::nodes::node::Taint;
 
 use super::container::kubeconfig_of;
 use super::engine::{Engine, engine};

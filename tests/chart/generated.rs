@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 use transom::api;
 use transom::cluster::node::{OWNED_ANNOTATION, PROOF_LABEL};
 use transom::controller::node_policies::nodes::labels::LABELS;
-use transom::model::node::{
+use transom::model::nodes::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeLabel, NodeLabelValue, OS_LABEL, RESTRICTED_BUILD_LABEL, Taint,
 };
-use transom::model::registry_patterns::RegistryPatterns;
-use transom::model::workload::CUSTOM_WORKLOADS;
-use transom::model::workload::configured::{ConfiguredKind, PodTemplateKind};
+use transom::model::objects::workload::CUSTOM_WORKLOADS;
+use transom::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind};
+use transom::model::windows::registry_patterns::RegistryPatterns;
 use transom::registration::{FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, validating};
 use transom::rules;
 

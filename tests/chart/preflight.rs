@@ -8,9 +8,9 @@ use transom::cluster::cache::ClusterCache;
 use transom::cluster::environment::{AnyNode, ClusterEnvironment, NodeGroupResource, WebhookPresence};
 use transom::cluster::node::{NodeView, WatchedNode};
 use transom::cluster::snapshot::SnapshotBuilder;
-use transom::model::facts::Facts;
-use transom::model::node::Taint;
-use transom::model::workload::Kind;
+use transom::model::cluster::facts::Facts;
+use transom::model::nodes::node::Taint;
+use transom::model::objects::workload::Kind;
 use transom::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, facts};
 
 use super::engine::engine;

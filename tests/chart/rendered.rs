@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use transom::model::feature_gates;
+use transom::model::cluster::feature_gates;
 
 use super::engine::{Engine, Rendered, engine};
 use super::{generated, refusal};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transom::model::node::Taint;
+use transom::model::nodes::node::Taint;
 use transom::render::yaml_documents;
 
 use super::cluster::{kustomization, objects_without_helm};

@@ -16,7 +16,7 @@ use crate::support::control_plane::wait;
 use crate::support::objects::{KINDS, object, spec_of};
 use place::{Answer, MALLORY, NODE, OUTSIDE, Place, RUNTIME, TEAM, denied, merged, place, windows};
 use serde_json::{Value, json};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 
 /// An update of an object that is there: it is refused, with these words.
 fn refuses_update(place: &Place, kind: Kind, object: &Value, words: &str) {

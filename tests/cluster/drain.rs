@@ -316,7 +316,7 @@ fn pools_are_named_as_in_the_plan_and_a_dry_run_says_what_budgets_will_do() {
         return;
     };
     // A pool with nodes of two builds.
-    join_with(&cluster, "old-3", "10.0.20348", &[("agentpool", "new")]);
+    join_with(&cluster, "new-3", "10.0.20348", &[("agentpool", "new")]);
     cordon(&cluster, "cordon", "new");
     let bare = |name: &str, app: &str| {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop", "labels": {"app": app}},
@@ -352,7 +352,7 @@ fn pools_are_named_as_in_the_plan_and_a_dry_run_says_what_budgets_will_do() {
     ] {
         let run = dry_run(more);
         assert!(
-            run.out.contains("  old-3 (new (10.0.20348)): no pods to move\n") && !run.out.contains("  new-1"),
+            run.out.contains("  new-3 (new (10.0.20348)): no pods to move\n") && !run.out.contains("  new-1"),
             "{more:?} {}{}",
             run.out,
             run.err

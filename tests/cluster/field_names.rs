@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use transom::check::{CheckInput, Manifests};
 use transom::engine::policy_set::PolicySet;
-use transom::model::facts::Facts;
-use transom::model::object::ReviewStage;
-use transom::model::policy::Policy;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::Policy;
+use transom::model::objects::object::ReviewStage;
 
 use crate::support::control_plane::ControlPlane;
 
 /// The table: types with their fields, and the type of each kind.
-const TABLE: &str = include_str!("../../src/model/api_fields/fields.txt");
+const TABLE: &str = include_str!("../../crates/core/src/model/objects/api_fields/fields.txt");
 
 /// How many objects of one document get unknown fields: the API server reports the first hundred.
 const AT_ONCE: usize = 40;

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use pods::{linux_pods, linux_pods_with_a_sign, windows_pods};
 use serde_json::{Value, json};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 use transom::registration::{FailurePolicy, RegistrationOptions, mutating, names, validating};
 use world::{
     KINDS, OPTED, OS, PLAIN, RUNTIME, SELECTED, Sent, affinity, closed, entries, image, label_os, spec, term,

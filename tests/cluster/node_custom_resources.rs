@@ -5,7 +5,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use serde_json::{Value, json};
 use transom::controller::node_policies::revert::{RevertOptions, revert};
-use transom::model::node::RESTRICTED_BUILD_LABEL;
+use transom::model::nodes::node::RESTRICTED_BUILD_LABEL;
 
 use crate::support::world::{self, World, node, policy, quick};
 

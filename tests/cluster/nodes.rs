@@ -19,7 +19,7 @@ use transom::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use transom::controller::node_policies::nodes::plan::{DesiredNode, KeepOptions, LabelUse, plan};
 use transom::controller::node_policies::revert::{RevertOptions, revert};
 use transom::controller::writer::Writer;
-use transom::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
+use transom::model::nodes::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
 const LTSC2022: &str = "10.0.20348.2700";
 const LTSC2019: &str = "10.0.17763.5000";

@@ -33,7 +33,7 @@ const NODES: [(&str, &str); 6] = [
 /// A pod as `/mutate` makes it.
 fn placed(
     pod: &Value,
-    facts: &transom::model::facts::Facts,
+    facts: &transom::model::cluster::facts::Facts,
     policies: &transom::engine::policy_set::PolicySet,
 ) -> Value {
     use transom::admission::{AdmissionContext, Phase, review};

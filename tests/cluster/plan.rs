@@ -18,7 +18,7 @@ use crate::support::install::{self, Replica};
 use crate::support::kubelet::join_with;
 use crate::support::registry::{LTSC2019, LTSC2022, Registry, linux, windows};
 use serde_json::{Value, json};
-use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
+use transom::model::windows::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use workloads::{Workload, workloads};
 
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,replicationcontroller-controller,\

@@ -15,12 +15,12 @@ use transom::check::{CheckInput, CheckSettings, FixScope, Manifests};
 use transom::engine::evaluate;
 use transom::engine::policy_set::PolicySet;
 use transom::fix::fix;
-use transom::model::edit::to_json_patch;
-use transom::model::facts::{Facts, NamespaceFacts};
-use transom::model::object::{Object, ReviewStage};
-use transom::model::policy::{IgnoredFields, PlacementField, PlacementMode, Policy};
-use transom::model::severity::{Class, Severity};
-use transom::model::workload::Kind;
+use transom::model::cluster::facts::{Facts, NamespaceFacts};
+use transom::model::cluster::policy::{IgnoredFields, PlacementField, PlacementMode, Policy};
+use transom::model::cluster::severity::{Class, Severity};
+use transom::model::objects::object::{Object, ReviewStage};
+use transom::model::objects::workload::Kind;
+use transom::model::syntax::edit::to_json_patch;
 use transom::rules::{Finding, catalogue};
 
 use crate::support::control_plane::{ControlPlane, programs_or_skip, wait};

@@ -10,11 +10,11 @@ use crate::support::control_plane::{ControlPlane, Printed, programs_or_skip, wai
 use crate::support::install::{self, Replica};
 use serde_json::{Value, json};
 use transom::engine::evaluate;
-use transom::model::facts::Facts;
-use transom::model::object::{Object, ReviewStage};
-use transom::model::os::Verdict;
-use transom::model::policy::Policy;
-use transom::model::workload::Kind;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::Policy;
+use transom::model::objects::object::{Object, ReviewStage};
+use transom::model::objects::workload::Kind;
+use transom::model::windows::os::Verdict;
 
 const POLICY: &str = "
 apiVersion: transom.dev/v1alpha1

@@ -9,10 +9,10 @@ use k8s_openapi::Resource;
 use k8s_openapi::api::{apps, autoscaling, batch, core, discovery, networking, node, storage};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
-use transom::model::facts::Facts;
-use transom::model::workload::Kind;
+use transom::model::cluster::facts::Facts;
+use transom::model::objects::workload::Kind;
 
-const TABLE: &str = "src/model/api_fields/fields.txt";
+const TABLE: &str = "crates/core/src/model/objects/api_fields/fields.txt";
 
 /// The schemas of kinds, and the name of the schema of each.
 #[derive(Default)]

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use transom::admission::{AdmissionContext, MalformedReview, Phase, review};
 use transom::check::{CheckInput, Manifests, UnreadableInput};
 use transom::engine::policy_set::PolicySet;
-use transom::model::facts::Facts;
-use transom::model::image::ImageRef;
-use transom::model::object::ReviewStage;
-use transom::model::policy::{IgnoredFields, Policy};
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::{IgnoredFields, Policy};
+use transom::model::objects::object::ReviewStage;
+use transom::model::windows::image::ImageRef;
 
 #[cfg(unix)]
 use crate::support::command::program;

@@ -23,12 +23,12 @@ use serde_json::{Value, json};
 use transom::check::{CheckInput, Checked, Manifests};
 use transom::engine::policy_set::PolicySet;
 use transom::engine::{Decision, Evaluation};
-use transom::model::edit::to_json_patch;
-use transom::model::facts::{Facts, Runtime};
-use transom::model::object::{Object, ReviewStage};
-use transom::model::policy::{LinuxPods, Policy};
-use transom::model::severity::Severity;
-use transom::model::workload::Kind;
+use transom::model::cluster::facts::{Facts, Runtime};
+use transom::model::cluster::policy::{LinuxPods, Policy};
+use transom::model::cluster::severity::Severity;
+use transom::model::objects::object::{Object, ReviewStage};
+use transom::model::objects::workload::Kind;
+use transom::model::syntax::edit::to_json_patch;
 use transom::rules::{Finding, catalogue};
 
 mod production;

@@ -14,9 +14,9 @@ use transom::check::{CheckInput, CheckSettings, FixScope, Manifests, Scope, Stat
 use transom::engine::policy_set::PolicySet;
 use transom::fix::{FixedInputs, fix};
 use transom::manifest;
-use transom::model::facts::Facts;
-use transom::model::object::ReviewStage;
-use transom::model::os::Os;
+use transom::model::cluster::facts::Facts;
+use transom::model::objects::object::ReviewStage;
+use transom::model::windows::os::Os;
 
 use super::corpus::{World, world};
 use super::properties::{any_cluster, any_policy, cases, pods};
@@ -576,25 +576,6 @@ fn indented_pod() -> String {
 }
 
 #[test]
-fn a_resource_list_of_kustomize_stays_one() {
-    let item = indented_pod();
-    let list = format!(
-        "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nfunctionConfig:\n  apiVersion: v1\n  kind: \
-         ConfigMap\n  metadata: {{name: fix}}\nitems:\n-{}",
-        &item[1..]
-    );
-    let result = run(Path::new("."), &["-"], list.as_bytes());
-    assert_eq!(result.status, 0, "{}", result.err);
-    let expected = list
-        .replace("    runAsUser: 1000 # gone\n", "")
-        .replace("beta.kubernetes.io/os", "kubernetes.io/os")
-        .replace("      runAsUser: 1000 # gone\n", "");
-    assert_eq!(result.out.matches("runAsUser:").count(), 0, "{}", result.out);
-    assert_eq!(result.out.lines().count(), list.lines().count() - 1);
-    assert!(result.out.starts_with(&expected[..200]), "{}", result.out);
-}
-
-#[test]
 fn rules_and_operating_systems_select() {
     let only = run(Path::new("."), &["--rules", "run-as-user", "-"], POD.as_bytes());
     assert!(
@@ -647,26 +628,6 @@ fn pods_of_unknown_operating_system_are_counted_until_it_is_stated() {
     let stated = run(Path::new("."), &["--os", "windows", "-"], pod.as_bytes());
     assert!(stated.out.contains("kubernetes.io/os: windows"), "{}", stated.out);
     assert!(!stated.err.contains("unknown operating system"), "{}", stated.err);
-}
-
-#[test]
-fn kustomize_gets_a_component() {
-    let component = run(Path::new("."), &["-o", "kustomize", "-"], POD.as_bytes());
-    let head = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches:\n- target:\n    version: v1\n    \
-                kind: Pod\n    name: web\n  patch: |-\n";
-    let operations = [
-        json!({"op": "add", "path": "/spec/nodeSelector/kubernetes.io~1os", "value": "windows"}),
-        json!({"op": "remove", "path": "/spec/nodeSelector/beta.kubernetes.io~1os"}),
-        json!({"op": "remove", "path": "/spec/securityContext/runAsUser"}),
-    ];
-    let lines = operations.iter().fold(String::new(), |mut text, one| {
-        let _ = writeln!(text, "    - {one}");
-        text
-    });
-    assert_eq!(component.out, format!("{head}{lines}"));
-    let documents = objects(component.out.as_bytes());
-    let patch = documents[0]["patches"][0]["patch"].as_str().unwrap();
-    assert_eq!(objects(patch.as_bytes()), [json!(operations)]);
 }
 
 /// A text, and what it becomes.

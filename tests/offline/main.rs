@@ -20,7 +20,6 @@ mod fix;
 mod fix_settings;
 mod image;
 mod kubectl;
-mod kustomize;
 mod logs;
 mod page;
 mod pod_fields;

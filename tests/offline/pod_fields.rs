@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use k8s_openapi::api::core::v1::PodSpec as SchemaSource;
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
-use transom::model::pod::PodSpec;
+use transom::model::objects::pod::PodSpec;
 
 /// The fields that Transom does not read, by type, and why. `Container` is also `EphemeralContainer`.
 const NOT_READ: &[(&str, &[&str], &str)] = &[

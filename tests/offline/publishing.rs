@@ -26,7 +26,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 /// The names of all functions with a test attribute.
 fn tests() -> BTreeSet<String> {
     let mut files = Vec::new();
-    for folder in ["src", "tests"] {
+    for folder in ["src", "crates", "tests"] {
         sources(&root().join(folder), &mut files);
     }
     let mut names = BTreeSet::new();

@@ -5,8 +5,8 @@
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
-use transom::model::image::ImageRef;
-use transom::model::image_facts::{ImageConfig, ImageContents, WindowsBase};
+use transom::model::windows::image::ImageRef;
+use transom::model::windows::image_facts::{ImageConfig, ImageContents, WindowsBase};
 use transom::registry::{
     Detail, ImageChange, Keychain, LookupError, LookupScope, RegistryClient, RegistryConfig,
 };

@@ -8,13 +8,13 @@ use jiff::civil::date;
 use serde_json::Value;
 use transom::check::{CheckInput, CheckSettings, Manifests, Scope, StatedSystems};
 use transom::engine::policy_set::PolicySet;
-use transom::model::edit::to_json_patch;
-use transom::model::facts::{Facts, Runtime};
+use transom::model::cluster::facts::{Facts, Runtime};
+use transom::model::cluster::policy::{LinuxPods, Policy};
+use transom::model::cluster::severity::Severity;
 use transom::model::field_set::FieldSet;
-use transom::model::object::{Object, ReviewContext, ReviewStage};
-use transom::model::os::Os;
-use transom::model::policy::{LinuxPods, Policy};
-use transom::model::severity::Severity;
+use transom::model::objects::object::{Object, ReviewContext, ReviewStage};
+use transom::model::syntax::edit::to_json_patch;
+use transom::model::windows::os::Os;
 use transom::rules::{Rule, catalogue, examples};
 
 struct Case {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use transom::admission::{AdmissionContext, Phase, decode, review_request};
 use transom::check::SUPPRESS_ANNOTATION;
 use transom::engine::policy_set::PolicySet;
-use transom::model::facts::Facts;
-use transom::model::policy::Policy;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::Policy;
 
 use crate::support::command::{CommandRun, assert_valid_sarif, bad_pod, files, transom, transom_with};
 

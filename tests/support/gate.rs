@@ -2,9 +2,9 @@
 //! has.
 
 use transom::engine::infer_os;
-use transom::model::facts::Facts;
-use transom::model::object::Object;
-use transom::model::policy::Policy;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::Policy;
+use transom::model::objects::object::Object;
 use transom::rules::{Cx, Image, Rule, applicable, catalogue};
 
 /// Every finding as text, with and without the gate.

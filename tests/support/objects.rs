@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use transom::model::image_facts::{ImageFacts, ImageVariant, WindowsBase};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
+use transom::model::windows::image_facts::{ImageFacts, ImageVariant, WindowsBase};
 
 /// The image of a Windows pod.
 pub const IMAGE: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";

@@ -13,16 +13,16 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 use transom::engine::scheduling::Constraints;
-use transom::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
-use transom::model::extended_resources::OfferedResources;
-use transom::model::facts::{Facts, RuntimeClassFacts};
-use transom::model::image::{ImageRef, build_hint};
-use transom::model::image_facts::{ImageFacts, ImageVariant};
-use transom::model::node::{BUILD_LABEL, Host, NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
-use transom::model::node_affinity::Match;
-use transom::model::pod::PodSpec;
-use transom::model::policy::Policy;
-use transom::model::resources::Node;
+use transom::model::cluster::facts::{Facts, RuntimeClassFacts};
+use transom::model::cluster::policy::Policy;
+use transom::model::nodes::extended_resources::OfferedResources;
+use transom::model::nodes::node::{BUILD_LABEL, Host, NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
+use transom::model::nodes::node_affinity::Match;
+use transom::model::objects::pod::PodSpec;
+use transom::model::objects::resources::Node;
+use transom::model::windows::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
+use transom::model::windows::image::{ImageRef, build_hint};
+use transom::model::windows::image_facts::{ImageFacts, ImageVariant};
 
 pub const NOW: &str = "2026-01-01T12:00:00Z";
 
@@ -143,12 +143,12 @@ fn runtime_class() -> impl Strategy<Value = RuntimeClassFacts> {
         node_selector: (selector.into_iter())
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
-        tolerations: serde_json::from_str::<Vec<transom::model::pod::Toleration<'_>>>(
+        tolerations: serde_json::from_str::<Vec<transom::model::objects::pod::Toleration<'_>>>(
             &tolerations.to_string(),
         )
         .expect("tolerations")
         .iter()
-        .map(transom::model::pod::Toleration::detached)
+        .map(transom::model::objects::pod::Toleration::detached)
         .collect(),
         has_overhead: false,
     })

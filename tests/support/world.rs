@@ -27,7 +27,7 @@ use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use transom::controller::leader_loop::LeaderLoop;
 use transom::controller::node_policies::{NodeController, NodeControllerSettings};
 use transom::controller::writer::{WRITES_PER_SECOND, Writer};
-use transom::model::facts::Facts;
+use transom::model::cluster::facts::Facts;
 use transom::process::metrics::{Metrics, Reconciles};
 use transom::registration::configurations::{Configuration, Configurations};
 use transom::registration::{RegistrationOptions, mutating};

@@ -1,8 +1,8 @@
 //! Custom resources that describe pods: findings are at the author's field and line.
 
 use super::*;
-use crate::model::os::Verdict;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
+use crate::model::windows::os::Verdict;
 
 /// What `check` says: rule, path as people write it, and line of each denied finding, and the input errors.
 fn denied(yaml: &str, configured: &[&str]) -> (Vec<(&'static str, String, usize)>, Vec<String>) {
@@ -11,7 +11,7 @@ fn denied(yaml: &str, configured: &[&str]) -> (Vec<(&'static str, String, usize)
         PolicySet::new(Vec::new(), Policy::standalone()),
     );
     let configured = configured.iter().map(|text| {
-        let entry = crate::model::workload::configured::PodTemplateKind::parse(text).unwrap();
+        let entry = crate::model::objects::workload::configured::PodTemplateKind::parse(text).unwrap();
         entry.configured().unwrap()
     });
     let mut manifests = Manifests::new(CheckSettings {

@@ -15,9 +15,9 @@ use crate::cluster::errors::ApiError;
 use crate::cluster::list::Listing;
 use crate::cluster::offline::{self, OfflineOptions};
 use crate::cluster::snapshot::Snapshot;
-use crate::model::dns::is_subdomain;
-use crate::model::text::list;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::dns::is_subdomain;
+use crate::model::syntax::text::list;
 use crate::registration::excluded_by_default;
 use crate::scan::{EvalContext, Evaluated, OwnerResult, SkipReason, evaluate_stored as look_at};
 

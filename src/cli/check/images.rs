@@ -9,9 +9,9 @@ use crate::check::{CheckedImage, ImageCounts};
 use crate::cli::block_on;
 use crate::cli::registry::{look_up as look_up_images, reference_error};
 use crate::image_report::cached_note;
-use crate::model::image::ImageRef;
-use crate::model::object::Object;
-use crate::model::text::count;
+use crate::model::objects::object::Object;
+use crate::model::syntax::text::count;
+use crate::model::windows::image::ImageRef;
 use crate::registry::{Detail, ImageAnswer};
 
 /// Looks up the images of the groups that ask registries, all of them together. The facts then contain them.

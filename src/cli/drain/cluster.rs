@@ -17,10 +17,10 @@ use crate::cli::READ_RIGHTS;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, NODES_PATH, for_each};
 use crate::drain::{DrainInventory, DrainPod, EvictionAnswer, PodName};
-use crate::model::json::at;
-use crate::model::object::ObjectError;
-use crate::model::workload::Kind;
-use crate::model::workload_name::WorkloadName;
+use crate::model::objects::object::ObjectError;
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
+use crate::model::syntax::json::at;
 
 /// Windows nodes; their kubelets write the label.
 const WINDOWS: &str = "kubernetes.io/os=windows";

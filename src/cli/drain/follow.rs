@@ -20,8 +20,8 @@ use crate::drain::{
     DrainAction, DrainEvent, DrainEventKind, DrainHistory, DrainInventory, DrainResult, DrainRules,
     DrainState, EvictionAnswer, ImageWait, PodName, ReadTime, foreseen_preemption, next,
 };
-use crate::model::text::{count, one_line};
-use crate::model::workload_name::WorkloadName;
+use crate::model::objects::workload_name::WorkloadName;
+use crate::model::syntax::text::{count, one_line};
 use crate::serve::shutdown;
 
 /// The pause between two rounds of lists. A round that takes longer is followed by a longer pause.

@@ -6,7 +6,7 @@ use crate::drain::{
     DrainInventory, DrainRules, DrainState, DrainedNode, InventoryNode, LackingImage, PodToMove,
     lacking_images,
 };
-use crate::model::workload_name::WorkloadName;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::plan::{BlockedBy, PlanFinding, Planner, PoolPulls, TargetBuild, UpgradeClass, WorkloadPlan};
 
 /// What is known of a drain before it begins.
@@ -149,7 +149,7 @@ fn obstacle(plan: &WorkloadPlan) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::node::{Host, Taint};
+    use crate::model::nodes::node::{Host, Taint};
 
     #[test]
     fn a_node_with_the_startup_taint_takes_no_pods_yet() {

@@ -7,9 +7,9 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::manifest;
-use crate::model::dns::is_subdomain;
-use crate::model::image::ImageRef;
-use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
+use crate::model::syntax::dns::is_subdomain;
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::registry_patterns::{RegistryPattern, RegistryPatterns};
 use crate::render::yaml_documents;
 
 /// The chart rendered with its default values.

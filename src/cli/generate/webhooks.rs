@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs, one_of, pod_template};
 use crate::cluster::client::InstallationArgs;
-use crate::model::node::{MOST_NODE_LABELS, NodeLabel};
-use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::nodes::node::{MOST_NODE_LABELS, NodeLabel};
+use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::windows::registry_patterns::{RegistryPattern, RegistryPatterns};
 use crate::process::files::{self, Accept};
 use crate::registration::names::non_empty_items;
 use crate::registration::{

@@ -22,7 +22,7 @@ use crate::cluster::offline::{self, ObjectsInFiles, OfflineOptions};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
 use crate::engine::namespace_selector;
-use crate::model::policy::Policy;
+use crate::model::cluster::policy::Policy;
 use crate::plan::{NodeInventory, PlanOptions, Planner};
 use crate::process::today;
 use crate::registry::Registries;

@@ -3,7 +3,7 @@
 use anyhow::{anyhow, bail};
 
 use crate::cli::options::nearest;
-use crate::model::policy::{IgnoredFields, Mode};
+use crate::model::cluster::policy::{IgnoredFields, Mode};
 use crate::scan::PolicyOverrides;
 
 /// Parses `mode=Enforce` and `ignoredFields=Warn`.

@@ -8,7 +8,7 @@ use super::ScanArgs;
 use crate::cli::progress::Progress;
 use crate::cli::registry::look_up as look_up_images;
 use crate::cluster::walk::{ListItem, walk};
-use crate::model::object::{Object, ReviewStage};
+use crate::model::objects::object::{Object, ReviewStage};
 use crate::registry::{Detail, Registries};
 use crate::scan::{EvalContext, images_of_stored};
 

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 
 use crate::cluster::errors::answered;
 use crate::cluster::list::UnreadPart;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 
 /// The resource of a question for all namespaces.
 const REVIEWS: &str = "subjectaccessreviews";

@@ -11,7 +11,7 @@ use super::access::of_account;
 use super::{items, text};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::UnreadPart;
-use crate::model::facts::GMSA_GROUP;
+use crate::model::cluster::facts::GMSA_GROUP;
 
 /// The kind of the credential specs.
 pub(super) const SPECS: &str = "gmsacredentialspecs";

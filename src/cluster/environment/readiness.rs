@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{items, text};
-use crate::model::label_selector::LabelSelector;
+use crate::model::objects::label_selector::LabelSelector;
 
 /// A `NodeReadinessRule`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::node::{CachedNode, NodeView};
-use crate::model::node::OtherNode;
+use crate::model::nodes::node::OtherNode;
 
 /// An event of a watch.
 pub(super) enum WatchEvent<T> {

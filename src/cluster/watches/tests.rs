@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::test_client::{Reply, serving};
-use crate::model::node::OtherNode;
+use crate::model::nodes::node::OtherNode;
 use crate::process::metrics::Metrics;
 
 /// A Windows node with this resourceVersion, kernel and labels.

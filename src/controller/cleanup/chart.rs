@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use super::{CleanupOptions, OURS, Target};
 use crate::cluster::errors::answered;
 use crate::cluster::list::{Listing, collect};
-use crate::model::text::list;
+use crate::model::syntax::text::list;
 
 /// The kinds of the chart's objects, and whether they are namespaced.
 const KINDS: [(&str, &str, bool); 9] = [

@@ -8,7 +8,7 @@ use crate::api::NODE_POOL;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::node_pools::MANAGED_BY;
-use crate::model::text::list;
+use crate::model::syntax::text::list;
 
 impl Cleanup<'_> {
     /// The pools that the leader created; empty if the API server does not know the kind.

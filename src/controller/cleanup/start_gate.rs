@@ -10,8 +10,8 @@ use crate::cluster::environment::pools_with_startup_taint;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
 use crate::controller::startup::pulls::PULLER_SELECTOR;
-use crate::model::node::Taint;
-use crate::model::text::list;
+use crate::model::nodes::node::Taint;
+use crate::model::syntax::text::list;
 
 /// The kinds of the objects of the chart that set the startup taint, the binding first.
 const STARTUP_POLICY: [&str; 2] = ["MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"];

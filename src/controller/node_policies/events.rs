@@ -17,7 +17,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::NodePolicies;
 use crate::controller::events::{NewEvent, of_node};
 use crate::controller::writer::Writer;
-use crate::model::text::list;
+use crate::model::syntax::text::list;
 
 /// How long changes are collected while more nodes are being written.
 const GATHER: Duration = Duration::from_secs(30);
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::test_client::answering;
-    use crate::model::node::Taint;
+    use crate::model::nodes::node::Taint;
 
     #[tokio::test(start_paused = true)]
     async fn each_change_of_a_node_has_its_own_event_and_the_same_change_has_one() {

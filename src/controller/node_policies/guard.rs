@@ -20,15 +20,15 @@ use crate::cluster::stored::ObjectHeadMeta;
 use crate::cluster::workload_survey::WorkloadSurvey;
 use crate::engine::scheduling::constraints;
 use crate::engine::{AdmissionStage, TaintChange, infer_os};
-use crate::model::facts::Facts;
-use crate::model::json::at;
-use crate::model::node::Taint;
-use crate::model::object::{Object, ObjectError, ReviewStage};
-use crate::model::object_status::ObjectStatus;
-use crate::model::os::{Inference, Verdict};
-use crate::model::pod::PodSpec;
-use crate::model::workload::Kind;
-use crate::model::workload_name::WorkloadName;
+use crate::model::cluster::facts::Facts;
+use crate::model::nodes::node::Taint;
+use crate::model::objects::object::{Object, ObjectError, ReviewStage};
+use crate::model::objects::object_status::ObjectStatus;
+use crate::model::objects::pod::PodSpec;
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
+use crate::model::syntax::json::at;
+use crate::model::windows::os::{Inference, Verdict};
 
 /// The guard's result for a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

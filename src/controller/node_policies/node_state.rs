@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::nodes::plan::{DesiredNode, LabelUse, NodePlan, plan};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
-use crate::model::build::{Build, supported_on};
-use crate::model::facts::Facts;
-use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
+use crate::model::cluster::facts::Facts;
+use crate::model::nodes::node::{NodeSigns as _, ReportedOs, Taint};
+use crate::model::windows::build::{Build, supported_on};
 
 /// Taints, each with the uids of some nodes. Only surveyed nodes are included: a node that joined later was not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

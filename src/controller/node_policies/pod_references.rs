@@ -12,12 +12,12 @@ use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::controller::node_policies::nodes::plan::LabelUse;
-use crate::model::facts::{Facts, RuntimeClassFacts};
-use crate::model::node::RESTRICTED_BUILD_LABEL;
-use crate::model::object::{Object, ReviewStage};
-use crate::model::text::{list, object_title};
-use crate::model::workload::Kind;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::model::cluster::facts::{Facts, RuntimeClassFacts};
+use crate::model::nodes::node::RESTRICTED_BUILD_LABEL;
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::syntax::text::{list, object_title};
 use crate::rules::scheduling::Constraints;
 
 /// How many referring objects are named.

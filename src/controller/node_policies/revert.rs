@@ -18,8 +18,8 @@ use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use crate::cluster::workload_survey::SurveyError;
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
-use crate::model::text::list;
+use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
+use crate::model::syntax::text::list;
 
 /// So many nodes are named.
 const NAMED: usize = 10;

@@ -15,10 +15,10 @@ use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::writer::Write;
-use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
-use crate::model::node::{
+use crate::model::nodes::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
 };
+use crate::model::windows::build::{Build, Compatibility, RELEASES, compatibility};
 
 mod desired;
 pub mod reconcile;

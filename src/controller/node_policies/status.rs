@@ -19,7 +19,7 @@ use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, OVERLAPPING, PROGRAMMED, READY, conditions,
 };
 use crate::controller::startup_states::{NOT_PULLED_HERE, StartupOfPolicy};
-use crate::model::text::{count, cut, list};
+use crate::model::syntax::text::{count, cut, list};
 
 pub mod write;
 

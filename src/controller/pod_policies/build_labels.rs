@@ -3,11 +3,11 @@
 use crate::api::DecodedPolicy;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy};
-use crate::model::build::Build;
-use crate::model::facts::Facts;
-use crate::model::node::Host;
-use crate::model::policy::{PlacementField, PlacementMode, Policy};
-use crate::model::text::{count, list};
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{PlacementField, PlacementMode, Policy};
+use crate::model::nodes::node::Host;
+use crate::model::syntax::text::{count, list};
+use crate::model::windows::build::Build;
 
 use super::MOST_NAMES;
 

@@ -3,8 +3,8 @@
 use super::MOST_NAMES;
 use crate::api::DecodedPolicy;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy};
-use crate::model::policy::ImageEvidence;
-use crate::model::text::list;
+use crate::model::cluster::policy::ImageEvidence;
+use crate::model::syntax::text::list;
 use crate::registry::service::UnreachableRegistry;
 
 /// The condition type.

@@ -62,8 +62,8 @@ mod tests {
     use super::*;
     use crate::controller::reports::{NextDenials, ReportingState};
     use crate::engine::policy_set::PolicySet;
-    use crate::model::facts::Facts;
-    use crate::model::policy::Policy;
+    use crate::model::cluster::facts::Facts;
+    use crate::model::cluster::policy::Policy;
     use crate::registration::configurations::Configuration;
     use crate::registration::{RegistrationOptions, mutating, validating};
 

@@ -28,8 +28,8 @@ use crate::controller::reports::{ByPolicy, ReportingState};
 use crate::controller::writer::Write;
 use crate::engine::exemption::matches;
 use crate::engine::policy_set::{ExemptionState, SOON};
-use crate::model::build::RELEASES;
-use crate::model::text::{count, cut, list};
+use crate::model::syntax::text::{count, cut, list};
+use crate::model::windows::build::RELEASES;
 use crate::rules;
 
 /// The version of this program.

@@ -17,9 +17,9 @@ use crate::cluster::revisions::{StoredRevision, revision_of};
 use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use crate::controller::reports::{ByPolicy, NextDenials, ReportingState};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
-use crate::model::facts::Facts;
-use crate::model::node::{BUILD_LABEL, OS_LABEL};
-use crate::model::policy::{Action, PlacementMode, Policy};
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{Action, PlacementMode, Policy};
+use crate::model::nodes::node::{BUILD_LABEL, OS_LABEL};
 
 /// Snapshots built from successive caches.
 struct PolicyHistory {

@@ -31,7 +31,7 @@ use super::{NextDenials, ReportContext, send_if_different};
 use crate::cluster::errors::ApiError;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::{KindEvent, ObjectList, StoredObjects};
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 
 /// How long to wait for the list of stored reports before objects are listed.
 const ADOPTION: Duration = Duration::from_secs(10);

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use super::invalidation::Invalidation;
 use super::stored_images::StoredImages;
 use crate::engine::infer_os;
-use crate::model::facts::WindowsWorkload;
-use crate::model::object::{Object, ReviewStage};
-use crate::model::os::Verdict;
-use crate::model::text::cut;
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::WindowsWorkload;
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::text::cut;
+use crate::model::windows::os::Verdict;
 use crate::scan::pods::may_have_trouble;
 use crate::scan::{
     DedupKey, EvalContext, Evaluated, OwnerResult, OwnerTemplates, PodDifference, dedup_key,
@@ -154,9 +154,9 @@ mod tests {
     use super::*;
     use crate::cluster::snapshot::Snapshot;
     use crate::engine::policy_set::PolicySet;
-    use crate::model::facts::Facts;
-    use crate::model::node::Host;
-    use crate::model::policy::Policy;
+    use crate::model::cluster::facts::Facts;
+    use crate::model::cluster::policy::Policy;
+    use crate::model::nodes::node::Host;
 
     fn evaluate(kind: Kind, object: &Value) -> (ObjectEvaluation, Option<StuckPod>) {
         let policies = PolicySet::new(Vec::new(), Policy::cluster_default());

@@ -147,7 +147,7 @@ mod tests {
     use super::super::tests::owner_result;
     use super::super::write_queue::ObservationSource;
     use super::*;
-    use crate::model::workload::Kind;
+    use crate::model::objects::workload::Kind;
     use crate::scan::FindingOutcome;
 
     const API: Option<ReportApi> = Some(ReportApi::OpenReports);

@@ -110,9 +110,9 @@ mod tests {
 
     use super::*;
     use crate::engine::policy_set::PolicySet;
-    use crate::model::facts::{Facts, NamespaceFacts};
-    use crate::model::node::{Host, Taint};
-    use crate::model::policy::Policy;
+    use crate::model::cluster::facts::{Facts, NamespaceFacts};
+    use crate::model::cluster::policy::Policy;
+    use crate::model::nodes::node::{Host, Taint};
 
     fn snapshot(namespaces: &[(&str, &str)], policy: Policy) -> Snapshot {
         let mut facts = Facts::new(36, date(2026, 1, 1));

@@ -15,7 +15,7 @@ use super::representatives::{Representatives, Represents};
 use super::write_queue::{ObservationSource, WriteQueue};
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::stored::ObjectHeadMeta;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 use crate::scan::{DedupKey, OwnerResult};
 
 /// The maximum number of owners. Findings of further owners are neither counted nor reported.

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::report_api::ReportApi;
-use crate::model::severity::Severity;
-use crate::model::text::cut;
-use crate::model::workload::Kind;
+use crate::model::cluster::severity::Severity;
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::text::cut;
 use crate::rules::FAMILIES;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 

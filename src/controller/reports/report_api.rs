@@ -5,7 +5,7 @@ use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::cluster::errors::{ApiError, answered};
-use crate::model::string_enum::string_enum;
+use crate::model::syntax::string_enum::string_enum;
 
 string_enum! {
     /// A report API that other tools read.

@@ -14,7 +14,7 @@ use super::report::{CONTENT, LABEL, name};
 use super::report_api::ReportApi;
 use crate::cluster::errors::ApiError;
 use crate::cluster::watch::watch_events;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 
 /// Reports per page of a list: metadata is small.
 const PAGE: u32 = 500;

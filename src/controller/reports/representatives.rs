@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 
 /// The maximum number of objects that represent others. Beyond it, all of them are found again.
 const MOST: usize = 50_000;

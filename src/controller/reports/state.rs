@@ -12,7 +12,7 @@ use super::untolerating::UntoleratingDaemonSets;
 use super::write_queue::ObservationSource;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::{ObjectHeadMeta, StoredObject};
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
 use crate::scan::{EvalContext, NetworkObjects, OwnerResult};
 
 /// The state of a leader, from the first list on.

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::invalidation::Invalidation;
-use crate::model::facts::Facts;
-use crate::model::image_facts::ImageFacts;
-use crate::model::object::Object;
-use crate::model::pod_images::PodImages;
-use crate::model::policy::ImageEvidence;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::ImageEvidence;
+use crate::model::objects::object::Object;
+use crate::model::objects::pod_images::PodImages;
+use crate::model::windows::image_facts::ImageFacts;
 use crate::registry::service::ImageService;
 use crate::scan::EvalContext;
 
@@ -161,7 +161,7 @@ fn fingerprints(images: &PodImages, facts: &FactsByReference) -> Box<[Option<u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::image_facts::{ImageConfig, ImageContents, ImageVariant};
+    use crate::model::windows::image_facts::{ImageConfig, ImageContents, ImageVariant};
 
     fn images(namespace: &str, references: &[&str]) -> PodImages {
         PodImages {

@@ -19,8 +19,8 @@ use crate::cluster::list::Listing;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::ObjectList;
 use crate::controller::events::reference;
-use crate::model::object::{Object, ReviewStage};
-use crate::model::workload::Kind;
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::workload::Kind;
 use crate::registry::service::ImageService;
 use crate::scan::EvalContext;
 use crate::scan::pods::{PodContext, trouble};
@@ -167,8 +167,8 @@ mod tests {
     use super::*;
     use crate::cluster::test_client::answering;
     use crate::engine::policy_set::PolicySet;
-    use crate::model::facts::Facts;
-    use crate::model::policy::Policy;
+    use crate::model::cluster::facts::Facts;
+    use crate::model::cluster::policy::Policy;
 
     fn pod(name: &str, due: Instant) -> StuckPod {
         StuckPod {

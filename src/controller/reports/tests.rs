@@ -17,8 +17,8 @@ use super::representatives::{Representatives, Represents};
 use super::write_queue::ObservationSource::{self, List, Watch};
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::engine::Decision;
-use crate::model::os::Verdict;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
+use crate::model::windows::os::Verdict;
 use crate::rules::find;
 use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 

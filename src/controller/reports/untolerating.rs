@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::owner_index::ByPolicy;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::StoredObject;
-use crate::model::object::{Object, ReviewStage};
-use crate::model::text::list;
-use crate::model::workload::Kind;
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::workload::Kind;
+use crate::model::syntax::text::list;
 use crate::scan::{EvalContext, LackingTaints, RequiredTaints};
 
 /// How many are kept at most.

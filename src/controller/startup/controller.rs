@@ -34,7 +34,7 @@ use crate::controller::node_policies::nodes::plan::plan_release;
 use crate::controller::startup_states::{NOT_PULLED_HERE, StartupStates};
 use crate::controller::write_overlay::WriteOverlay;
 use crate::controller::writer::Writer;
-use crate::model::node::{NodeSigns as _, OS_LABEL, ReportedOs};
+use crate::model::nodes::node::{NodeSigns as _, OS_LABEL, ReportedOs};
 use crate::process::server_clock::ServerClock;
 use crate::registry::service::ImageService;
 

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::pulls::{PullProgress, PullerPod};
 use crate::api::{ImagePuller, NodeStartup};
 use crate::cluster::node::NodeView;
-use crate::model::node::NodeReadiness;
+use crate::model::nodes::node::NodeReadiness;
 
 /// How long a pod that the kubelet has given up stays, so that it is not created again and again.
 const RETRY: Duration = Duration::from_secs(30);

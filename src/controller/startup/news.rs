@@ -15,7 +15,7 @@ use crate::api::FailedImage;
 use crate::cluster::errors::ApiError;
 use crate::controller::startup_states::{StartupOfPolicy, StartupStates};
 use crate::controller::writer::Writer;
-use crate::model::text::{count, list};
+use crate::model::syntax::text::{count, list};
 use crate::process::metrics::{MetricLabels, Metrics};
 
 /// How many images a message names.

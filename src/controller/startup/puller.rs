@@ -15,8 +15,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use super::gate::NewPuller;
 use super::pulls::{IMAGES_ANNOTATION, NODE_ANNOTATION, POLICY_ANNOTATION, PULLER_LABELS};
 use crate::cluster::node::NodeView;
-use crate::model::node::OS_LABEL;
-use crate::model::text::digest_hex;
+use crate::model::nodes::node::OS_LABEL;
+use crate::model::syntax::text::digest_hex;
 
 /// The command, which does not exist.
 const COMMAND: &str = "transom-puller-never-runs";

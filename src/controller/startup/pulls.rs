@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod, PodStatus};
 
-use crate::model::image::ImageRef;
+use crate::model::windows::image::ImageRef;
 
 /// The labels of the pods that pull.
 pub const PULLER_LABELS: [(&str, &str); 3] = [

@@ -11,10 +11,10 @@ use crate::cluster::errors::ApiError;
 use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
-use crate::model::image::ImageRef;
-use crate::model::node::{BUILD_LABEL, Host, RESTRICTED_BUILD_LABEL};
-use crate::model::pod_images::PodImages;
+use crate::model::cluster::facts::Facts;
+use crate::model::nodes::node::{BUILD_LABEL, Host, RESTRICTED_BUILD_LABEL};
+use crate::model::objects::pod_images::PodImages;
+use crate::model::windows::image::ImageRef;
 use crate::plan::{NodeInventory, PlanOptions, Planner, PoolPulls};
 use crate::registry::service::ImageService;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::environment::ReadinessRule;
-use crate::model::label_selector::LabelSelector;
+use crate::model::objects::label_selector::LabelSelector;
 
 /// A node of AKS or EKS with this much memory in MiB, room for pods, and addresses.
 fn sized(name: &str, label: &str, memory: u64, pods: u64, addresses: u64) -> AnyNode {

@@ -13,7 +13,7 @@ use super::super::entries::{ENTRIES, EntryKind, WebhookPhase};
 use super::super::match_conditions::{MatchScope, NAMES};
 use super::super::{FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER};
 use super::{Configuration, Configurations, EVERY_NAMESPACE, RegisteredEntry};
-use crate::model::text::list;
+use crate::model::syntax::text::list;
 
 /// How many differences of one kind are listed.
 const NAMED: usize = 6;

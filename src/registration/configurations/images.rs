@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::match_conditions::selects_registry;
 use super::super::names;
 use super::{Configurations, CoverageGap, NAMED};
-use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
+use crate::model::windows::registry_patterns::{RegistryPattern, RegistryPatterns};
 
 const SETTING: &str = "evidence.images: Registry";
 

@@ -4,8 +4,8 @@ use super::super::{FailurePolicy, RegistrationOptions, mutating, validating};
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector;
 
-use crate::model::os::Os;
-use crate::model::workload::configured::PodTemplateKind;
+use crate::model::objects::workload::configured::PodTemplateKind;
+use crate::model::windows::os::Os;
 
 /// The configurations as the API server would store them.
 fn registered(options: &RegistrationOptions) -> Configurations {

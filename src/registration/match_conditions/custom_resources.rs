@@ -1,9 +1,9 @@
 //! The match condition of custom resources: where their pods are, and their containers, which may have any type.
 
 use super::{PoolSelectors, quoted};
-use crate::model::workload::CUSTOM_WORKLOADS;
-use crate::model::workload::configured::ConfiguredKind;
-use crate::model::workload::custom::PodLayout;
+use crate::model::objects::workload::CUSTOM_WORKLOADS;
+use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::objects::workload::custom::PodLayout;
 
 impl PoolSelectors {
     /// [`sign`](PoolSelectors::sign) for every pod spec, or part of one, of a custom resource. These are few, so the expression may be long.

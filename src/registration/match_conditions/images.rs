@@ -5,7 +5,7 @@
 //! pattern is compared once, and only with what can be a registry: the cost of `endsWith` grows with the text, too.
 
 use super::{CONTAINERS, IMAGE, containers, quoted};
-use crate::model::registry_patterns::{
+use crate::model::windows::registry_patterns::{
     DOCKER_HUB, DOCKER_HUB_ALIASES, LONGEST_REGISTRY, RegistryPattern, RegistryPatterns,
 };
 

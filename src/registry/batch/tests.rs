@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use hyper_util::client::proxy::matcher::Matcher;
 
 use super::*;
-use crate::model::build::Build;
+use crate::model::windows::build::Build;
 use crate::registry::test_server::{answer, server};
 
 const INDEX: &str = r#"{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [

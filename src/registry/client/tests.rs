@@ -6,8 +6,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::model::image_facts::ImageConfig;
-use crate::model::registry_patterns::RegistryPatterns;
+use crate::model::windows::image_facts::ImageConfig;
+use crate::model::windows::registry_patterns::RegistryPatterns;
 use crate::registry::LookupScope;
 use crate::registry::test_server::{Requests, answer, request, server};
 

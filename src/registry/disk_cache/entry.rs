@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::EntryKey;
-use crate::model::image::is_digest;
-use crate::model::image_facts::ImageContents;
-use crate::model::text::is_one_line;
+use crate::model::syntax::text::is_one_line;
+use crate::model::windows::image::is_digest;
+use crate::model::windows::image_facts::ImageContents;
 use crate::registry::Detail;
 
 /// What a registry answered about a reference.

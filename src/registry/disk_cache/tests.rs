@@ -4,8 +4,8 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::model::image_facts::{ImageConfig, ImageLayer, ImageVariant, WindowsBase};
-use crate::model::revisions::OsVersion;
+use crate::model::windows::image_facts::{ImageConfig, ImageLayer, ImageVariant, WindowsBase};
+use crate::model::windows::windows_updates::OsVersion;
 
 const TAG: &str = "registry.example/shop/web:1";
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::helper::{self, Helped};
 use super::{Credential, KeychainError, RepositoryCredentials, Secret};
-use crate::model::registry_patterns::split_port;
+use crate::model::windows::registry_patterns::split_port;
 
 /// Base64 with padding or without, as people write it.
 const LENIENT: GeneralPurposeConfig =

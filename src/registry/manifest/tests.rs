@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::build::Build;
-use crate::model::image_facts::ImageContents;
-use crate::model::revisions::ImageVersions;
+use crate::model::windows::build::Build;
+use crate::model::windows::image_facts::ImageContents;
+use crate::model::windows::windows_updates::ImageVersions;
 use crate::registry::LookupScope;
 
 /// Shortened from `mcr.microsoft.com/dotnet/runtime:6.0`, with a BuildKit attestation.

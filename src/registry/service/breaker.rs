@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::process::doubling_pause::DoublingPause;
+
 /// After how many failures in a row new look-ups are refused.
 const MOST_FAILURES: u32 = 3;
-/// The pause after the first failure; doubled after each further one.
-const FIRST: Duration = Duration::from_secs(5);
 /// The longest pause, unless the registry asks for another one.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+/// The pauses between attempts.
+const PAUSE: DoublingPause = DoublingPause {
+    first: Duration::from_secs(5),
+    longest: LONGEST_PAUSE,
+};
 /// The longest pause that a registry can ask for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
@@ -68,7 +73,7 @@ impl Breaker {
             None => (now, 0, now, false),
         };
         if !was_open || retry <= now {
-            retry = now + FIRST.saturating_mul(1 << times.min(16)).min(LONGEST_PAUSE);
+            retry = now + PAUSE.after(times);
             times = times.saturating_add(1);
         }
         retry = requested.map_or(retry, |requested| requested.max(retry));
@@ -107,7 +112,7 @@ mod tests {
         assert_eq!(breaker.failing(), Some((start, "no route")));
         assert!(breaker.succeeded(), "it was open");
         assert!(!breaker.is_open() && breaker.has_answered() && breaker.retry().is_none());
-        assert_eq!(fail(&mut breaker, now), now + FIRST);
+        assert_eq!(fail(&mut breaker, now), now + PAUSE.first);
         assert!(!breaker.is_open(), "one failure is not enough");
         assert!(!breaker.succeeded());
     }
@@ -117,7 +122,7 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         let retries: Vec<Instant> = (0..6).map(|_| fail(&mut breaker, now)).collect();
-        assert_eq!(retries[2..], [now + 4 * FIRST; 4]);
+        assert_eq!(retries[2..], [now + 4 * PAUSE.first; 4]);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::key::{Access, ImageKey};
-use crate::model::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant};
+use crate::model::windows::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant};
+use crate::process::doubling_pause::DoublingPause;
 use crate::registry::client::has_unread_configurations;
 
 /// How long the answer about a tag is current; reviews refresh it from half of that on.
@@ -23,10 +24,11 @@ pub const STORED_TTL: Duration = Duration::from_secs(6 * 60 * 60);
 pub const MISSING_TTL: Duration = Duration::from_secs(60);
 /// How long an answer is used if its registry gives no other one.
 pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// The first pause after a failed look-up of an image; doubled after each further one.
-const FIRST_RETRY: Duration = Duration::from_secs(10);
-/// The longest pause after a failed look-up of an image.
-const LONGEST_RETRY: Duration = Duration::from_secs(10 * 60);
+/// The pauses after failed look-ups of an image.
+const RETRY: DoublingPause = DoublingPause {
+    first: Duration::from_secs(10),
+    longest: Duration::from_secs(10 * 60),
+};
 /// How often configurations that could not be read are requested again, for one content.
 const COMPLETIONS: u8 = 3;
 /// The overhead of an entry or a content in the maps, in bytes.
@@ -315,11 +317,10 @@ impl ImageCache {
     pub fn failed(&mut self, key: &ImageKey, namespace: &Arc<str>, is_refused: bool, now: Instant) {
         let credentials = self.credentials;
         let entry = self.entry(key, namespace);
-        let times = entry.failure.map_or(0, |failure| failure.times) + 1;
-        let wait = FIRST_RETRY.saturating_mul(1 << (times - 1).min(16));
+        let times = entry.failure.map_or(0, |failure| failure.times);
         entry.failure = Some(FailedLookup {
-            times: times.min(32),
-            next: now + wait.min(LONGEST_RETRY),
+            times: times.saturating_add(1),
+            next: now + RETRY.after(times),
         });
         entry.credentials = credentials;
         if is_refused && key.access != Access::Shared {

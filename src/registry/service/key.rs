@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::image::ImageRef;
+use crate::model::windows::image::ImageRef;
 
 /// Whose credentials a look-up uses, and so who may use its answer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

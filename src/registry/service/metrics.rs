@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
 use super::state::{Dropped, UnreachableRegistry};
-use crate::model::registry_patterns::RegistryPatterns;
+use crate::model::windows::registry_patterns::RegistryPatterns;
 use crate::process::metrics::{Histograms, MetricLabels, Metrics};
 use crate::registry::{ImageChange, LookupError, LookupScope};
 

@@ -12,7 +12,7 @@ use super::key::ImageKey;
 pub struct Job {
     /// What is looked up.
     pub key: ImageKey,
-    /// The registry, as in [`ImageRef::canonical_registry`](crate::model::image::ImageRef::canonical_registry).
+    /// The registry, as in [`ImageRef::canonical_registry`](crate::model::windows::image::ImageRef::canonical_registry).
     pub registry: Arc<str>,
     /// The namespace that asked first.
     pub namespace: Arc<str>,
@@ -76,7 +76,7 @@ fn is_of(line: &VecDeque<Job>, namespace: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::image::ImageRef;
+    use crate::model::windows::image::ImageRef;
     use crate::registry::service::key::Access;
 
     /// A queue of these images, as in `namespace/image`, in this order.

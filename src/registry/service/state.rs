@@ -13,8 +13,8 @@ use super::cache::{CacheLimits, ImageCache};
 use super::key::{Access, ImageKey};
 use super::outages::{FailedRepositories, RegistryUse, UsedRepository};
 use super::queue::{Job, JobQueue};
-use crate::model::registry_patterns::RegistryPatterns;
-use crate::model::string_enum::string_enum;
+use crate::model::syntax::string_enum::string_enum;
+use crate::model::windows::registry_patterns::RegistryPatterns;
 use crate::process::token_bucket::TokenBucket;
 use crate::registry::{ImageChange, LookupError, LookupScope};
 

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use super::{CheckReport, Level, level, sentence, title};
 use crate::check::NoteLevel;
-use crate::model::text::one_line;
+use crate::model::syntax::text::one_line;
 
 /// Writes a command for each open finding, each note and each unreadable input.
 ///

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::plain::write_json;
 use super::{CheckReport, Level, fingerprint, level, sentence, title};
 use crate::check::NoteLevel;
-use crate::model::text::{digest_hex, one_line};
+use crate::model::syntax::text::{digest_hex, one_line};
 
 /// Writes an entry for each open finding, each note and each unreadable input.
 ///

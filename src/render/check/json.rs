@@ -16,11 +16,11 @@ use crate::check::{
 };
 use crate::engine::Decision;
 use crate::manifest::Position;
-use crate::model::edit::to_json_patch;
-use crate::model::os::{Evidence, Verdict};
-use crate::model::policy::Action;
-use crate::model::report_schema::{json_patch, of_report};
-use crate::model::severity::Severity;
+use crate::model::cluster::policy::Action;
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::edit::to_json_patch;
+use crate::model::syntax::report_schema::{json_patch, of_report};
+use crate::model::windows::os::{Evidence, Verdict};
 use crate::rules::{Finding, Resolver};
 
 /// The schema of the report.

@@ -7,8 +7,8 @@ use askama::Template;
 
 use super::{CheckReport, effect, sentence, title};
 use crate::check::Checked;
-use crate::model::policy::Action;
-use crate::model::text::{count, one_line};
+use crate::model::cluster::policy::Action;
+use crate::model::syntax::text::{count, one_line};
 
 /// The document. The template escapes every value.
 #[derive(Template)]

@@ -11,7 +11,7 @@ use super::super::sarif::{message, of_rule, tool, write_log};
 use super::{CheckReport, Level, decision, effect, fingerprint, level, sentence, title};
 use crate::check::{Checked, SuppressedBy};
 use crate::manifest::Position;
-use crate::model::text::one_line;
+use crate::model::syntax::text::one_line;
 use crate::rules::documentation::DocumentationUrl;
 use crate::rules::{Finding, Rule, catalogue};
 

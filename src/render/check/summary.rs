@@ -1,8 +1,8 @@
 //! The totals of a check.
 
 use crate::check::{Checked, Manifests, SkippedDocuments};
-use crate::model::os::Verdict;
-use crate::model::severity::Severity;
+use crate::model::cluster::severity::Severity;
+use crate::model::windows::os::Verdict;
 
 /// The totals of all objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, schemars::JsonSchema)]

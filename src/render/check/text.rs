@@ -13,10 +13,10 @@ use super::super::text::{BLUE, BOLD, hang, style_of};
 use super::CheckReport;
 use crate::check::{Checked, FindingDetail};
 use crate::manifest::Position;
-use crate::model::os::Verdict;
-use crate::model::policy::Action;
-use crate::model::severity::Severity;
-use crate::model::text::{count, list, one_line};
+use crate::model::cluster::policy::Action;
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::text::{count, list, one_line};
+use crate::model::windows::os::Verdict;
 use crate::rules::{Finding, Resolver};
 
 /// How many findings of one rule with the same effect are shown with an excerpt. Each of the others is one line.
@@ -331,9 +331,9 @@ mod tests {
     use super::*;
     use crate::check::{CheckInput, CheckSettings, Manifests};
     use crate::engine::policy_set::PolicySet;
-    use crate::model::facts::Facts;
-    use crate::model::object::ReviewStage;
-    use crate::model::policy::Policy;
+    use crate::model::cluster::facts::Facts;
+    use crate::model::cluster::policy::Policy;
+    use crate::model::objects::object::ReviewStage;
 
     fn printed(manifests: &Manifests, options: CheckTextOptions) -> String {
         let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::model::severity::Severity;
+use crate::model::cluster::severity::Severity;
 use crate::rules;
 use crate::rules::documentation::DocumentationUrl;
 use crate::scan::report::ScanReport;

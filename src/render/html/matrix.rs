@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::release_name;
-use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
-use crate::model::os::Verdict;
-use crate::model::text::count;
+use crate::model::syntax::text::count;
+use crate::model::windows::build::{Build, Compatibility, ContainerIsolation, compatibility};
+use crate::model::windows::os::Verdict;
 use crate::scan::OwnerResult;
 use crate::scan::report::ScanReport;
 
@@ -112,7 +112,7 @@ impl MatrixLine {
 
 /// How many pods an owner requests; a pod is one.
 fn pods(owner: &OwnerResult) -> Option<u64> {
-    let alone = owner.kind == crate::model::workload::Kind::Pod && owner.owner.is_none();
+    let alone = owner.kind == crate::model::objects::workload::Kind::Pod && owner.owner.is_none();
     owner.replicas.or(alone.then_some(1))
 }
 

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use jiff::civil::Date;
 
 use super::{matrix, release_name};
-use crate::model::build::Build;
-use crate::model::text::count;
+use crate::model::syntax::text::count;
+use crate::model::windows::build::Build;
 use crate::scan::report::ScanReport;
 
 /// A release that ends within this number of days is highlighted.

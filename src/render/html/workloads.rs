@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use super::cards::denial_words;
 use super::findings::{counts, mark};
 use super::release_name;
-use crate::model::severity::Severity;
-use crate::model::text::count;
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::text::count;
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::model::dns::object_name;
+use crate::model::syntax::dns::object_name;
 use crate::plan::{ImagePull, PoolPulls};
 
 /// The pull of a Windows image takes longer than the ten minutes that OpenKruise waits by default.

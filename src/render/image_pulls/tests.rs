@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::build::Build;
+use crate::model::windows::build::Build;
 use crate::plan::{PULLS_SCHEMA, TargetBuild};
 
 fn image(name: &str, size: Option<u64>, shared: Option<u64>) -> ImagePull {

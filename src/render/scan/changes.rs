@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::super::text::{BOLD, help, labelled, style_of};
 use super::view::{ScanView, outcome};
-use crate::model::text::{count, one_line};
+use crate::model::syntax::text::{count, one_line};
 use crate::scan::report::{ChangedItems, ComparedFinding, ComparedOwner, PodFinding, ScanChanges};
 
 /// Writes the changes.

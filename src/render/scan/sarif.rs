@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::super::sarif::{message, of_rule, tool, write_log};
-use crate::model::severity::Severity;
-use crate::model::text::one_line;
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::text::one_line;
 use crate::rules::catalogue;
 use crate::rules::documentation::DocumentationUrl;
 use crate::scan::report::{PodFinding, PodProblem, ScanReport};

@@ -10,9 +10,9 @@ use super::super::table::TextTable;
 use super::super::text::{BOLD, help, labelled, style_of};
 use super::changes::changes_text;
 use super::view::{ScanView, outcome};
-use crate::model::os::Verdict;
-use crate::model::severity::Severity;
-use crate::model::text::{count, list, one_line};
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::text::{count, list, one_line};
+use crate::model::windows::os::Verdict;
 use crate::scan::report::{NamespaceReport, PodFinding, PossibleFault, ScanReport, ScannedNode};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 

@@ -1,6 +1,6 @@
 //! What of a report the texts show, and in which words.
 
-use crate::model::severity::Severity;
+use crate::model::cluster::severity::Severity;
 use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 
 /// What to show of a report.

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::severity::Severity;
-use crate::model::workload::Kind;
+use crate::model::cluster::severity::Severity;
+use crate::model::objects::workload::Kind;
 use crate::scan::report::ScanGap;
 use crate::scan::report_builder::tests::{pod, scan, template};
 
-fn deployment(name: &str, more: Value) -> (Kind, Value) {
+fn deployment(name: &str, more: &Value) -> (Kind, Value) {
     let mut object = template(name, None, 1);
     let spec = &mut object["spec"]["template"]["spec"];
     spec.as_object_mut()
@@ -53,14 +53,14 @@ fn lines(owners: &[ComparedOwner]) -> Vec<String> {
 #[test]
 fn what_is_new_and_what_is_gone_is_listed_and_what_stays_is_not() {
     let earlier = scan(&[
-        deployment("stays", json!({"hostPID": true})),
-        deployment("fixed", json!({"hostPID": true})),
-        deployment("deleted", json!({"hostPID": true})),
+        deployment("stays", &json!({"hostPID": true})),
+        deployment("fixed", &json!({"hostPID": true})),
+        deployment("deleted", &json!({"hostPID": true})),
     ]);
     let now = scan(&[
-        deployment("stays", json!({"hostPID": true})),
-        deployment("fixed", json!({"hostPID": false})),
-        deployment("broken", json!({"hostPID": true})),
+        deployment("stays", &json!({"hostPID": true})),
+        deployment("fixed", &json!({"hostPID": false})),
+        deployment("broken", &json!({"hostPID": true})),
     ]);
     let changes = ScanChanges::between(&written(&earlier), &now);
     let denied = "host-pid@spec.template.spec.hostPID denied";
@@ -97,7 +97,7 @@ fn a_container_is_the_same_at_another_place_of_its_list() {
         let containers = names.map(
             |name| json!({"name": name, "image": "a", "securityContext": {"privileged": name == "app"}}),
         );
-        deployment("web", json!({"containers": containers}))
+        deployment("web", &json!({"containers": containers}))
     };
     let earlier = scan(&[containers(["app", "log"])]);
     let now = scan(&[containers(["log", "app"])]);
@@ -115,7 +115,7 @@ fn a_container_is_the_same_at_another_place_of_its_list() {
 
 #[test]
 fn another_outcome_is_neither_new_nor_gone() {
-    let now = scan(&[deployment("web", json!({"hostPID": true}))]);
+    let now = scan(&[deployment("web", &json!({"hostPID": true}))]);
     let mut earlier = now.clone();
     let found = earlier.owners[0]
         .findings

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::TroubleText;
 use super::status::PodRecord;
 use crate::cluster::node::NodeView;
-use crate::model::pod::PodSpec;
+use crate::model::objects::pod::PodSpec;
 use crate::scan::report::PodProblem;
 
 /// How long after its deadline a terminating pod is reported.
@@ -104,8 +104,8 @@ fn csi_pipe<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::object::{Object, ReviewStage};
-    use crate::model::workload::Kind;
+    use crate::model::objects::object::{Object, ReviewStage};
+    use crate::model::objects::workload::Kind;
 
     fn node() -> NodeView {
         NodeView {

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::node::NodeView;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::{Facts, RuntimeClassFacts};
-use crate::model::node::Host;
-use crate::model::object::ReviewStage;
-use crate::model::workload::Kind;
+use crate::model::cluster::facts::{Facts, RuntimeClassFacts};
+use crate::model::nodes::node::Host;
+use crate::model::objects::object::ReviewStage;
+use crate::model::objects::workload::Kind;
 
 const NOW: &str = "2026-06-01T12:00:00Z";
 

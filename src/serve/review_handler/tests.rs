@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::model::image_facts::{ImageFacts, ImageVariant};
-use crate::model::policy::ImageEvidence;
+use crate::model::cluster::policy::ImageEvidence;
+use crate::model::windows::image_facts::{ImageFacts, ImageVariant};
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::serve::image_args::ImageSettings;
@@ -17,7 +17,8 @@ const WEB: &str = "registry.corp/shop/web:1";
 /// A reviewer with look-ups that never end, because nothing runs them.
 fn reviewer(policy: Policy) -> (Reviewer, ImageLookups) {
     let settings = ImageSettings {
-        registries: crate::model::registry_patterns::RegistryPatterns::parse(["registry.corp"]).unwrap(),
+        registries: crate::model::windows::registry_patterns::RegistryPatterns::parse(["registry.corp"])
+            .unwrap(),
         pull_secret: None,
         pull_secret_namespaces: Vec::new(),
         ca_files: Vec::new(),

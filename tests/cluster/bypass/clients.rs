@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 
 use super::place::{Answer, MALLORY, Place, RUNTIME, TEAM, denied, place, windows};
 use super::{create, refuses_update};

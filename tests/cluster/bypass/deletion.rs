@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 
 use super::place::{MALLORY, RUNTIME, TEAM, denied, merged, place, windows};
 use crate::support::control_plane::wait;

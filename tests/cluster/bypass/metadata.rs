@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 
 use super::place::{Answer, NODE, Place, RUNTIME, denied, merged, place, windows};
 use crate::support::dice::Dice;

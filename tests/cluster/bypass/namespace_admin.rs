@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 
 use super::clients::{eprint_table, send};
 use super::place::{Answer, MALLORY, NODE, Place, RUNTIME, denied, merged, place};

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, GetParams, PostParams};
 use kube::core::Request;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 
 use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};

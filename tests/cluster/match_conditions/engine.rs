@@ -6,11 +6,11 @@ use std::path::Path;
 use jiff::civil::date;
 use serde_json::{Value, json};
 use transom::engine::{Evaluation, evaluate};
-use transom::model::facts::{Facts, RuntimeClassFacts};
-use transom::model::object::{Object, ReviewStage};
-use transom::model::os::Verdict;
-use transom::model::policy::Policy;
-use transom::model::workload::Kind;
+use transom::model::cluster::facts::{Facts, RuntimeClassFacts};
+use transom::model::cluster::policy::Policy;
+use transom::model::objects::object::{Object, ReviewStage};
+use transom::model::objects::workload::Kind;
+use transom::model::windows::os::Verdict;
 use transom::registration::names;
 use transom::rules::{catalogue, examples};
 

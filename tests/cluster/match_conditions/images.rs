@@ -1,8 +1,8 @@
 //! The entries for images of listed registries: which objects they take from the others, and which images they miss.
 
 use serde_json::{Value, json};
-use transom::model::image::ImageRef;
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
+use transom::model::windows::image::ImageRef;
 use transom::registration::names;
 
 use super::world::{

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 use transom::registration::{RegistrationOptions, WebhookEndpoint, names, validating};
 
 use super::pods::Dice;

@@ -1,7 +1,7 @@
 //! Plain Linux pods, in the shapes in which public charts and clouds write them: how many of them are asked about.
 
 use serde_json::{Value, json};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 
 use super::pods::Dice;
 use super::world::{BETA, KINDS, OS, PLAIN, RUNTIME, Sent, affinity, entries, term, world, wrap};

@@ -1,7 +1,7 @@
 //! Updates, subresources and deletions: which of them are asked about.
 
 use serde_json::{Value, json};
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
 use transom::registration::names;
 
 use super::world::{

@@ -9,9 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use transom::model::node::{MOST_NODE_LABELS, NodeLabel};
-use transom::model::registry_patterns::{LONGEST_REGISTRY_LIST, MOST_REGISTRY_PATTERNS, RegistryPatterns};
-use transom::model::workload::Kind;
+use transom::model::nodes::node::{MOST_NODE_LABELS, NodeLabel};
+use transom::model::objects::workload::Kind;
+use transom::model::windows::registry_patterns::{
+    LONGEST_REGISTRY_LIST, MOST_REGISTRY_PATTERNS, RegistryPatterns,
+};
 use transom::registration::{
     FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, names, validating,
 };

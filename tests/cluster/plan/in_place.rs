@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
+use transom::model::windows::build::{Build, Compatibility, ContainerIsolation, compatibility};
 
 use super::workloads::{self, Workload};
 use super::{are_decided, are_placed, cluster, create, of, pods, transom};

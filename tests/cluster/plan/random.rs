@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
+use transom::model::windows::build::{Build, Compatibility, ContainerIsolation, compatibility};
 
 use super::in_place::{Placed, create_again, foreseen, plan};
 use super::workloads::{self, Workload};

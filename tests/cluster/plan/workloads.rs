@@ -1,7 +1,7 @@
 //! Sixty workloads, and what the plan for Windows Server 2025 must say of each.
 
 use serde_json::{Value, json};
-use transom::model::build::ContainerIsolation;
+use transom::model::windows::build::ContainerIsolation;
 
 use crate::support::objects::{in_namespace, node_affinity, workload};
 

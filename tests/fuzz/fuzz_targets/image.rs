@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use transom::model::image::{ImageRef, build_hint, end_of_support, os_hint};
+use transom::model::windows::image::{ImageRef, build_hint, end_of_support, os_hint};
 
 fuzz_target!(|text: &str| {
     let Ok(image) = ImageRef::parse(text) else { return };

@@ -6,9 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 use transom::check::{CheckInput, Manifests};
 use transom::engine::policy_set::PolicySet;
-use transom::model::facts::Facts;
-use transom::model::policy::Policy;
-use transom::model::object::ReviewStage;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::Policy;
+use transom::model::objects::object::ReviewStage;
 
 fuzz_target!(|bytes: &[u8]| {
     let parsed = transom::manifest::parse(bytes.to_vec());

@@ -10,10 +10,10 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use transom::admission::{AdmissionContext, Phase, review};
 use transom::engine::policy_set::PolicySet;
-use transom::model::build::Build;
-use transom::model::facts::{Facts, RuntimeClassFacts};
-use transom::model::node::{Host, Taint};
-use transom::model::policy::{IgnoredFields, Policy, LinuxPods};
+use transom::model::windows::build::Build;
+use transom::model::cluster::facts::{Facts, RuntimeClassFacts};
+use transom::model::nodes::node::{Host, Taint};
+use transom::model::cluster::policy::{IgnoredFields, Policy, LinuxPods};
 
 static FACTS: LazyLock<Facts> = LazyLock::new(|| {
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));

@@ -1,13 +1,13 @@
-//! Reads the sources of the crate: which file uses what of it, without a compiler.
+//! Reads the sources of the program and of its core: which file uses what of them, without a compiler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file of `src`, as its path without `.rs`.
+/// A file of a folder of sources, as its path in that folder without `.rs`.
 pub type Module = Vec<String>;
 
-/// A path of this crate that stands in a source file.
+/// A path of these crates that stands in a source file.
 #[derive(Debug)]
 pub struct Import {
     pub from: Module,
@@ -18,11 +18,11 @@ pub struct Import {
 impl Import {
     /// For people: `src/a/b.rs:7`.
     pub fn place(&self) -> String {
-        format!("src/{}.rs:{}", self.from.join("/"), self.line)
+        place(&self.from, self.line)
     }
 }
 
-/// Every file of `src` that is not only for tests.
+/// Every source file that is not only for tests.
 pub struct Sources {
     pub modules: BTreeSet<Module>,
     pub imports: Vec<Import>,
@@ -37,13 +37,15 @@ pub struct Sources {
 impl Sources {
     pub fn read() -> Self {
         let mut sources = Vec::new();
-        for path in files(&root()) {
-            let module = path.strip_prefix(root()).unwrap().with_extension("");
-            let module: Module = module
-                .iter()
-                .map(|part| part.to_str().unwrap().to_owned())
-                .collect();
-            sources.push(Source::of(module, &fs::read_to_string(&path).unwrap()));
+        for root in roots() {
+            for path in files(&root) {
+                let module = path.strip_prefix(&root).unwrap().with_extension("");
+                let module: Module = module
+                    .iter()
+                    .map(|part| part.to_str().unwrap().to_owned())
+                    .collect();
+                sources.push(Source::of(module, &fs::read_to_string(&path).unwrap()));
+            }
         }
         let tests: Vec<Module> = sources
             .iter()
@@ -75,7 +77,7 @@ impl Sources {
                     line: used.line,
                 });
             }
-            let place = |line: usize| format!("src/{}.rs:{line}", source.module.join("/"));
+            let place = |line: usize| place(&source.module, line);
             for (name, line) in source.types {
                 read.types.entry(name).or_default().push(place(line));
             }
@@ -235,11 +237,9 @@ impl Source {
             }
             // A child of this module, without `self::`.
             child => {
-                let file = root()
-                    .join(self.module.join("/"))
-                    .join(child)
-                    .with_extension("rs");
-                return file.exists().then(|| [&from[..], path].concat());
+                let file = format!("{}/{child}.rs", self.module.join("/"));
+                let is_there = roots().iter().any(|root| root.join(&file).exists());
+                return is_there.then(|| [&from[..], path].concat());
             }
         }
         Some([&from[..], &rest[1..]].concat())
@@ -345,9 +345,24 @@ fn without_tests(tokens: Vec<Token>, files: &mut Vec<String>) -> Vec<Token> {
     kept
 }
 
-/// The folder of the sources.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+const ROOTS: [&str; 2] = ["src", "crates/core/src"];
+
+/// The folders of the sources: the program, and its core.
+pub fn roots() -> [PathBuf; 2] {
+    ROOTS.map(|root| Path::new(env!("CARGO_MANIFEST_DIR")).join(root))
+}
+
+/// For people: `src/a/b.rs:7`.
+fn place(module: &Module, line: usize) -> String {
+    let file = format!("{}.rs", module.join("/"));
+    let is_there = |root: &&str| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(root)
+            .join(&file)
+            .is_file()
+    };
+    let root = ROOTS.into_iter().find(is_there).unwrap();
+    format!("{root}/{file}:{line}")
 }
 
 /// Every source file below a folder.

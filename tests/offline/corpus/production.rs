@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use transom::engine::policy_set::PolicySet;
 use transom::engine::{Decision, Evaluation};
-use transom::model::policy::{IgnoredFields, Policy};
-use transom::model::severity::Severity;
+use transom::model::cluster::policy::{IgnoredFields, Policy};
+use transom::model::cluster::severity::Severity;
 
 use super::{Answer, File, World, again, in_folder, none};
 

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use transom::engine::Decision;
-use transom::model::build::Build;
+use transom::model::cluster::severity::Severity;
 use transom::model::knowledge::Knowledge;
-use transom::model::os::Verdict;
-use transom::model::severity::Severity;
-use transom::model::workload::Kind;
+use transom::model::objects::workload::Kind;
+use transom::model::windows::build::Build;
+use transom::model::windows::os::Verdict;
 use transom::plan::{
     AssumedPlacement, Blocker, BuildCapacity, DrainStep, FindingSource, NewNodePulls, NodeCapacity,
     NodesNeeded, PlanFinding, PlanSummary, PoolFault, PoolOutlook, PullTotal, ResourceList, TargetBuild,
@@ -286,7 +286,7 @@ fn node(build: u32, pool: &str, at: usize) -> ScannedNode {
         build: Some(build.to_string()),
         release: release.map(|release| release.product),
         available: release.and_then(|release| release.available),
-        end_of_service: release.and_then(transom::model::build::Release::end_of_support),
+        end_of_service: release.and_then(transom::model::windows::build::Release::end_of_support),
         platform_dates: vec!["2028-06-30: end of support for Windows Server 2022 on AKS".to_owned()],
         problems: Vec::new(),
         taints: vec!["os=windows:NoSchedule".to_owned()],

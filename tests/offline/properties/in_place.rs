@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 use transom::engine::policy_set::PolicySet;
-use transom::model::build::Build;
-use transom::model::node::{BUILD_LABEL, PRIVATE_IPV4_RESOURCE};
-use transom::model::os::Verdict;
-use transom::model::workload::Kind;
+use transom::model::nodes::node::{BUILD_LABEL, PRIVATE_IPV4_RESOURCE};
+use transom::model::objects::workload::Kind;
+use transom::model::windows::build::Build;
+use transom::model::windows::os::Verdict;
 use transom::plan::{BlockedBy, PlanOptions, Planner, UpgradeClass, WorkloadPlan};
 
 use super::{cases, inspected, mutate};

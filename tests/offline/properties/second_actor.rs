@@ -26,9 +26,9 @@ use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use transom::controller::leader_loop::Controller as _;
 use transom::controller::node_policies::{NodeController, NodeControllerSettings};
 use transom::controller::writer::Writer;
-use transom::model::facts::Facts;
-use transom::model::os::Verdict;
-use transom::model::policy::Policy;
+use transom::model::cluster::facts::Facts;
+use transom::model::cluster::policy::Policy;
+use transom::model::windows::os::Verdict;
 use transom::registration::configurations::{Configuration, Configurations};
 use transom::registration::{RegistrationOptions, mutating};
 

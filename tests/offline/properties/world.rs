@@ -9,13 +9,13 @@ use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
-use transom::model::build::Build;
-use transom::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
-use transom::model::image_facts::{ImageConfig, ImageContents, ImageFacts, ImageVariant};
-use transom::model::node::{Host, Taint};
-use transom::model::policy::{
+use transom::model::cluster::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
+use transom::model::cluster::policy::{
     Action, BuildLabel, IgnoredFields, LinuxPods, PlacementField, PlacementMode, Policy,
 };
+use transom::model::nodes::node::{Host, Taint};
+use transom::model::windows::build::Build;
+use transom::model::windows::image_facts::{ImageConfig, ImageContents, ImageFacts, ImageVariant};
 use transom::rules::catalogue;
 
 /// The names of RuntimeClasses that pods use; the last is never known.

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::model::registry_patterns::RegistryPatterns;
+use crate::model::windows::registry_patterns::RegistryPatterns;
 use crate::registration::{RegistrationOptions, configuration_name, mutating, validating};
 
 /// The name of the installation, and of its objects.

@@ -10,7 +10,7 @@ use super::Impact;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::Listing;
 use crate::cluster::workload_survey::WorkloadSurvey;
-use crate::model::json::at;
+use crate::model::syntax::json::at;
 
 /// How many workloads are read at most; the condition names the same number.
 const MOST: usize = 20;
@@ -124,8 +124,8 @@ fn has_changed(known: &mut Option<i64>, now: WorkloadChange) -> bool {
 mod tests {
     use super::*;
     use crate::controller::node_policies::guard::impact::AffectedWorkload;
-    use crate::model::workload::Kind;
-    use crate::model::workload_name::WorkloadName;
+    use crate::model::objects::workload::Kind;
+    use crate::model::objects::workload_name::WorkloadName;
 
     #[test]
     fn another_generation_is_a_change_and_the_first_is_none() {

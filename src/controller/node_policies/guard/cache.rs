@@ -202,7 +202,7 @@ mod tests {
     use crate::cluster::list::tests::{page_of, server};
     use crate::cluster::node_policies::NodePolicies;
     use crate::cluster::workload_survey::tests::discovery;
-    use crate::model::node::Taint;
+    use crate::model::nodes::node::Taint;
 
     #[tokio::test(start_paused = true)]
     async fn a_taint_that_is_withheld_does_not_wait_long_after_placement_applies_again() {

@@ -22,8 +22,8 @@ use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{PolicyResolver, TaintsOfNodes};
 use crate::controller::node_policies::nodes::ownership::NodeOwnership;
 use crate::engine::TaintChange;
-use crate::model::facts::{Facts, hash_of};
-use crate::model::node::{Host, NodeSigns as _, ReportedOs, Taint};
+use crate::model::cluster::facts::{Facts, hash_of};
+use crate::model::nodes::node::{Host, NodeSigns as _, ReportedOs, Taint};
 
 /// How many times as long as a survey took the next one waits at least: the nodes of a large cluster change all the time.
 pub(super) const REST: u32 = 10;

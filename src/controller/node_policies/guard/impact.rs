@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::api::{TAINTS_BLOCKED, WORKLOADS_EXCLUDED};
-use crate::model::node::Taint;
-use crate::model::os::{Inference, Verdict};
-use crate::model::text::{count, cut, list};
-use crate::model::workload_name::WorkloadName;
+use crate::model::nodes::node::Taint;
+use crate::model::objects::workload_name::WorkloadName;
+use crate::model::syntax::text::{count, cut, list};
+use crate::model::windows::os::{Inference, Verdict};
 
 /// How many workloads the short message names.
 const BRIEF: usize = 3;

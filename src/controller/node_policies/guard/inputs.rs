@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cluster::snapshot::Snapshot;
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::{NamespaceFacts, RuntimeClassFacts};
+use crate::model::cluster::facts::{NamespaceFacts, RuntimeClassFacts};
 use crate::registration::configurations::Configurations;
 
 /// What decides about placement in a cluster.

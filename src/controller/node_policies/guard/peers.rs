@@ -8,7 +8,7 @@ use jiff::{Span, Timestamp, ToSpan as _};
 
 use crate::cluster::node::{NodeView, taint_of};
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
-use crate::model::node::{NodeReadiness, NodeSigns as _, ReportedOs, Taint};
+use crate::model::nodes::node::{NodeReadiness, NodeSigns as _, ReportedOs, Taint};
 
 /// Nodes that were created within this time join together: none of them is expected to carry the taint before the
 /// others.
@@ -67,7 +67,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::node::POOL_LABELS;
+    use crate::model::nodes::node::POOL_LABELS;
 
     fn node(name: &str, created: &str, pool: &str, tainted: bool) -> Arc<NodeView> {
         let labels = [(POOL_LABELS[0].to_owned(), pool.to_owned())];

@@ -15,8 +15,8 @@ use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::controller::node_policies::node_state::{PolicyResolver, TaintsOfNodes};
 use crate::engine::TaintChange;
-use crate::model::facts::Facts;
-use crate::model::node::{Host, Taint};
+use crate::model::cluster::facts::Facts;
+use crate::model::nodes::node::{Host, Taint};
 
 /// Nodes of one policy that wait for taints, and get them together or not at all.
 pub(super) struct WaitingNodes<'a> {
@@ -217,7 +217,7 @@ pub(crate) mod tests {
     use crate::cluster::test_client::Reply;
     use crate::cluster::workload_survey::tests::discovery;
     use crate::engine::policy_set::PolicySet;
-    use crate::model::policy::Policy;
+    use crate::model::cluster::policy::Policy;
     use crate::registration::configurations::{Configuration, Configurations};
     use crate::registration::{RegistrationOptions, mutating};
 

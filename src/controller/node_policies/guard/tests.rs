@@ -7,10 +7,10 @@ use crate::cluster::cache::ClusterCache;
 use crate::cluster::facts;
 use crate::cluster::node::NodeView;
 use crate::cluster::node_pools::NodePools;
-use crate::model::facts::Facts;
-use crate::model::node::{Host, NodeLabel};
-use crate::model::os::Os;
-use crate::model::policy::{ImageEvidence, Policy};
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::{ImageEvidence, Policy};
+use crate::model::nodes::node::{Host, NodeLabel};
+use crate::model::windows::os::Os;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

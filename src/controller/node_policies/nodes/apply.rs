@@ -10,6 +10,7 @@ use super::plan::{NodeChange, NodePlan};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::controller::writer::{Writer, patching};
+use crate::process::doubling_pause::DoublingPause;
 
 /// How many attempts are made if other writers keep changing the node.
 const ATTEMPTS: u32 = 6;
@@ -61,9 +62,17 @@ pub async fn apply(
     ApplyResult::Failed(ApiError::Other(why))
 }
 
+/// The pauses between attempts.
+const PAUSE: DoublingPause = DoublingPause {
+    first: Duration::from_millis(20),
+    longest: Duration::from_millis(20 << 6),
+};
+
 /// A random, growing delay, so that two colliding writers do not retry in step.
 fn jitter(attempt: u32) -> Duration {
     use std::hash::{BuildHasher as _, RandomState};
-    let most = 20_u64 << attempt.min(6);
-    Duration::from_millis(most / 2 + RandomState::new().hash_one(attempt) % most)
+    let most = PAUSE.after(attempt);
+    // Between half of it and one and a half times.
+    let random = u32::try_from(RandomState::new().hash_one(attempt) % 1_024).unwrap_or_default();
+    most / 2 + most * random / 1_024
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::api::{NodeLabels, TaintMode};
 use crate::cluster::node_policies::NodePolicy;
-use crate::model::node::Taint;
+use crate::model::nodes::node::Taint;
 
 /// The desired state of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 
 use crate::api::{LabelMode, NodeLabels};
 use crate::cluster::node::NodeView;
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL};
-use crate::model::text::{cut, one_line};
+use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL};
+use crate::model::syntax::text::{cut, one_line};
 
 /// A label that is kept on Windows nodes.
 pub struct KeptLabel {

@@ -6,8 +6,8 @@ use super::labels::{KeptLabel, LABELS};
 use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::cluster::node_ownership::NOTHING_OWNED;
 pub use crate::cluster::node_ownership::NodeOwnership;
-use crate::model::node::Taint;
-use crate::model::text::digest_hex;
+use crate::model::nodes::node::Taint;
+use crate::model::syntax::text::digest_hex;
 
 /// How many hexadecimal digits of the SHA-256 the proof has: enough that other taints with the same proof cannot be
 /// found.
@@ -116,7 +116,7 @@ fn text_of(taint: &Taint) -> String {
 mod tests {
     use super::*;
     use crate::cluster::node_ownership::OwnerAnnotation;
-    use crate::model::node::RESTRICTED_BUILD_LABEL;
+    use crate::model::nodes::node::RESTRICTED_BUILD_LABEL;
 
     #[test]
     fn what_is_ours_survives_the_annotation() {

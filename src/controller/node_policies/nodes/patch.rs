@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::ownership::{NodeOwnership, OwnedNode};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL, taint_of};
-use crate::model::node::Taint;
+use crate::model::nodes::node::Taint;
 
 /// Whether the labels that Transom removes may be removed from Windows nodes: the mirror of the build label.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -10,7 +10,7 @@ pub use super::patch::{LabelUse, NodeChange, NodePlan};
 use super::taints::TaintPlanner;
 use crate::api::LabelMode;
 use crate::cluster::node::{NodeView, taint_of};
-use crate::model::node::{ARCH_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, Taint};
+use crate::model::nodes::node::{ARCH_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, Taint};
 
 /// Decides what to write to a node. `desired` is `None` if no policy selects it any longer.
 ///

@@ -8,7 +8,7 @@ use super::patch::{NodeChange, NodePlan};
 use crate::api::TaintMode;
 use crate::cluster::node::taint_of;
 use crate::cluster::node_ownership::MOST_REVERSALS;
-use crate::model::node::Taint;
+use crate::model::nodes::node::Taint;
 
 /// The taints of a node while they are planned.
 pub(super) struct TaintPlanner<'p> {

@@ -11,8 +11,10 @@ use crate::api::Isolation;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::cluster::node_policies::NodePolicy;
 use crate::controller::writer::Write;
-use crate::model::build::{self, Build, Compatibility, RELEASES, Release, compatibility, compatible_hosts};
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
+use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
+use crate::model::windows::build::{
+    self, Build, Compatibility, RELEASES, Release, compatibility, compatible_hosts,
+};
 
 /// The desired state of one class.
 pub(super) struct DesiredClass {

@@ -11,8 +11,8 @@ use super::*;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::snapshot::SnapshotBuilder;
 use crate::cluster::test_client::{Reply, serving};
-use crate::model::facts::Facts;
-use crate::model::node::{OS_LABEL, Taint};
+use crate::model::cluster::facts::Facts;
+use crate::model::nodes::node::{OS_LABEL, Taint};
 use crate::process::metrics::Metrics;
 
 const LATE: i64 = 100_000;

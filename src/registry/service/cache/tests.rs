@@ -1,6 +1,6 @@
 use super::*;
-use crate::model::image::ImageRef;
-use crate::model::image_facts::ImageConfig;
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::image_facts::ImageConfig;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);

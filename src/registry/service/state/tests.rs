@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use super::super::cache::{LookupOrigin, TAG_TTL};
 use super::*;
-use crate::model::image::ImageRef;
-use crate::model::image_facts::{ImageContents, ImageFacts};
+use crate::model::windows::image::ImageRef;
+use crate::model::windows::image_facts::{ImageContents, ImageFacts};
 
 const SECOND: Duration = Duration::from_secs(1);
 

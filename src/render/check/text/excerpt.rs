@@ -2,7 +2,7 @@
 
 use crate::check::SourceLines;
 use crate::manifest::Position;
-use crate::model::text::one_line;
+use crate::model::syntax::text::one_line;
 
 /// How much of a source line is shown if lines are not wrapped, in characters.
 const WIDTH: usize = 120;

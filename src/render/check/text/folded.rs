@@ -3,8 +3,8 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use crate::model::path::Segment;
-use crate::model::pod::ContainerList;
+use crate::model::objects::pod::ContainerList;
+use crate::model::syntax::path::Segment;
 use crate::rules::Finding;
 
 /// The findings of an object, where the same finding in several containers is one.

@@ -13,8 +13,8 @@ use super::{CheckText, is_mild_advice, title, unknown_os_remedy};
 use crate::check::{
     CheckOutcome, Checked, ImageCounts, NoteLevel, PolicyChoice, SkippedDocuments, SkippedForWindows,
 };
-use crate::model::severity::Severity;
-use crate::model::text::{count, list, one_line};
+use crate::model::cluster::severity::Severity;
+use crate::model::syntax::text::{count, list, one_line};
 use crate::rules::{self, Finding};
 
 /// How many objects that would be denied are listed at the end: each is also named after its findings.

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::*;
 use crate::engine::Decision;
+use crate::model::cluster::severity::Class;
 use crate::model::knowledge::Knowledge;
-use crate::model::os::Verdict;
-use crate::model::severity::Class;
-use crate::model::workload::Kind;
+use crate::model::objects::workload::Kind;
+use crate::model::windows::os::Verdict;
 use crate::scan::OwnerOutcome;
 use crate::scan::report::{ScanGap, ScanSummary, ScannedCluster};
 

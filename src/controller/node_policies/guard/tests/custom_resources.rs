@@ -1,7 +1,7 @@
 //! Custom resources that describe pods: their controllers read their templates, so they are evaluated like workloads.
 
 use super::*;
-use crate::model::workload::configured::PodTemplateKind;
+use crate::model::objects::workload::configured::PodTemplateKind;
 
 fn kruise(spec: Value) -> (Kind, Value) {
     let (_, object) = template(Kind::DaemonSet, "placed", "agent", spec);

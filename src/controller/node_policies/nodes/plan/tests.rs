@@ -8,7 +8,7 @@ use super::*;
 use crate::api::{LabelMode, NodeLabels, TaintMode};
 use crate::cluster::node::PROOF_LABEL;
 use crate::cluster::node_ownership::MOST_REVERSALS;
-use crate::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
+use crate::model::nodes::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
 fn node(kernel: &str) -> NodeView {
     NodeView {

@@ -1,0 +1,9 @@
+//! The data model: plain values that the rules and the engine use. No I/O, no clock, no policy decisions.
+
+pub mod cluster;
+pub mod field_set;
+pub mod knowledge;
+pub mod nodes;
+pub mod objects;
+pub mod syntax;
+pub mod windows;
