@@ -3,7 +3,6 @@
 
 pub mod arg_parsers;
 pub mod complaints;
-pub mod doubling_pause;
 pub mod files;
 mod json_lines;
 mod log_queue;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::errors::ApiError;
-use crate::process::doubling_pause::DoublingPause;
+use crate::model::doubling_pause::DoublingPause;
 
 /// A steady rate, shared by all writers of a controller.
 #[derive(Debug)]
@@ -177,8 +177,11 @@ impl WriteBackoff {
 /// The interval until the next survey after `in_vain` surveys without a change: doubled each time, up to fifteen
 /// times `every`. The cause may persist for months.
 pub fn backoff_interval(every: Duration, in_vain: u32) -> Duration {
-    let times = 2_u32.saturating_pow(in_vain.saturating_sub(1)).min(15);
-    every.saturating_mul(times)
+    let pauses = DoublingPause {
+        first: every,
+        longest: every.saturating_mul(15),
+    };
+    pauses.after(in_vain.saturating_sub(1))
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ pub mod revert;
 pub mod runtime_classes;
 pub mod status;
 
+/// How many times as long as a survey of workloads took the next one waits at least: a large cluster changes all the time.
+const SURVEY_REST: u32 = 10;
+
 /// Intervals and limits of the node controller.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeControllerSettings {

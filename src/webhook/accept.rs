@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{self, ServerStage};
 use super::eviction::ConnectionSet;
 use super::limits::Limits;
-use crate::process::doubling_pause::DoublingPause;
+use crate::model::doubling_pause::DoublingPause;
 
 /// What every connection of a listener shares.
 pub(super) struct Listener {

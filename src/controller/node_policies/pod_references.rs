@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
+use crate::controller::node_policies::SURVEY_REST;
 use crate::controller::node_policies::nodes::plan::LabelUse;
 use crate::model::cluster::facts::{Facts, RuntimeClassFacts};
 use crate::model::nodes::node::RESTRICTED_BUILD_LABEL;
@@ -165,8 +166,6 @@ impl<'p> ReferencesOfPass<'p> {
 
 /// How soon after a survey the next one may begin, if something else is to be removed.
 const SOON: Duration = Duration::from_secs(5);
-/// How many times as long as a survey took the next one then waits at least.
-const REST: u32 = 10;
 
 /// When to ask again what names something that is to be removed: at growing intervals, because that may last for months.
 #[derive(Debug)]
@@ -208,7 +207,7 @@ impl ReferenceSchedule {
     pub fn is_due(&mut self) -> (bool, Instant) {
         let now = Instant::now();
         let wait = if self.is_news {
-            (self.took * REST).clamp(SOON.min(self.every), self.every)
+            (self.took * SURVEY_REST).clamp(SOON.min(self.every), self.every)
         } else {
             backoff_interval(self.every, self.in_vain)
         };

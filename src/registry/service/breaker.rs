@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::process::doubling_pause::DoublingPause;
+use crate::model::doubling_pause::DoublingPause;
 
 /// After how many failures in a row new look-ups are refused.
 const MOST_FAILURES: u32 = 3;

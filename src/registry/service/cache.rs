@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::key::{Access, ImageKey};
+use crate::model::doubling_pause::DoublingPause;
 use crate::model::windows::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant};
-use crate::process::doubling_pause::DoublingPause;
 use crate::registry::client::has_unread_configurations;
 
 /// How long the answer about a tag is current; reviews refresh it from half of that on.

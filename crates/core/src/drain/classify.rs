@@ -93,12 +93,12 @@ impl DrainState {
     }
 
     /// The pods of these workloads that have no node.
-    pub(super) fn pending(&self, rules: &DrainRules) -> impl Iterator<Item = &DrainPod> {
+    pub(super) fn pending<'s>(&'s self, rules: &'s DrainRules) -> impl Iterator<Item = &'s DrainPod> {
         let followed = self.followed(rules);
-        let is_pending = |pod: &DrainPod| !pod.is_terminating && pod.unschedulable.is_some();
-        let owned = self.pods.iter().filter(move |pod| is_pending(pod));
-        let followed: BTreeSet<WorkloadName> = followed.into_iter().cloned().collect();
-        owned.filter(move |pod| pod.owner.as_ref().is_some_and(|owner| followed.contains(owner)))
+        let is_followed = move |owner: &WorkloadName| followed.contains(owner);
+        let waits = |pod: &&DrainPod| !pod.is_terminating && pod.unschedulable.is_some();
+        let waiting = self.pods.iter().filter(waits);
+        waiting.filter(move |pod| pod.owner.as_ref().is_some_and(&is_followed))
     }
 
     /// The workloads with pods that the API server never evicts, as long as budgets stay as they are.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::inventory::{DrainInventory, InventoryNode};
 use super::room::{PodRequirements, competing};
 use super::state::{DrainPod, DrainProgress, DrainRules, DrainState, EvictionAnswer, PodName};
+use crate::model::doubling_pause::DoublingPause;
 use crate::model::objects::workload::Kind;
 use crate::model::objects::workload_name::WorkloadName;
 
@@ -51,9 +52,11 @@ struct FailedEviction {
     may_end: Duration,
 }
 
-/// The pause after an eviction that was refused, which doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+/// The pauses after evictions that were refused.
+const PAUSE: DoublingPause = DoublingPause {
+    first: Duration::from_secs(5),
+    longest: Duration::from_secs(120),
+};
 /// For how long an eviction without an answer may still be carried out: an API server ends a request after a minute.
 const IN_FLIGHT: Duration = Duration::from_secs(75);
 
@@ -285,9 +288,8 @@ impl DrainHistory {
             if let EvictionAnswer::NotNow(why) | EvictionAnswer::Failed(why) | EvictionAnswer::Unknown(why) =
                 answer
             {
-                let pause = FIRST_PAUSE.saturating_mul(1 << times.min(10)).min(LONGEST_PAUSE);
                 failure.times += 1;
-                (failure.until, failure.why) = (now + pause, why.clone());
+                (failure.until, failure.why) = (now + PAUSE.after(times), why.clone());
             }
             if matches!(answer, EvictionAnswer::Unknown(_)) {
                 failure.may_end = now + IN_FLIGHT;

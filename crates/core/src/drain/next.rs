@@ -256,7 +256,7 @@ fn unlimited(state: &DrainState, rules: &DrainRules) -> DrainAction {
 }
 
 /// The pod of a workload of the drain that has had no node for the longest time.
-fn longest_pending<'s>(state: &'s DrainState, rules: &DrainRules) -> Option<(&'s DrainPod, &'s str)> {
+fn longest_pending<'s>(state: &'s DrainState, rules: &'s DrainRules) -> Option<(&'s DrainPod, &'s str)> {
     let pending = state.pending(rules);
     let pending = pending.filter_map(|pod| Some((pod, pod.unschedulable.as_deref()?)));
     pending.max_by_key(|(pod, _)| pod.waits)

@@ -9,15 +9,14 @@ use tokio::time::Instant;
 
 use super::GuardResult;
 use super::affected::AffectedWorkloads;
-use super::carried::REST;
 use super::inputs::PlacementInputs;
 use super::survey::{SurveyOutcome, WaitingNodes, survey};
 use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::NodePolicy;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, TaintsOfNodes};
+use crate::controller::node_policies::{NodeControllerSettings, SURVEY_REST};
 
 /// The results, by policy.
 pub struct GuardCache {
@@ -148,7 +147,7 @@ impl GuardCache {
             return None;
         }
         answer.refusals = answer.refusals.saturating_add(1);
-        answer.earliest = Some(Instant::now() + self.settings.guard_every.max(took * REST));
+        answer.earliest = Some(Instant::now() + self.settings.guard_every.max(took * SURVEY_REST));
         let again = Instant::now() + backoff_interval(self.settings.guard_every, answer.refusals);
         answer.again = Some(again);
         Some(answer.affected.due().map_or(again, |due| due.min(again)))

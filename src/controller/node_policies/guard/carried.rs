@@ -18,15 +18,12 @@ use crate::cluster::node_policies::{NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
-use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{PolicyResolver, TaintsOfNodes};
 use crate::controller::node_policies::nodes::ownership::NodeOwnership;
+use crate::controller::node_policies::{NodeControllerSettings, SURVEY_REST};
 use crate::engine::TaintChange;
 use crate::model::cluster::facts::{Facts, hash_of};
 use crate::model::nodes::node::{Host, NodeSigns as _, ReportedOs, Taint};
-
-/// How many times as long as a survey took the next one waits at least: the nodes of a large cluster change all the time.
-pub(super) const REST: u32 = 10;
 
 /// The workloads that taints of Transom's keep off nodes of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,7 +153,7 @@ impl CarriedTaints {
     /// `None`: a survey is due now; else when to ask again.
     async fn due(&mut self) -> Option<Option<Instant>> {
         let now = Instant::now();
-        let pause = |took: Duration| self.settings.guard_every.max(took * REST);
+        let pause = |took: Duration| self.settings.guard_every.max(took * SURVEY_REST);
         let earliest = self.last.map(|(last, took)| last + pause(took));
         if self.is_stale {
             return earliest.filter(|earliest| now < *earliest).map(Some);

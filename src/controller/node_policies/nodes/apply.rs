@@ -10,7 +10,7 @@ use super::plan::{NodeChange, NodePlan};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::controller::writer::{Writer, patching};
-use crate::process::doubling_pause::DoublingPause;
+use crate::model::doubling_pause::DoublingPause;
 
 /// How many attempts are made if other writers keep changing the node.
 const ATTEMPTS: u32 = 6;
