@@ -19,6 +19,7 @@ use crate::model::objects::label_selector::LabelSelector;
 use crate::model::objects::pod::Toleration;
 use crate::model::objects::workload::configured::PodTemplateKind;
 use crate::model::windows::os::Os;
+use crate::rules::IMAGE_BASE_OLD;
 
 /// What the policy does, and in which namespaces.
 // The comments of the fields are what `kubectl explain` prints.
@@ -162,8 +163,8 @@ pub struct ValidationSpec {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "has(self.action) || has(self.maxAgeDays)", "message": schema::ACTION_OR_AGE},
-    {"rule": "!has(self.maxAgeDays) || self.name == 'image-base-old'", "message": schema::AGE_OF_OTHER_RULE},
+    {"rule": "has(self.action) || has(self.maxAgeDays)", "message": schema::action_or_age()},
+    {"rule": format!("!has(self.maxAgeDays) || self.name == '{}'", IMAGE_BASE_OLD.name), "message": schema::age_of_other_rule()},
 ]))]
 pub struct RuleSpec {
     /// The name of the rule, such as run-as-user.
@@ -184,9 +185,9 @@ impl RuleSpec {
     pub fn problem(&self) -> Option<(&'static str, String)> {
         let days = 1..=MOST_AGE_DAYS;
         match (self.action, self.max_age_days) {
-            (None, None) => Some(("action", schema::ACTION_OR_AGE.to_owned())),
-            (_, Some(_)) if self.name != "image-base-old" => {
-                Some(("maxAgeDays", schema::AGE_OF_OTHER_RULE.to_owned()))
+            (None, None) => Some(("action", schema::action_or_age())),
+            (_, Some(_)) if self.name != IMAGE_BASE_OLD.name => {
+                Some(("maxAgeDays", schema::age_of_other_rule()))
             }
             (_, Some(age)) if !days.contains(&age) => {
                 Some(("maxAgeDays", format!("write a number from 1 to {MOST_AGE_DAYS}")))

@@ -4,6 +4,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::model::cluster::policy::{MOST_AGE_DAYS, PlacementField};
 use crate::model::syntax::string_enum::StringEnum;
+use crate::rules::IMAGE_BASE_OLD;
 
 /// The key of a label or taint, with or without a prefix.
 pub const QUALIFIED_NAME: &str =
@@ -130,9 +131,14 @@ pub fn one_of<E: StringEnum>(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// The message for a rule without a setting.
-pub const ACTION_OR_AGE: &str = "set action, or maxAgeDays for image-base-old";
+pub fn action_or_age() -> String {
+    format!("set action, or maxAgeDays for {}", IMAGE_BASE_OLD.name)
+}
+
 /// The message for an age of another rule.
-pub const AGE_OF_OTHER_RULE: &str = "only the rule image-base-old has maxAgeDays";
+pub fn age_of_other_rule() -> String {
+    format!("only the rule {} has maxAgeDays", IMAGE_BASE_OLD.name)
+}
 
 /// The age of a base image in days.
 pub fn max_age_days(_: &mut SchemaGenerator) -> Schema {

@@ -145,7 +145,7 @@ fn rule_actions(_: &mut SchemaGenerator) -> Schema {
                 "name": {"oneOf": names},
                 "action": {"enum": Action::ALL.map(Action::as_str)},
                 "maxAgeDays": {
-                    "description": "For image-base-old: how many days old the Windows base of an image may be.",
+                    "description": format!("For {}: how many days old the Windows base of an image may be.", rules::IMAGE_BASE_OLD.name),
                     "type": "integer", "minimum": 1, "maximum": MOST_AGE_DAYS,
                 },
             },

@@ -16,7 +16,7 @@ use crate::model::objects::object::{Object, ObjectError, ReviewStage};
 use crate::model::syntax::edit::{Edit, to_json_patch};
 use crate::model::syntax::path::{Path, Segment};
 use crate::model::windows::os::{Os, Verdict};
-use crate::rules::{Required, Rule};
+use crate::rules::{Required, Rule, catalogue};
 
 /// What a fix may change.
 #[derive(Clone, Debug, Default)]
@@ -43,34 +43,13 @@ impl FixScope {
     /// Whether the rules of a field of placement are selected, and it resolves no finding that the author suppresses.
     /// `suppressed` are the IDs of rules.
     fn places(&self, field: PlacementField, suppressed: &HashSet<&str>) -> bool {
-        let names: &[&str] = match field {
-            PlacementField::NodeSelector => &SELECTOR_RULES,
-            PlacementField::WindowsBuild => &["missing-build-selector"],
-            PlacementField::Tolerations => &["missing-windows-toleration"],
-            PlacementField::OsName => &["os-name-missing"],
-            PlacementField::RuntimeClass => return true,
-        };
-        let rules = || crate::rules::catalogue().filter(|rule| names.contains(&rule.name));
-        rules().any(|rule| self.selects(rule)) && !rules().any(|rule| suppressed.contains(rule.id))
-    }
-
-    /// Whether placement can resolve findings of this rule.
-    pub fn is_of_placement(rule: &Rule) -> bool {
-        const OTHERS: [&str; 3] = [
-            "missing-build-selector",
-            "missing-windows-toleration",
-            "os-name-missing",
-        ];
-        SELECTOR_RULES.contains(&rule.name) || OTHERS.contains(&rule.name)
+        let rules: Vec<&Rule> = catalogue().filter(|rule| rule.placed_by == Some(field)).collect();
+        // No rule reports that a RuntimeClass is missing.
+        rules.is_empty()
+            || rules.iter().any(|rule| self.selects(rule))
+                && !rules.iter().any(|rule| suppressed.contains(rule.id))
     }
 }
-
-/// The rules about the nodeSelector for the operating system.
-const SELECTOR_RULES: [&str; 3] = [
-    "missing-os-selector",
-    "daemonset-template-unselective",
-    "linux-pod-tolerates-windows",
-];
 
 /// An object before and after its fix.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use super::note::{CheckNote, NoteLevel, UnreadableInput};
 use crate::manifest::{Directive, DirectiveScope, Position};
 use crate::model::syntax::suggest::{date, nearest};
 use crate::model::syntax::text::shown;
-use crate::rules::{self, Finding};
+use crate::rules::{self, Finding, HOST_PID, RUN_AS_USER};
 
 /// The annotation of an object that suppresses findings of it: one suppression on each line.
 pub const SUPPRESS_ANNOTATION: &str = "transom.dev/suppress";
@@ -154,11 +154,14 @@ impl Suppression {
         let mut parsed = Suppression::default();
         let (names, fields) = split(text)?;
         if names.trim().is_empty() {
-            return Err("name the rules, as in run-as-user or TSM204".to_owned());
+            return Err(format!(
+                "name the rules, as in {} or {}",
+                RUN_AS_USER.name, RUN_AS_USER.id
+            ));
         }
         for name in names.split(',').map(str::trim) {
             let rule = rules::find(name).ok_or_else(|| match rules::nearest(name) {
-                _ if name.is_empty() => "a comma is too many: write run-as-user, host-pid".to_owned(),
+                _ if name.is_empty() => format!("a comma is too many: write {}, {}", RUN_AS_USER.name, HOST_PID.name),
                 _ if name.contains([' ', '\t']) => {
                     format!(
                         "\"{}\" is not one rule: separate rules by commas, and put the reason into reason=\"…\"",

@@ -17,6 +17,7 @@ use crate::model::cluster::facts::Facts;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::today;
+use crate::rules::RUN_AS_USER;
 use crate::serve::standalone::while_serving;
 use crate::tls::source::CertificateSource;
 use crate::webhook::{Limits, ListenArgs, WebhookConfig};
@@ -62,7 +63,8 @@ pub fn run(DemoArgs {}: &DemoArgs) -> anyhow::Result<ExitCode> {
         let patched = server.answer("mutate", PATCHED).await?;
         print_line(format_args!("{}", shown("2. POST /mutate", PATCHED, &patched)?))?;
         print_line(format_args!(
-            "Check your own manifests: transom check FILE\nExplain a rule: transom explain run-as-user"
+            "Check your own manifests: transom check FILE\nExplain a rule: transom explain {}",
+            RUN_AS_USER.name
         ))?;
         Ok(())
     }))?;

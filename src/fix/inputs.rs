@@ -18,6 +18,7 @@ use crate::check::{
 };
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::PlacementField;
 use crate::model::cluster::severity::Severity;
 use crate::model::objects::object::ReviewStage;
 use crate::model::syntax::path::Path;
@@ -212,24 +213,26 @@ impl Before<'_> {
         }
         let withheld = self.plan.as_ref().map_or(&[][..], |plan| &plan.withheld);
         let remedy = &finding.remedy;
-        let is_of_placement = FixScope::is_of_placement(finding.rule);
+        let placed_by = finding.rule.placed_by;
         let by_admission = finding.resolved_by == Some(Resolver::Placement);
-        if is_of_placement && !scope.placement {
-            match finding.rule.name {
-                "missing-build-selector" | "missing-windows-toleration" => {
+        if let Some(field) = placed_by
+            && !scope.placement
+        {
+            match field {
+                PlacementField::WindowsBuild | PlacementField::Tolerations => {
                     "--placement adds it if one value is certain".to_owned()
                 }
                 _ => "--placement adds it".to_owned(),
             }
-        } else if finding.rule.name == "os-name-missing" && !withheld.is_empty() {
+        } else if placed_by == Some(PlacementField::OsName) && !withheld.is_empty() {
             let fields: Vec<String> = withheld.iter().map(Path::named).collect();
             let fields = fields.join(", ");
             format!("the API server would then reject {fields}; remove that first")
-        } else if is_of_placement && by_admission {
+        } else if placed_by.is_some() && by_admission {
             format!(
                 "no value is certain for the file, and placement adds it to the pods in admission; or {remedy}"
             )
-        } else if is_of_placement {
+        } else if placed_by.is_some() {
             format!("no value is certain; {remedy}")
         } else if finding.required == (Required::UnlessWindows { is_windows: false }) {
             let placement = if scope.placement {
@@ -467,7 +470,7 @@ fn explains(finding: &Finding, edit: &PlannedEdit) -> bool {
         None if edit.taint.is_some() => finding.taint == edit.taint,
         None => {
             let is_related = finding.path.starts_with(&edit.path) || edit.path.starts_with(&finding.path);
-            FixScope::is_of_placement(finding.rule) && is_related
+            finding.rule.placed_by.is_some() && is_related
         }
     }
 }

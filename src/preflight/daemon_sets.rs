@@ -17,6 +17,7 @@ use crate::model::objects::pod::PodSpec;
 use crate::model::syntax::text::{list, shown};
 use crate::model::windows::image::ImageRef;
 use crate::model::windows::os::Verdict;
+use crate::rules::MISSING_WINDOWS_TOLERATION;
 use crate::scan::OwnerResult;
 use crate::scan::pods::image_for_windows;
 
@@ -149,8 +150,9 @@ impl<'w> DaemonSets<'w> {
             return;
         }
         let text = format!(
-            "{what}, and once all nodes have the taint {}, it would be denied (TSM701) and get no pods: it does not tolerate the taint",
-            list(&lacking, MOST)
+            "{what}, and once all nodes have the taint {}, it would be denied ({}) and get no pods: it does not tolerate the taint",
+            list(&lacking, MOST),
+            MISSING_WINDOWS_TOLERATION.id
         );
         let remedy = "write the toleration into its template before nodes are tainted; with taints.mode: Reconcile, Transom taints \
                       no node until then";

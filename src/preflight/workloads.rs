@@ -25,6 +25,7 @@ use crate::model::objects::pod::PodSpec;
 use crate::model::objects::workload::Kind;
 use crate::model::syntax::text::{count, list, object_title};
 use crate::model::windows::os::Verdict;
+use crate::rules::WINDOWS_NODES_ONLY;
 use crate::scan::{
     EvalContext, Evaluated, MOST_OWNERS, OwnerOutcome, OwnerResult, PodDifference, StoredEvaluations,
     UnreadableObjects, evaluate_object, evaluate_owned_pod, evaluate_stored,
@@ -32,9 +33,6 @@ use crate::scan::{
 
 /// How many labels that no node has are kept.
 const MOST_MISSING: usize = 200;
-
-/// The rule about workloads that only Windows nodes can run, and that do not say so.
-const ONLY_ON_WINDOWS: &str = "windows-nodes-only";
 
 /// How many names of objects that select a label are kept.
 const MOST_SELECTING: usize = 20;
@@ -238,7 +236,7 @@ impl<'w> WorkloadFindings<'w> {
             }
         }
         let mut found = owner_result.findings.iter();
-        if self.only_on_windows.len() < MOST_SELECTING && found.any(|it| it.rule == ONLY_ON_WINDOWS) {
+        if self.only_on_windows.len() < MOST_SELECTING && found.any(|it| it.rule == WINDOWS_NODES_ONLY.name) {
             self.only_on_windows.push(owner_result.title());
         }
         self.controllers.visit(owner_result, is_windows);
@@ -330,7 +328,8 @@ impl<'w> WorkloadFindings<'w> {
             let finding = PreflightFinding::act(
                 text,
                 format!(
-                    "add nodeSelector kubernetes.io/os: windows to them (transom explain {ONLY_ON_WINDOWS})"
+                    "add nodeSelector kubernetes.io/os: windows to them (transom explain {})",
+                    WINDOWS_NODES_ONLY.name
                 ),
             );
             all.push(finding.by(self.only_on_windows.iter().cloned()));

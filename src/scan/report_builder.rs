@@ -23,6 +23,7 @@ use crate::model::objects::root_owner::owner_above;
 use crate::model::objects::workload::Kind;
 use crate::model::syntax::text::{count, list, object_title, shown};
 use crate::model::windows::os::Verdict;
+use crate::rules::MISSING_WINDOWS_TOLERATION;
 
 /// How many owners are kept at most; the rest are only counted.
 pub const MOST_OWNERS: usize = 20_000;
@@ -359,9 +360,10 @@ fn missing_class(name: &str, users: &[String]) -> String {
 /// What becomes of DaemonSets once all nodes have a taint that a node policy requires.
 pub fn untolerating(taint: &Taint, daemon_sets: &[String]) -> String {
     format!(
-        "once all nodes have the taint {taint}, which a WindowsNodePolicy requires, {} would be denied (TSM701) and get no pods: \
+        "once all nodes have the taint {taint}, which a WindowsNodePolicy requires, {} would be denied ({}) and get no pods: \
          {}; add the toleration {} to the templates",
         count(daemon_sets.len(), "DaemonSet"),
+        MISSING_WINDOWS_TOLERATION.id,
         list(daemon_sets, MOST_UNTOLERATING),
         taint.toleration_yaml()
     )

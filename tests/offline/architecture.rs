@@ -5,6 +5,8 @@ mod source;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use transom::rules::catalogue;
+
 use self::source::{Import, Module, Sources};
 
 /// Every module, lowest first, with the modules that it may use. This is where the order stands; `src/lib.rs` and
@@ -30,7 +32,7 @@ const MODULES: [(&str, &str); 26] = [
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
     ("render",       "model rules engine plan drain manifest check audit_log image_report scan"),
-    ("preflight",    "model engine plan manifest registration api cluster scan render"),
+    ("preflight",    "model rules engine plan manifest registration api cluster scan render"),
     ("certs",        "process tls cluster"),
     ("controller",   "model rules engine plan registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
@@ -169,6 +171,29 @@ fn no_message_names_a_page_of_the_documentation() {
         .map(|(place, _)| place.clone())
         .collect();
     assert!(wrong.is_empty(), "these texts name a page:\n{}", wrong.join("\n"));
+}
+
+/// What is known about a rule is in its static, and other code names the static, so that a list of names elsewhere cannot
+/// lack a new rule. A name without a hyphen, such as `privileged`, is the name of a field or of a profile too.
+#[test]
+fn only_the_catalogue_names_rules_in_texts() {
+    let names: Vec<&str> = catalogue().map(|rule| rule.name).collect();
+    let is_id = |word: &str| word.strip_prefix("TSM").is_some_and(|number| number.len() == 3);
+    let is_rule = |word: &str| is_id(word) || word.contains('-') && names.contains(&word);
+    let names_a_rule = |text: &str| {
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        words.any(is_rule)
+    };
+    let mut texts = Sources::read().texts;
+    // The help of commands shows examples.
+    texts.retain(|(place, _)| {
+        let is_help = place.starts_with("src/cli.rs") || place.starts_with("src/cli/");
+        !is_help && !place.starts_with("crates/core/src/rules")
+    });
+    let wrong: Vec<&str> = (texts.iter().filter(|(_, text)| names_a_rule(text)))
+        .map(|(place, _)| place.as_str())
+        .collect();
+    assert!(wrong.is_empty(), "these texts name a rule:\n{}", wrong.join("\n"));
 }
 
 /// A type can be searched for by its name, and a sentence about it needs no path.

@@ -19,12 +19,18 @@ mod volume_drivers;
 mod volumes;
 
 pub use asks_for_nothing::{AsksForNothing, Pods};
+// Rules that other modules name: a message that points to one, or a setting of one.
 pub use context::{ContainerAt, Cx, Image, KnownVersions, PodCx, VolumeAt};
+pub use identity::{HOST_PROCESS_HYPERV, HOST_PROCESS_VERSION};
+pub use images::{
+    DOTNET_TAG_LINUX_ONLY, IMAGE_BASE_OLD, IMAGE_UNTAGGED_OR_LATEST, LINUX_IMAGE_ON_WINDOWS_POD,
+};
 pub use os::{OsSelection, selects_windows};
-pub use pod::relies_on_user_namespace;
+pub use placement::{DAEMONSET_SPANS_BUILDS, MISSING_WINDOWS_TOLERATION, WINDOWS_NODES_ONLY};
+pub use pod::{HOST_PID, relies_on_user_namespace};
 use rule::Gate;
 pub use rule::{ActionOf, Builds, Check, Finding, MOST_OF_A_RULE, Reporter, Required, Resolver, Rule};
-pub use security::POD_SECURITY;
+pub use security::{POD_SECURITY, RUN_AS_USER};
 
 use crate::model::syntax::suggest;
 

@@ -20,6 +20,7 @@ use crate::controller::conditions::{
 };
 use crate::controller::startup_states::{NOT_PULLED_HERE, StartupOfPolicy};
 use crate::model::syntax::text::{count, cut, list};
+use crate::rules::MISSING_WINDOWS_TOLERATION;
 
 pub mod write;
 
@@ -482,8 +483,9 @@ fn undeclared(known: &PolicyFacts) -> ConditionUpdate {
 fn untolerating(known: &PolicyFacts) -> ConditionUpdate {
     let daemon_sets = &known.untolerating;
     let part = format!(
-        "once all nodes have the taints, {} would be denied (TSM701) and get no pods: {}; add the tolerations to their templates",
+        "once all nodes have the taints, {} would be denied ({}) and get no pods: {}; add the tolerations to their templates",
         count(daemon_sets.len(), "Windows DaemonSet"),
+        MISSING_WINDOWS_TOLERATION.id,
         list(daemon_sets, NAMED)
     );
     let parts: Vec<String> = (!daemon_sets.is_empty()).then_some(part).into_iter().collect();

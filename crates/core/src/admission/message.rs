@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 
 use crate::engine::Evaluation;
 use crate::model::cluster::policy::Action;
+use crate::model::cluster::policy::PlacementField;
 use crate::model::cluster::severity::Class;
 use crate::model::objects::object::Object;
 use crate::model::objects::requester::qualified;
@@ -310,7 +311,7 @@ impl DenialMessage<'_> {
         }
         let names_os = groups
             .iter()
-            .any(|group| group.finding.rule.name == "os-name-missing");
+            .any(|group| group.finding.rule.placed_by == Some(PlacementField::OsName));
         if !names_os
             && groups
                 .iter()

@@ -16,9 +16,6 @@ use crate::model::syntax::path::{Path, Segment};
 use crate::model::windows::os::Verdict;
 use crate::rules::{Cx, Finding, Required};
 
-/// Rules about an ignored field that shows what the author wants; the remedy has another way to get it.
-const INTENTS: [&str; 2] = ["host-network", "hyperv-annotation"];
-
 /// The edit that resolves a finding in a manifest without a decision: the removal of a field that Windows ignores, the
 /// stable name of a deprecated label, the spelling of a value. Not an edit that changes what the pod does.
 ///
@@ -26,24 +23,25 @@ const INTENTS: [&str; 2] = ["host-network", "hyperv-annotation"];
 /// writes `spec.os.name: windows`.
 pub fn safe_edit(finding: &Finding, kind: Kind, for_windows: bool) -> Option<&Edit> {
     let edit = finding.edit.as_ref()?;
-    match finding.required {
-        Required::UnlessWindows { is_windows } if !is_windows && !for_windows => return None,
-        Required::ByOthers => return None,
-        Required::Never | Required::UnlessWindows { .. } => {}
-    }
-    if is_shared(edit.path(), kind) {
-        return None;
-    }
+    let may_be_required = match finding.required {
+        Required::Never => false,
+        Required::UnlessWindows { is_windows } => !is_windows && !for_windows,
+        Required::ByOthers => true,
+    };
     let is_safe = match edit {
-        // What Windows ignores in a Service, Linux nodes may use.
-        Edit::Remove(_) => {
-            let is_ignored = matches!(finding.class, Class::Api | Class::Ignored) && kind.has_pod();
-            let is_intent = INTENTS.contains(&finding.rule.name);
-            finding.is_removable() || (is_ignored && !is_intent) || finding.class == Class::BestPractice
-        }
+        Edit::Remove(_) => is_safe_removal(finding, kind),
         Edit::Set(..) | Edit::Append(..) | Edit::Move(..) => true,
     };
-    is_safe.then_some(edit)
+    (is_safe && !may_be_required && !is_shared(edit.path(), kind)).then_some(edit)
+}
+
+/// Whether an object loses nothing that its author wants if the field is removed.
+fn is_safe_removal(finding: &Finding, kind: Kind) -> bool {
+    // What Windows ignores in a Service, Linux nodes may use.
+    let is_ignored = matches!(finding.class, Class::Api | Class::Ignored) && kind.has_pod();
+    finding.is_removable()
+        || (is_ignored && !finding.rule.shows_intent)
+        || finding.class == Class::BestPractice
 }
 
 /// Whether a field of an object with several pods is not that of one pod: another pod, which may be for Linux, uses it too.

@@ -19,7 +19,7 @@ use crate::model::nodes::os_selectors::{is_build_label, is_os_label};
 use crate::model::syntax::text::shown;
 use crate::model::windows::build::Build;
 use crate::rules::scheduling::Constraints;
-use crate::rules::{ContainerAt, PodCx};
+use crate::rules::{self, ContainerAt, PodCx};
 
 const SELECTOR: &str =
     "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodeselector";
@@ -386,7 +386,7 @@ impl<'w> TargetNodes<'w> {
             first.host.name
         );
         let finding_source = if taint.marks_windows() {
-            FindingSource::rule("missing-windows-toleration")
+            FindingSource::rule(&rules::MISSING_WINDOWS_TOLERATION)
         } else {
             FindingSource::row("taints and tolerations", TAINTS)
         };

@@ -4,6 +4,7 @@ use super::drain_order::PlannedUpgrade;
 use super::new_nodes::Upgrade;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::workload::PlannedWorkload;
+use crate::rules;
 
 /// Whether a finding of this class blocks a workload although its images and requirements allow the new build, or may allow it.
 fn is_doubt_or_obstacle(class: UpgradeClass) -> bool {
@@ -15,7 +16,7 @@ fn is_doubt_or_obstacle(class: UpgradeClass) -> bool {
 fn of_daemon_set(upgrade: Upgrade, second: Option<&str>, findings: &mut [PlanFinding]) -> PlanFinding {
     let target = upgrade.to.with_product();
     let finding = |class, message: String| {
-        let source = FindingSource::rule("daemonset-spans-builds");
+        let source = FindingSource::rule(&rules::DAEMONSET_SPANS_BUILDS);
         PlanFinding::new(class, "spec.template", message, source)
     };
     let Some(second) = second else {

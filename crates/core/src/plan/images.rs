@@ -11,6 +11,7 @@ use crate::model::windows::image::{ImageRef, OsHint, build_hint, os_hint, retagg
 use crate::model::windows::image_facts::{ImageContents, ImageFacts};
 use crate::model::windows::os::Os;
 use crate::model::windows::windows_updates::{ImageVersions, OsVersion, barrier};
+use crate::rules;
 
 const VERSIONS: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
@@ -160,7 +161,7 @@ impl ImageKnowledge<'_> {
         let process = self.best(known, ContainerIsolation::Process);
         let Some((process, build)) = process else {
             let message = format!("{} has no Windows build, {}", shown_image(&used.image), known.how);
-            let source = FindingSource::rule("linux-image-on-windows-pod");
+            let source = FindingSource::rule(&rules::LINUX_IMAGE_ON_WINDOWS_POD);
             return self.propose(self.new_image(used, message, source), image);
         };
         let hyper_v = self.best(known, ContainerIsolation::HyperV);
@@ -402,19 +403,23 @@ impl ImageKnowledge<'_> {
             OsHint::DotnetLinuxOnly => {
                 let message = format!("{text} has no Windows variant since .NET 8");
                 self.propose(
-                    self.new_image(used, message, FindingSource::rule("dotnet-tag-linux-only")),
+                    self.new_image(used, message, FindingSource::rule(&rules::DOTNET_TAG_LINUX_ONLY)),
                     image,
                 )
             }
             OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository => {
                 let message =
                     format!("{text} is for Linux by its name: it does not run on the current nodes either");
-                self.unknown(used, message, FindingSource::rule("linux-image-on-windows-pod"))
-                    .remedy("use an image for Windows, or run it in a pod of its own on Linux nodes")
+                self.unknown(
+                    used,
+                    message,
+                    FindingSource::rule(&rules::LINUX_IMAGE_ON_WINDOWS_POD),
+                )
+                .remedy("use an image for Windows, or run it in a pod of its own on Linux nodes")
             }
             _ => {
                 let finding_source = if image.is_untagged_or_latest() {
-                    FindingSource::rule("image-untagged-or-latest")
+                    FindingSource::rule(&rules::IMAGE_UNTAGGED_OR_LATEST)
                 } else {
                     FindingSource::row("the build of an image by its name", TAGS)
                 };

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::model::syntax::string_enum::string_enum;
-use crate::rules;
+use crate::rules::Rule;
 
 string_enum! {
     /// What an upgrade means for a workload, mildest first.
@@ -78,16 +78,11 @@ impl FindingSource {
         }
     }
 
-    /// A rule of the catalogue, by name.
-    pub(super) fn rule(name: &str) -> Self {
-        let rule = rules::find(name);
+    /// A rule of the catalogue.
+    pub(super) fn rule(rule: &Rule) -> Self {
         FindingSource {
-            name: rule.map_or_else(|| name.to_owned(), |rule| format!("{} {}", rule.id, rule.name)),
-            documentation: rule
-                .and_then(|rule| rule.see.first())
-                .copied()
-                .unwrap_or_default()
-                .to_owned(),
+            name: format!("{} {}", rule.id, rule.name),
+            documentation: rule.see.first().copied().unwrap_or_default().to_owned(),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::model::syntax::text::shown;
 use crate::model::windows::build::{Build, ContainerIsolation, RELEASES};
 use crate::model::windows::image::ImageRef;
 use crate::rules::scheduling::Constraints;
-use crate::rules::{self, KnownVersions, PodCx};
+use crate::rules::{self, KnownVersions, PodCx, Rule};
 
 const MEMORY: &str = "https://kubernetes.io/docs/concepts/configuration/windows-resource-management/#resource-management-memory";
 const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/#configure-gmsas-and-windows-nodes-in-active-directory";
@@ -336,14 +336,12 @@ impl WorkloadContext<'_, '_> {
 
     fn host_process(&self, target_nodes: &TargetNodes<'_>) -> Vec<PlanFinding> {
         let mut findings = Vec::new();
-        if let Some(rule) = rules::find("host-process-hyperv") {
-            rule.run_regardless(&self.cx, &mut findings);
-        }
-        let blocked = |path: String, message: &str, rule: &str, remedy: &str| {
+        rules::HOST_PROCESS_HYPERV.run_regardless(&self.cx, &mut findings);
+        let blocked = |path: String, message: &str, rule: &Rule, remedy: &str| {
             PlanFinding::new(UpgradeClass::Blocked, path, message, FindingSource::rule(rule)).remedy(remedy)
         };
         let mut all: Vec<PlanFinding> = (findings.iter())
-            .map(|it| blocked(it.path.named(), &it.message, it.rule.name, &it.remedy))
+            .map(|it| blocked(it.path.named(), &it.message, it.rule, &it.remedy))
             .collect();
         let path = self
             .cx
@@ -357,7 +355,12 @@ impl WorkloadContext<'_, '_> {
                 target.with_product()
             );
             let remedy = "upgrade containerd on them to 1.6 or later";
-            all.push(blocked(path.clone(), &message, "host-process-version", remedy));
+            all.push(blocked(
+                path.clone(),
+                &message,
+                &rules::HOST_PROCESS_VERSION,
+                remedy,
+            ));
         }
         let message = "what a HostProcess container does to its node may differ between releases, and no object shows it";
         let source = FindingSource::row("HostProcess containers run on the node itself", HOST_PROCESS);

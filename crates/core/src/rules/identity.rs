@@ -363,7 +363,8 @@ containers: [{name: agent, image: agent, volumeMounts: [{name: csi, mountPath: '
     ..Rule::BASE
 };
 
-static HOST_PROCESS_HYPERV: Rule = Rule {
+/// HostProcess containers with Hyper-V isolation.
+pub static HOST_PROCESS_HYPERV: Rule = Rule {
     id: "TSM307",
     name: "host-process-hyperv",
     kubernetes: 22..=Rule::STILL,
@@ -395,7 +396,8 @@ static HOST_PROCESS_HYPERV: Rule = Rule {
     ..Rule::BASE
 };
 
-static HOST_PROCESS_VERSION: Rule = Rule {
+/// HostProcess containers on versions that do not have them.
+pub static HOST_PROCESS_VERSION: Rule = Rule {
     id: "TSM308",
     name: "host-process-version",
     severity: Severity::Warning,

@@ -7,6 +7,9 @@ mod linux;
 mod registry;
 mod revisions;
 
+pub use base_age::IMAGE_BASE_OLD;
+pub use linux::LINUX_IMAGE_ON_WINDOWS_POD;
+
 use super::context::{ContainerAt, Image, KnownVersions, PodCx};
 use super::rule::{Check, Rule};
 use crate::model::cluster::severity::{Class, Severity};
@@ -23,13 +26,13 @@ pub static RULES: &[&Rule] = &[
     &RUN_AS_ADMINISTRATOR,
     &IMAGE_DOCKER_HUB_MICROSOFT,
     &IMAGE_EOL_BUILD,
-    &linux::LINUX_IMAGE_ON_WINDOWS_POD,
+    &LINUX_IMAGE_ON_WINDOWS_POD,
     &revisions::IMAGE_REVISION_NEWER,
     &revisions::IMAGE_KNOWN_FAULT,
     &registry::IMAGE_HAS_NO_WINDOWS_VARIANT,
     &registry::IMAGE_NOT_FOUND,
     &registry::IMAGE_VOLUME_ON_DRIVE,
-    &base_age::IMAGE_BASE_OLD,
+    &IMAGE_BASE_OLD,
 ];
 
 const VERSIONS: &str =
@@ -139,7 +142,8 @@ fn proposed_tag(cx: &PodCx<'_>, nano_server: bool) -> &'static str {
         .unwrap_or("ltsc2022")
 }
 
-static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
+/// Images of no certain version.
+pub static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
     id: "TSM602",
     name: "image-untagged-or-latest",
     severities: "advice; error when the repository is a Windows base image",
@@ -209,7 +213,8 @@ fn is_dotnet_linux_only(imaged: &Imaged<'_>) -> bool {
         && !has_windows()
 }
 
-static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
+/// Tags of .NET that have no Windows variant.
+pub static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
     id: "TSM603",
     name: "dotnet-tag-linux-only",
     severity: Severity::Error,

@@ -3,6 +3,7 @@
 use super::context::PodCx;
 use super::rule::{Check, Reporter, Rule};
 use crate::model::cluster::facts::PodSecurity;
+use crate::model::cluster::policy::PlacementField;
 use crate::model::cluster::severity::{Class, Severity};
 use crate::model::field_set::FieldSet;
 use crate::model::nodes::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
@@ -117,6 +118,7 @@ static OS_NAME_MISSING: Rule = Rule {
     class: Class::BestPractice,
     kubernetes: 24..=Rule::STILL,
     is_first: true,
+    placed_by: Some(PlacementField::OsName),
     summary: "the pod does not say that it is for Windows",
     docs: "With `spec.os.name: windows`, the API server validates the pod's fields, and Pod Security skips the checks \
            that do not apply to Windows. A kubelet on another operating system rejects the pod. The scheduler does not \
@@ -218,6 +220,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
     severities: "warning; advice when another label keeps the pod on Windows nodes; error when only `--os` says that the \
                  pod is for Windows",
     class: Class::BestPractice,
+    placed_by: Some(PlacementField::NodeSelector),
     summary: "nothing keeps this Windows pod off Linux nodes",
     docs: "The scheduler ignores `spec.os.name` and does not know the operating system of images. Without a \
            nodeSelector, a required node affinity or a RuntimeClass that selects `kubernetes.io/os: windows`, the \

@@ -4,11 +4,13 @@ pub mod reach;
 mod resources;
 mod windows_nodes_only;
 
+pub use windows_nodes_only::WINDOWS_NODES_ONLY;
+
 use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
 use super::context::{ContainerAt, KnownVersions, PodCx, Reached};
 use super::os::{OsSelection, selects_windows, speaks_of_os, stated_selector};
 use super::rule::{Check, Finding, Reporter, Rule};
-use crate::model::cluster::policy::LinuxPods;
+use crate::model::cluster::policy::{LinuxPods, PlacementField};
 use crate::model::cluster::severity::{Class, Severity};
 use crate::model::field_set::FieldSet;
 use crate::model::nodes::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, Taint};
@@ -33,7 +35,7 @@ pub static RULES: &[&Rule] = &[
     &LINUX_POD_TOLERATES_WINDOWS,
     &SPREAD_OVER_WINDOWS_NODES,
     &resources::RESOURCE_NOT_OFFERED,
-    &windows_nodes_only::WINDOWS_NODES_ONLY,
+    &WINDOWS_NODES_ONLY,
 ];
 
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
@@ -72,12 +74,14 @@ fn missing_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     needed
 }
 
-static MISSING_WINDOWS_TOLERATION: Rule = Rule {
+/// Pods that do not tolerate the taints of Windows nodes.
+pub static MISSING_WINDOWS_TOLERATION: Rule = Rule {
     id: "TSM701",
     name: "missing-windows-toleration",
     severities: "warning; error for a DaemonSet if every node and declared pool that it selects has the taint",
     class: Class::BestPractice,
     caused_by_placement: true,
+    placed_by: Some(PlacementField::Tolerations),
     summary: "the cluster's Windows nodes have a taint that the pod does not tolerate",
     docs: "Windows nodes are tainted to keep Linux pods off them: os=windows:NoSchedule, \
            node.kubernetes.io/os=windows:NoSchedule and so on. A Windows pod that does not tolerate the taint stays \
@@ -132,6 +136,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     severity: Severity::Warning,
     class: Class::BestPractice,
     kubernetes: 17..=Rule::STILL,
+    placed_by: Some(PlacementField::WindowsBuild),
     summary: "nothing keeps the pod off Windows nodes that cannot run its image",
     docs: "A Windows container with process isolation needs a node whose build runs its image. If the cluster has \
            nodes of several builds and the pod selects none, it may land on a wrong node and fail with 0xc0370101. \
@@ -415,6 +420,7 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
     name: "daemonset-template-unselective",
     severities: "error; warning when the template selects another label, a RuntimeClass selects Windows, or only an image \
                  says Windows",
+    placed_by: Some(PlacementField::NodeSelector),
     summary: "nothing in the DaemonSet's template keeps its Windows pods off Linux nodes",
     docs: "The DaemonSet controller uses the template to decide where pods go, so what admission adds to the pods is \
            too late. Without a selector in the template, the controller also creates a pod for every Linux node. The \
@@ -494,7 +500,8 @@ fn selects_unknown_label(cx: &PodCx<'_>) -> bool {
         || (!terms.is_empty() && terms.iter().all(keeps_off))
 }
 
-static DAEMONSET_SPANS_BUILDS: Rule = Rule {
+/// DaemonSets on nodes of a build that does not run their images.
+pub static DAEMONSET_SPANS_BUILDS: Rule = Rule {
     id: "TSM707",
     name: "daemonset-spans-builds",
     severities: "error; warning when the build is read from the tag of another repository than Microsoft's, or no such \
@@ -586,6 +593,7 @@ static HYPERV_ANNOTATION: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Ignored,
     kubernetes: 21..=Rule::STILL,
+    shows_intent: true,
     summary: "Kubernetes has ignored the annotation for Hyper-V isolation since 1.21",
     docs: "`experimental.windows.kubernetes.io/isolation-type` was alpha from 1.10 and was removed in 1.21. The pod \
            runs with process isolation. With containerd 1.7 and later, use a RuntimeClass for Hyper-V isolation.",
@@ -616,6 +624,7 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
     severity: Severity::Warning,
     class: Class::BestPractice,
     verdicts: &[Verdict::Linux, Verdict::Unknown],
+    placed_by: Some(PlacementField::NodeSelector),
     summary: "nothing keeps this pod off Windows nodes",
     docs: "The rule applies only if the policy sets `placement.linuxPods`. It reports a pod without evidence of \
            Windows that the scheduler could place on a Windows node. Its selectors do not select by operating system, \

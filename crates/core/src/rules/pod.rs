@@ -71,7 +71,8 @@ const FORBIDDEN: Rule = Rule {
 
 const HOST_PROCESS_SEVERITIES: &str = "error; advice on HostProcess pods";
 
-static HOST_PID: Rule = Rule {
+/// The process namespace of the node. Texts use the rule as their second example.
+pub static HOST_PID: Rule = Rule {
     id: "TSM401",
     name: "host-pid",
     severities: HOST_PROCESS_SEVERITIES,
@@ -276,6 +277,7 @@ static HOST_NETWORK: Rule = Rule {
     name: "host-network",
     class: Class::Ignored,
     loses: "the network of its node",
+    shows_intent: true,
     summary: "on Windows, only HostProcess containers can use the host network",
     docs: "A Windows pod has its own network, regardless of the field: containerd ignores the field unless the pod is \
            HostProcess. But the kubelet does use it, and does not set the pod's hostname and the cluster DNS. The API \

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::asks_for_nothing::{AsksForNothing, Pods};
 use super::context::{Cx, PodCx};
 use crate::model::cluster::facts::Runtime;
-use crate::model::cluster::policy::{Action, RulesVersion};
+use crate::model::cluster::policy::{Action, PlacementField, RulesVersion};
 use crate::model::cluster::severity::{Class, Severity};
 use crate::model::field_set::FieldSet;
 use crate::model::nodes::node::Taint;
@@ -70,6 +70,11 @@ pub struct Rule {
     pub required_by_restricted: bool,
     /// Whether an edit of placement can cause a finding: a pod that selects Windows nodes meets their taints.
     pub caused_by_placement: bool,
+    /// The field of placement that resolves the findings of this rule, if one does.
+    pub placed_by: Option<PlacementField>,
+    /// Whether an ignored field shows something that the author wants, and can have in the way that `remedy` names:
+    /// `transom fix` then does not remove it.
+    pub shows_intent: bool,
     /// Whether findings with the rule's own severity are printed before all others, because they make others irrelevant or
     /// must be resolved together with them.
     pub is_first: bool,
@@ -137,6 +142,8 @@ impl Rule {
         removable: false,
         required_by_restricted: false,
         caused_by_placement: false,
+        placed_by: None,
+        shows_intent: false,
         is_first: false,
         summary: "",
         docs: "",

@@ -266,7 +266,8 @@ fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
         && (of_pod || (cx.containers()).all(|container| container.security_context.run_as_user.0))
 }
 
-static RUN_AS_USER: Rule = Rule {
+/// User IDs, which Windows does not have. Texts use the rule as their example.
+pub static RUN_AS_USER: Rule = Rule {
     id: "TSM204",
     name: "run-as-user",
     loses: "the user: the container runs as the user of its image",

@@ -5,7 +5,8 @@ use crate::model::cluster::severity::{Class, Severity};
 use crate::model::field_set::FieldSet;
 use crate::rules::rule::{Check, Rule};
 
-pub(super) static IMAGE_BASE_OLD: Rule = Rule {
+/// Images with an old Windows base; `maxAgeDays` of a policy sets the age.
+pub static IMAGE_BASE_OLD: Rule = Rule {
     id: "TSM614",
     name: "image-base-old",
     severity: Severity::Advice,

@@ -118,7 +118,8 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
     ..Rule::BASE
 };
 
-pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
+/// Images that are for Linux by their names.
+pub static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
     id: "TSM608",
     name: "linux-image-on-windows-pod",
     severities: "error; warning when only a tag says Linux, or only an image says Windows",

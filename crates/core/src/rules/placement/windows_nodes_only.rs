@@ -10,7 +10,8 @@ use crate::model::windows::os::Verdict;
 use crate::rules::context::PodCx;
 use crate::rules::rule::{Check, Rule};
 
-pub(super) static WINDOWS_NODES_ONLY: Rule = Rule {
+/// Pods that only Windows nodes can run, and that do not say that they are for Windows.
+pub static WINDOWS_NODES_ONLY: Rule = Rule {
     id: "TSM712",
     name: "windows-nodes-only",
     severity: Severity::Warning,
@@ -37,6 +38,8 @@ pub(super) static WINDOWS_NODES_ONLY: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: w, labels: {disk: ssd}}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: l, labels: {disk: ssd}}, status: {nodeInfo: {operatingSystem: linux}}}\n---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {disk: ssd}, containers: [{name: app, image: app}]}}}}",
         // The pod requires nothing.
         "{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: l}, status: {nodeInfo: {operatingSystem: linux}}}\n---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {tolerations: [{operator: Exists}], containers: [{name: app, image: app}]}}}}",
+        // The pod of `kubectl debug node`.
+        "{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: l}, status: {nodeInfo: {operatingSystem: linux}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: node-debugger-w-abcde}, spec: {nodeName: w, hostPID: true, containers: [{name: app, image: app}]}}",
         // What a Linux node that a file shortens has is not known.
         "{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: l}, status: {nodeInfo: {operatingSystem: linux}}}\n---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/arch: amd64}, containers: [{name: app, image: app}]}}}}",
     ],
