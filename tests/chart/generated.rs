@@ -16,7 +16,6 @@ use transom::model::objects::workload::CUSTOM_WORKLOADS;
 use transom::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind};
 use transom::model::windows::registry_patterns::RegistryPatterns;
 use transom::registration::{FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, validating};
-use transom::rules;
 
 /// A label of a pool that nobody has: where it stands in a condition, the chart puts the labels of an installation.
 const KEY: &str = "POOL_KEY";
@@ -199,13 +198,6 @@ pub fn node_writes() -> Value {
             "except": Taint::SETTABLE_KEY,
         },
     })
-}
-
-/// The names of the rules, one in each line.
-pub fn rule_names() -> String {
-    let mut names: Vec<&str> = rules::catalogue().map(|rule| rule.name).collect();
-    names.sort_unstable();
-    names.join("\n") + "\n"
 }
 
 /// Values that null takes away, as Helm has it: what the templates then leave out. A parent chart's `global` is its own.

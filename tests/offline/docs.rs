@@ -996,6 +996,18 @@ fn the_page_of_rules_is_what_the_catalogue_says() {
 }
 
 #[test]
+fn the_page_of_versions_shows_as_many_rules_as_there_are() {
+    let (page, start) = (text("docs/reference/versions.md"), "transom.dev/v1alpha1, ");
+    let (before, rest) = page.split_once(start).unwrap();
+    let (_, after) = rest.split_once(" rules\n").unwrap();
+    let rules = transom::rules::catalogue().count();
+    is_up_to_date(
+        "docs/reference/versions.md",
+        &format!("{before}{start}{rules} rules\n{after}"),
+    );
+}
+
+#[test]
 fn the_link_to_every_rule_is_an_anchor_of_the_page() {
     let published = DocumentationUrl::parse("https://git.example.com/docs").unwrap();
     for rule in transom::rules::catalogue() {

@@ -1,8 +1,10 @@
 //! One walk over the catalogue: every rule's own examples, and what every rule must have.
 
+use crate::support::command::is_up_to_date;
 use crate::support::gate;
 use crate::support::objects::registry_images;
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use jiff::civil::date;
 use serde_json::Value;
@@ -131,8 +133,16 @@ fn each_object(example: &str, mut each: impl FnMut(&Object<'_>, &Facts, &Policy)
     assert!(errors.is_empty(), "{example}: {errors:?}");
 }
 
-/// The findings of one rule in an example, each with the document after the finding's own edit.
-fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>> {
+/// A finding of a rule in an example of it.
+struct Fired {
+    /// How severe it is, what it does, where it is and what it says.
+    shown: String,
+    /// The document after the finding's own edit.
+    edited: Option<String>,
+}
+
+/// The findings of one rule in an example.
+fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Fired> {
     let mut case = case(example);
     if let Some(text) = text {
         case.text = text;
@@ -156,12 +166,19 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
             );
             assert_worded(&finding.message, rule);
             assert_worded(&finding.remedy, rule);
-            fired.push(finding.edit.as_ref().map(|edit| {
+            let edited = finding.edit.as_ref().map(|edit| {
                 let patch = to_json_patch(std::slice::from_ref(edit));
                 let mut document: Value = serde_json::from_str(checked.document.json()).unwrap();
                 json_patch::patch(&mut document, &patch).unwrap();
-                (finding.path.named(), document.to_string()).1
-            }));
+                document.to_string()
+            });
+            let (severity, action) = (finding.severity, finding.action.as_str());
+            let shown = format!(
+                "{severity}, {action}: {}: {}",
+                finding.path.named(),
+                finding.message
+            );
+            fired.push(Fired { shown, edited });
         }
     });
     assert!(errors.is_empty(), "{rule:?}: {example}: {errors:?}");
@@ -215,6 +232,21 @@ fn every_bad_example_fires_and_every_good_one_is_silent() {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
+/// Read the paths in the difference when you write it again: they are what the reader of a finding looks for.
+#[test]
+fn the_findings_in_bad_examples_have_the_right_paths_severities_and_actions() {
+    let mut all = String::new();
+    for rule in catalogue() {
+        let _ = writeln!(all, "{} {}", rule.id, rule.name);
+        for (index, bad) in rule.bad.iter().enumerate() {
+            for Fired { shown, .. } in fire(rule, bad, None) {
+                let _ = writeln!(all, "  {}: {shown}", index + 1);
+            }
+        }
+    }
+    insta::assert_snapshot!(all);
+}
+
 #[test]
 fn every_bad_example_has_a_field_that_its_rule_needs() {
     for rule in catalogue().filter(|rule| rule.needs != FieldSet::ALWAYS) {
@@ -249,7 +281,7 @@ fn every_attached_edit_makes_its_rule_silent() {
         for bad in rule.bad {
             let fired = fire(rule, bad, None);
             let count = fired.len();
-            for edited in fired.into_iter().flatten() {
+            for edited in fired.into_iter().filter_map(|fired| fired.edited) {
                 // Facts among the documents are gone here; only what the object itself says is asked again.
                 let left = fire(rule, bad, Some(edited));
                 assert!(left.len() < count, "{rule:?}: its edit leaves it firing: {bad}");
@@ -310,4 +342,16 @@ fn has_several_severities(rule: &Rule) -> bool {
         });
     }
     differs || !rule.severities.is_empty()
+}
+
+/// The chart refuses other names in its values.
+#[test]
+fn the_chart_has_the_names_of_all_rules() {
+    let mut names: Vec<&str> = catalogue().map(|rule| rule.name).collect();
+    names.sort_unstable();
+    is_up_to_date(
+        "charts/transom/files/rules.txt",
+        &(names.join("\n") + "\n"),
+        "offline rule_examples::",
+    );
 }
