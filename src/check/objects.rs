@@ -1,7 +1,7 @@
 //! The objects of inputs, each read once: facts of the cluster, the images of pods, and every evaluation use the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::document_role::{DocumentRole, ObjectType};
 use super::input::{DocumentSource, InputDocument, SourceRole};
@@ -13,6 +13,7 @@ use crate::engine::policy_set::PolicySet;
 use crate::engine::{infer_os, namespace_selector};
 use crate::manifest::NodeStep;
 use crate::model::cluster::facts::{Facts, GMSA_GROUP, GMSA_KIND, NamespaceFacts, WindowsWorkload};
+use crate::model::cluster::policy::Policy;
 use crate::model::nodes::node::Host;
 use crate::model::nodes::node_groups::{NodeGroupResource, ec2_node_class};
 use crate::model::objects::api_fields::unknown_fields;
@@ -21,9 +22,9 @@ use crate::model::objects::requester::Origin;
 use crate::model::objects::resources::{Meta, MetaOnly};
 use crate::model::objects::workload::Kind;
 use crate::model::windows::build::Build;
-use crate::model::windows::os::{Os, Verdict};
+use crate::model::windows::os::{Inference, Os, Verdict};
 
-/// The objects of manifests.
+/// The objects of manifests, for one evaluation.
 pub struct ManifestObjects<'m> {
     pub(super) manifests: &'m Manifests,
     pub(super) all: Vec<InputObject<'m>>,
@@ -35,9 +36,20 @@ pub(super) struct InputObject<'m> {
     pub document: &'m InputDocument,
     /// `None` if it is of a kind that Transom does not read.
     pub object: Option<Result<Object<'m>, (Kind, ObjectError)>>,
+    /// The operating system of each of its pods, inferred when it is first used.
+    inferences: OnceLock<Vec<Inference>>,
 }
 
 impl<'m> InputObject<'m> {
+    /// The operating system of each pod of the object, in the order of its pods.
+    pub fn inferences(&self, object: &Object<'_>, facts: &Facts, policy: &Policy) -> &[Inference] {
+        self.inferences.get_or_init(|| {
+            let mut inferences = Vec::new();
+            object.for_each_pod(|pod| inferences.push(infer_os(pod, facts, policy)));
+            inferences
+        })
+    }
+
     /// The object, if it could be read and has pods, or has none.
     fn with_pod(&self, has_pod: bool) -> Option<&Object<'m>> {
         let object = self.object.as_ref()?.as_ref().ok()?;
@@ -149,6 +161,7 @@ impl Manifests {
             source,
             document,
             object: document.object_type.as_ref().ok().and_then(read),
+            inferences: OnceLock::new(),
         }
     }
 
@@ -201,7 +214,13 @@ impl ManifestObjects<'_> {
     /// Collects facts of the cluster from every object: namespaces, nodes, RuntimeClasses, claims, endpoints
     /// and Windows workloads.
     pub fn learn(&self, facts: &mut Facts, policies: &PolicySet) {
-        let (mut asks_for_workloads, mut knows_namespaces) = (false, false);
+        self.learn_cluster(facts, policies);
+        self.learn_workloads(facts, policies);
+    }
+
+    /// The same without Windows workloads.
+    pub fn learn_cluster(&self, facts: &mut Facts, policies: &PolicySet) {
+        let mut knows_namespaces = false;
         let mut karpenter = KarpenterPools::default();
         for input in &self.all {
             let object_type = input.document.object_type.as_ref().ok();
@@ -232,7 +251,6 @@ impl ManifestObjects<'_> {
                 }
                 _ => {
                     if let Some(object) = input.with_pod(false) {
-                        asks_for_workloads = true;
                         facts.learn(object);
                     }
                 }
@@ -242,13 +260,14 @@ impl ManifestObjects<'_> {
         if knows_namespaces {
             namespace_selector::resolve(facts, policies);
         }
-        if asks_for_workloads {
-            self.learn_workloads(facts, policies);
-        }
     }
 
-    /// Records which workloads are for Windows, and the DaemonSets of network engines.
-    fn learn_workloads(&self, facts: &mut Facts, policies: &PolicySet) {
+    /// Records which workloads are for Windows, and the DaemonSets of network engines, if objects without pods are checked
+    /// for them. The evaluation uses the same facts for the system of each pod.
+    pub fn learn_workloads(&self, facts: &mut Facts, policies: &PolicySet) {
+        if !self.all.iter().any(|input| input.with_pod(false).is_some()) {
+            return;
+        }
         for input in &self.all {
             let daemon_set = input
                 .with_pod(true)
@@ -262,7 +281,8 @@ impl ManifestObjects<'_> {
         let workload_of = |input: &InputObject<'_>| {
             let object = input.with_pod(true)?;
             let policy = policies.in_namespace(&object.namespace, known);
-            let is_windows = infer_os(object, known, &policy).verdict == Verdict::Windows;
+            let first = input.inferences(object, known, &policy).first();
+            let is_windows = first.is_some_and(|inference| inference.verdict == Verdict::Windows);
             is_windows.then(|| WindowsWorkload::of(object)).flatten()
         };
         in_order(&self.all, workload_of, |workload| workloads.extend(workload));

@@ -14,7 +14,7 @@ use super::parallel::in_order;
 use super::suppress::{SuppressionUse, Suppressions};
 use super::suppression::SUPPRESS_ANNOTATION;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
-use crate::engine::{action_reason, evaluate};
+use crate::engine::{action_reason, evaluate_each, infer_os};
 use crate::manifest::Position;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Action, IgnoredFields, PlacementMode, Policy};
@@ -37,7 +37,7 @@ pub struct CheckOutcome {
 impl<'m> ManifestObjects<'m> {
     /// Evaluates every object in input order, and passes each to `each`.
     pub fn check(
-        &self,
+        self,
         facts: &Facts,
         policies: &PolicySet,
         each: impl FnMut(Checked<'m>),
@@ -46,12 +46,7 @@ impl<'m> ManifestObjects<'m> {
     }
 
     /// As [`ManifestObjects::check`], with notes about the suppressions.
-    pub fn run(
-        &self,
-        facts: &Facts,
-        policies: &PolicySet,
-        mut each: impl FnMut(Checked<'m>),
-    ) -> CheckOutcome {
+    pub fn run(self, facts: &Facts, policies: &PolicySet, mut each: impl FnMut(Checked<'m>)) -> CheckOutcome {
         let checker = ObjectChecker {
             manifests: self.manifests,
             facts,
@@ -158,7 +153,11 @@ impl ObjectChecker<'_> {
         if not_reviewed.is_some() {
             switch_off(policy.to_mut());
         }
-        let evaluation = evaluate(object, self.facts, &policy);
+        let mut inferences = input.inferences(object, self.facts, &policy).iter();
+        let evaluation = evaluate_each(object, self.facts, &policy, |pod| match inferences.next() {
+            Some(inference) => inference.clone(),
+            None => infer_os(pod, self.facts, &policy),
+        });
         let mut checked = Checked {
             source: &input.source.name,
             text: input.source.text.as_ref(),

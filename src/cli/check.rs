@@ -134,23 +134,27 @@ impl<'m> CheckGroup<'m> {
             ConfigFailOn::Warning => FailOn::Warning,
             ConfigFailOn::Advice => FailOn::Advice,
         });
+        let policies = if asks_registries {
+            with_registries(&input.policies)
+        } else {
+            input.policies.clone()
+        };
+        let objects = input.manifests.objects(ReviewStage::Written);
+        let mut facts = input.facts.clone();
+        objects.learn_cluster(&mut facts, &policies);
         CheckGroup {
             input,
-            objects: input.manifests.objects(ReviewStage::Written),
-            facts: input.facts.clone(),
-            policies: if asks_registries {
-                with_registries(&input.policies)
-            } else {
-                input.policies.clone()
-            },
+            objects,
+            facts,
+            policies,
             fail_on: args.fail_on.or(configured).unwrap_or(FailOn::Deny),
             asks_registries,
             image_notes: Vec::new(),
         }
     }
 
-    /// Evaluates the objects that the arguments select, and adds them to the report. Returns their totals.
-    fn check(&self, args: &CheckArgs, report: &mut CheckReport<'m>, progress: &ProgressBar) -> CheckSummary {
+    /// Evaluates the objects that the arguments select, and adds them to the report. Returns whether they fail the command.
+    fn check(self, args: &CheckArgs, report: &mut CheckReport<'m>, progress: &ProgressBar) -> bool {
         let before = report.objects.len();
         let outcome = self.objects.run(&self.facts, &self.policies, |mut checked| {
             if args.inputs.selects(&checked) {
@@ -163,19 +167,15 @@ impl<'m> CheckGroup<'m> {
         });
         report.outcome.errors.extend(outcome.errors);
         report.outcome.notes.extend(outcome.notes);
-        report.outcome.notes.extend(self.image_notes.iter().cloned());
+        report.outcome.notes.extend(self.image_notes);
         report.not_evaluated.add(&self.input.manifests);
         let file = self.input.file.as_ref();
         report
             .configurations
             .extend(file.map(|file| file.display().to_string()));
-        CheckSummary::of(report.objects.iter().skip(before))
-    }
-
-    /// Whether the group fails the command.
-    fn fails(&self, summary: &CheckSummary) -> bool {
+        let summary = CheckSummary::of(report.objects.iter().skip(before));
         let of_text = matches!(self.fail_on, FailOn::Warning | FailOn::Advice);
-        is_in(self.fail_on, summary) || of_text && self.input.manifests.has_warnings()
+        is_in(self.fail_on, &summary) || of_text && self.input.manifests.has_warnings()
     }
 }
 
@@ -188,6 +188,13 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     // For excerpts of lines.
     let inputs = read(args, has(CheckFormat::Text))?;
     let mut groups: Vec<CheckGroup<'_>> = inputs.iter().map(|input| CheckGroup::of(args, input)).collect();
+    let namespaces = || {
+        groups
+            .iter()
+            .flat_map(|group| group.objects.namespaces())
+            .collect()
+    };
+    let names_namespaces = args.inputs.require_namespaces(namespaces);
     let mut report = CheckReport {
         images: images::look_up(args, &mut groups)?,
         repository: Repository::of_current_folder(),
@@ -197,10 +204,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     note_names_only(by_names.map(|group| &group.policies), Some("add --registry"));
     let progress = progress(inputs.iter().map(|input| input.manifests.len()).sum());
     let mut fails = false;
-    for group in &mut groups {
-        group.objects.learn(&mut group.facts, &group.policies);
-        let summary = group.check(args, &mut report, &progress);
-        fails |= group.fails(&summary);
+    for mut group in groups {
+        group.objects.learn_workloads(&mut group.facts, &group.policies);
+        fails |= group.check(args, &mut report, &progress);
     }
     report.summary = CheckSummary::of(&report.objects);
     progress.finish_and_clear();
@@ -211,7 +217,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     for target in &targets {
         target.write(|out| print(args, &report, target, out))?;
     }
-    args.inputs.require_namespaces(&inputs)?;
+    names_namespaces?;
     Ok(exit_status(!report.outcome.errors.is_empty(), fails))
 }
 

@@ -186,8 +186,12 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
-    args.inputs
-        .require_namespaces(groups.iter().map(|group| &group.inputs))?;
+    args.inputs.require_namespaces(|| {
+        groups
+            .iter()
+            .flat_map(|group| group.fixed.namespaces.clone())
+            .collect()
+    })?;
     let is_refused = objects.iter().any(|object| object.error.is_some());
     let has_diff = !args.write && groups.iter().any(|group| !group.fixed.texts.is_empty());
     let is_incomplete = if is_stream { is_broken } else { !errors.is_empty() };

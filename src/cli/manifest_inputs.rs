@@ -22,7 +22,7 @@ use crate::check::{
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
-use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::object::Object;
 use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::text::list;
 use crate::model::windows::os::Os;
@@ -146,20 +146,16 @@ impl ManifestArgs {
         self.selects_by(&object.namespace, || object.meta.labels.to_owned_map())
     }
 
-    /// Whether objects are in the namespaces that the arguments name.
+    /// Whether objects are in the namespaces that the arguments name. `known`: the namespaces of all objects.
     ///
     /// # Errors
     /// None is in one of them, and others exist: the name is probably mistyped.
-    pub fn require_namespaces<'g>(
-        &self,
-        groups: impl IntoIterator<Item = &'g ManifestGroup>,
-    ) -> anyhow::Result<()> {
+    pub fn require_namespaces(&self, known: impl FnOnce() -> BTreeSet<String>) -> anyhow::Result<()> {
         let named = &self.namespaces.namespace;
         if named.is_empty() {
             return Ok(());
         }
-        let of_group = |group: &ManifestGroup| group.manifests.objects(ReviewStage::Written).namespaces();
-        let known: BTreeSet<String> = groups.into_iter().flat_map(of_group).collect();
+        let known = known();
         let mut missing = named.iter().filter(|name| !known.contains(*name));
         match missing.next() {
             Some(missing) if !known.is_empty() => {

@@ -1,7 +1,7 @@
 //! Fixes the objects of inputs: plans, rewrites the texts, and checks the result, so that a finding is called fixed only
 //! if it is gone.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use json_patch::Patch;
 use schemars::JsonSchema;
@@ -39,6 +39,8 @@ pub struct FixedInputs {
     pub notes: Vec<CheckNote>,
     /// How many findings are left because their rules are not selected.
     pub unselected: usize,
+    /// The namespaces of all objects.
+    pub namespaces: BTreeSet<String>,
 }
 
 /// An input that changed.
@@ -264,6 +266,7 @@ pub fn fix(
     let written = manifests.objects(ReviewStage::Written);
     let mut known = facts.clone();
     written.learn(&mut known, policies);
+    let namespaces = written.namespaces();
     let rules = FixRules {
         facts: &known,
         policies,
@@ -293,6 +296,7 @@ pub fn fix(
         texts,
         errors,
         notes,
+        namespaces,
     }
 }
 

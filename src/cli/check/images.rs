@@ -65,9 +65,7 @@ fn images_of(args: &CheckArgs, group: &CheckGroup<'_>) -> BTreeMap<String, Check
         return BTreeMap::new();
     }
     let is_meant = |object: &Object<'_>| args.inputs.selects_object(object);
-    let mut facts = group.facts.clone();
-    group.objects.learn(&mut facts, &group.policies);
-    group.objects.images(&facts, &group.policies, is_meant)
+    group.objects.images(&group.facts, &group.policies, is_meant)
 }
 
 /// What is noted about an image: that it is not known, may have changed, or does not exist and no rule says so.

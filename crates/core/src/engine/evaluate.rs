@@ -163,12 +163,13 @@ pub fn evaluate(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluat
     evaluate_each(subject, facts, policy, |pod| infer_os(pod, facts, policy))
 }
 
-/// Evaluates one object, given what the operating system of each of its pods is.
+/// Evaluates one object, given what the operating system of each of its pods is: `inference_of` is called for one pod after
+/// the other.
 pub fn evaluate_each(
     subject: &Object<'_>,
     facts: &Facts,
     policy: &Policy,
-    inference_of: impl Fn(&Object<'_>) -> Inference,
+    mut inference_of: impl FnMut(&Object<'_>) -> Inference,
 ) -> Evaluation {
     let mut pods = subject.custom_pods.iter().map(|pod| {
         let subject = subject.of_custom_pod(pod);
