@@ -487,14 +487,16 @@ async fn a_pod_on_a_windows_node_that_terminates_past_its_grace_period_is_report
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_any_kind_of_report_owners_are_evaluated_and_reported_all_the_same() {
+async fn without_any_kind_of_report_findings_are_announced_once() {
     let all = list("9", &[deployment("one", 1)]);
     let leader = TestLeader::start_with(&[(DEPLOYMENTS, &[all])], true);
     leader.until("it is reported", |it| it.events.len() == 1).await;
     let state = leader.reporting.clone();
     let is_reported = || matches!(*state.borrow(), ReportingState::Amiss("ReportAPIMissing", _));
     leader.until("it is reported", |_| is_reported()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
     let server = leader.server.lock().unwrap();
+    assert_eq!(server.events.len(), 1);
     assert_eq!(server.events[0]["regarding"]["name"], "one");
     assert!(server.written.is_empty());
 }
@@ -649,7 +651,7 @@ async fn the_report_of_an_earlier_leader_is_replaced_only_as_it_was_read_and_onl
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_that_another_client_wrote_meanwhile_is_evaluated_and_written_again() {
+async fn after_a_conflict_an_owner_is_evaluated_and_its_report_written_again() {
     let all = list("9", &[deployment("one", 1)]);
     let in_shop = "/apis/apps/v1/namespaces/shop/deployments";
     let leader = TestLeader::start(&[

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::evaluator::ObjectEvaluation;
 use super::events::event_on;
-use super::owner_index::{OwnerIndex, OwnerKey, Recorded, ReportAction, UnreadableObject, WrittenReport};
+use super::owner_index::{OwnerIndex, OwnerKey, Recorded, ReportAction, WrittenReport};
 use super::report::{self, MOST_RESULTS, content};
 use super::report_api::ReportApi;
 use super::representatives::{Representatives, Represents};
@@ -239,23 +239,7 @@ fn a_write_that_fails_is_tried_again_ever_later() {
 }
 
 #[test]
-fn without_a_kind_of_report_findings_are_announced_once_until_they_change() {
-    let mut index = OwnerIndex::default();
-    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
-    let content_hash = content(&dirty).unwrap();
-    index.record_result(&dirty, List);
-    let announce = ReportAction::Announce(content_hash);
-    assert_eq!(next(&mut index), Some((UID.to_owned(), announce)));
-    index.announced(UID, content_hash);
-    index.record_result(&dirty, List);
-    assert_eq!(next(&mut index), None);
-    index.forget_reports(true);
-    let write = ReportAction::Write(content_hash);
-    assert_eq!(next(&mut index), Some((UID.to_owned(), write)));
-}
-
-#[test]
-fn the_report_of_an_earlier_leader_without_an_owner_is_deleted_after_the_list_of_its_kind() {
+fn a_report_without_an_owner_is_deleted_after_the_list_of_its_kind() {
     let mut index = reporting();
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
     let content_hash = content(&dirty).unwrap();
@@ -275,21 +259,6 @@ fn the_report_of_an_earlier_leader_without_an_owner_is_deleted_after_the_list_of
     // After the list, the owner itself decides.
     index.found(&there(Kind::Deployment, "forged", 7, None));
     assert_eq!(next(&mut index).unwrap().0, "forged");
-}
-
-#[test]
-fn what_cannot_be_read_is_reported_once_and_forgotten_when_it_can() {
-    let mut index = reporting();
-    let which = || UnreadableObject {
-        kind: Kind::Deployment,
-        name: "shop/web".to_owned(),
-        why: "w".to_owned(),
-    };
-    assert!(index.unreadable(UID, which()));
-    assert!(!index.unreadable(UID, which()));
-    assert_eq!(index.all_unreadable().len(), 1);
-    index.record_result(&owner_result(UID, &[]), Watch);
-    assert_eq!(index.all_unreadable().len(), 0);
 }
 
 #[test]
@@ -350,7 +319,7 @@ fn one_object_represents_those_that_are_like_it_until_it_goes() {
 }
 
 #[test]
-fn a_report_that_another_client_has_edited_is_written_again_and_an_old_event_is_none() {
+fn an_edit_of_a_report_is_overwritten_and_an_event_from_before_a_write_is_no_edit() {
     let mut index = reporting();
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
     let content_hash = content(&dirty).unwrap();
