@@ -254,21 +254,22 @@ impl ClusterReader<'_> {
         T: Send + Sync,
     {
         let api = (kind.api)(self.client.clone(), self.namespace);
-        self.list_as(kind, Listing::new(api.resource_url()), visit).await;
+        let unread = self.list_as(kind, Listing::new(api.resource_url()), visit).await;
+        self.unread.extend(unread);
     }
 
-    /// The same for a listing. An object that does not parse as its kind is reported and omitted.
+    /// The same for a listing. Returns what could not be read: an object that does not parse as its kind is omitted.
     async fn list_as<K, T>(
         &mut self,
         kind: &CachedKind<K, T>,
         listing: Listing,
         mut visit: impl FnMut(&str) + Send,
-    ) where
+    ) -> Vec<UnreadPart>
+    where
         K: ResourceExt + DeserializeOwned,
         T: Send + Sync,
     {
-        let mut all = BTreeMap::new();
-        let mut unreadable = Vec::new();
+        let (mut all, mut unread, mut unreadable) = (BTreeMap::new(), Vec::new(), Vec::new());
         let take = |object: K, json: &str| {
             let name = object.name_any();
             visit(json);
@@ -278,7 +279,7 @@ impl ClusterReader<'_> {
             unreadable.push(format!("{name} does not parse: {error}"));
         };
         if let Err(error) = for_each_as(self.client, listing, take, note).await {
-            self.unread.push(UnreadPart {
+            unread.push(UnreadPart {
                 read: error.read,
                 ..UnreadPart::new(kind.resource, &error.why)
             });
@@ -289,30 +290,35 @@ impl ClusterReader<'_> {
                 more => format!(", and {more} more"),
             };
             let why = ApiError::Other(format!("{first}{others}"));
-            self.unread.push(UnreadPart::new(kind.resource, &why));
+            unread.push(UnreadPart::new(kind.resource, &why));
         }
         *(kind.part)(&mut self.cache) = all;
+        unread
     }
 
-    /// Every namespace. Where they cannot be listed, these are read one by one: the right to get one is given more
+    /// Every namespace. If they cannot be listed, these are read one by one, because the right to get one is given more
     /// often.
     async fn namespaces(&mut self, names: &[String]) {
         let kind = &cached_kinds::NAMESPACES;
         let api: Api<Namespace> = Api::all(self.client.clone());
         let listing = Listing::new(api.resource_url()).metadata_only();
-        let before = self.unread.len();
-        self.list_as(kind, listing, |_| ()).await;
-        if self.unread.len() == before || names.is_empty() {
-            return;
+        let unread = self.list_as(kind, listing, |_| ()).await;
+        let is_complete = unread.is_empty() || (!names.is_empty() && self.each_namespace(&api, names).await);
+        if !is_complete {
+            self.unread.extend(unread);
         }
+    }
+
+    /// Reads namespaces one by one. Returns whether all could be read.
+    async fn each_namespace(&mut self, api: &Api<Namespace>, names: &[String]) -> bool {
         for name in names {
             let Ok(Some(found)) = answered_within(PATIENCE, api.get_metadata_opt(name)).await else {
-                return;
+                return false;
             };
             let trimmed = transform::namespace(found).map(|trimmed| (name.clone(), Arc::new(trimmed)));
             self.cache.namespaces.extend(trimmed);
         }
-        self.unread.truncate(before);
+        true
     }
 
     /// The node selectors that the API server adds to pods.

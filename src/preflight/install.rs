@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::helm_values::HelmValues;
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, recommendations, taints};
+use crate::model::cluster::policy::{IgnoredFields, Mode};
 use crate::model::syntax::text::{count, list};
 use crate::registration::{BY_DEFAULT, NEVER};
 
@@ -45,30 +46,30 @@ fn modes(values: &mut HelmValues, workloads: &WorkloadFindings<'_>) {
             "{} would be denied; continue with Warn and Enforce when they are fixed",
             count(denied, "workload")
         );
-        ("Audit", why)
+        (Mode::Audit, why)
     } else if let Some(not_known) = workloads.not_known() {
         let why = format!("not known: {not_known}; continue with Warn and Enforce when this is known");
-        ("Audit", why)
+        (Mode::Audit, why)
     } else if patched > 0 {
         let why = format!(
             "placement would change the pods of {}; continue with Warn and Enforce when you have seen how",
             count(patched, "workload")
         );
-        ("Audit", why)
+        (Mode::Audit, why)
     } else if only_ignored_fields > 0 {
         let why = "no stored workload would be denied for more than fields that Windows ignores";
-        ("Enforce", why.to_owned())
+        (Mode::Enforce, why.to_owned())
     } else {
         (
-            "Enforce",
+            Mode::Enforce,
             "no stored workload would be denied or changed".to_owned(),
         )
     };
-    values.add(&["policy", "spec", "mode"], Value::from(mode), why);
-    if mode == "Enforce" && only_ignored_fields > 0 {
+    values.add(&["policy", "spec", "mode"], Value::from(mode.as_str()), why);
+    if mode == Mode::Enforce && only_ignored_fields > 0 {
         values.add(
             &["policy", "spec", "validation", "ignoredFields"],
-            Value::from("Warn"),
+            Value::from(IgnoredFields::Warn.as_str()),
             format!(
                 "{} would be denied only for fields that Windows ignores",
                 count(only_ignored_fields, "workload")

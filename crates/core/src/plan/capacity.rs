@@ -16,15 +16,15 @@ impl PlannedUpgrade<'_> {
     /// What the moving pods need. An upgrade in place needs no node, because the upgraded nodes are the new ones.
     pub(super) fn needed(&self, by_pool: &BTreeMap<usize, PoolWorkloads>) -> NodesNeeded {
         let planner = self.planner;
-        let like = self.like().filter(|_| !self.upgrade.is_in_place());
+        let reference = self.reference_node().filter(|_| !self.upgrade.is_in_place());
         let is_counted = planner.lists_pods || !planner.workloads.is_empty();
         let mut needed = NodesNeeded {
             requests: is_counted.then(|| self.moving(by_pool)),
             counts_pods: planner.has_pods,
             free: self.free(),
             daemon_set_requests: self.daemon_set_requests(),
-            reference_node: like.map(|node| node.host.name.clone()),
-            reference_allocatable: like.and_then(|node| node.allocatable.clone()),
+            reference_node: reference.map(|node| node.host.name.clone()),
+            reference_allocatable: reference.and_then(|node| node.allocatable.clone()),
             nodes: None,
         };
         needed.nodes = if self.upgrade.is_in_place() {
@@ -78,7 +78,7 @@ impl PlannedUpgrade<'_> {
 
     /// The node that new ones are assumed to equal: one of the new build, otherwise one of the largest pool
     /// to remove.
-    fn like(&self) -> Option<&PlannedNode> {
+    fn reference_node(&self) -> Option<&PlannedNode> {
         let (nodes, to) = (&self.planner.nodes, self.upgrade.to);
         let offers = |node: &&PlannedNode| node.allocatable.is_some();
         let size = |node: &&PlannedNode| nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
@@ -115,10 +115,10 @@ impl PlannedUpgrade<'_> {
         if let (Some((_, after)), Some(more)) = (by_build.get_mut(&target), added) {
             let mut requested = needed.requests.clone().unwrap_or_default();
             requested += &needed.daemon_set_requests.times(more);
-            let like = needed.reference_allocatable.as_ref();
+            let reference = needed.reference_allocatable.as_ref();
             after.add(&NodeCapacity {
                 nodes: more,
-                allocatable: Some(like.map(|like| like.times(more)).unwrap_or_default()),
+                allocatable: Some(reference.map(|node| node.times(more)).unwrap_or_default()),
                 requested: Some(requested),
             });
         }

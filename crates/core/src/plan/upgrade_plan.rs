@@ -258,8 +258,8 @@ impl NodesNeeded {
     /// How many additional nodes can hold these requests together with the DaemonSets.
     pub(super) fn to_hold(&self, requests: &ResourceList) -> Option<u64> {
         let missing = requests.clone().without(self.free.as_ref()?);
-        let like = self.reference_allocatable.clone()?;
-        like.without(&self.daemon_set_requests).to_hold(&missing)
+        let each = self.reference_allocatable.clone()?;
+        each.without(&self.daemon_set_requests).to_hold(&missing)
     }
 }
 
