@@ -29,11 +29,10 @@ fn names(cluster: &ControlPlane, label: &str) -> Vec<String> {
 
 const OBSERVED: &str = "app.kubernetes.io/managed-by=transom";
 
-#[test]
-fn the_leader_records_pools_that_it_sees_and_forgets_those_that_are_deleted() {
-    let Some(cluster) = ControlPlane::start_or_skip("node pools") else {
-        return;
-    };
+/// A cluster with a Windows node of the pool `win` and one of the pool `old`, which the pool `mine` declares, after the leader
+/// has recorded the other pool. With the name of that one.
+fn cluster_with_pools() -> Option<(ControlPlane, String)> {
+    let cluster = ControlPlane::start_or_skip("node pools")?;
     join_with(&cluster, "win-a", "10.0.20348", &[("agentpool", "win")]);
     join_with(&cluster, "win-b", "10.0.17763", &[("agentpool", "old")]);
     let declared = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": "mine"},
@@ -44,15 +43,35 @@ fn the_leader_records_pools_that_it_sees_and_forgets_those_that_are_deleted() {
     let replica = Replica::start(&cluster, "transom", &[]);
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
+    let name = recorded(&cluster);
+    Some((cluster, name))
+}
 
-    // One for the value without a pool; the other value has a declared one.
-    let is_created = || names(&cluster, OBSERVED).len() == 1;
+/// The only pool that the leader has recorded, once it has.
+fn recorded(cluster: &ControlPlane) -> String {
+    let is_created = || names(cluster, OBSERVED).len() == 1;
     assert!(wait(SOON, is_created), "{}", cluster.end_of_log("transom"));
-    let [name] = names(&cluster, OBSERVED).try_into().unwrap();
-    let status = |name: &str, part: &str| pool(&cluster, name).and_then(|it| it.pointer(part).cloned());
+    let [name] = names(cluster, OBSERVED).try_into().unwrap();
+    name
+}
+
+fn part(cluster: &ControlPlane, name: &str, pointer: &str) -> Option<Value> {
+    pool(cluster, name)?.pointer(pointer).cloned()
+}
+
+/// Waits until the status of a pool has this number of nodes.
+fn has_nodes(cluster: &ControlPlane, name: &str, count: usize) {
+    let is_counted = || part(cluster, name, "/status/nodeCount") == Some(json!(count));
+    assert!(wait(SOON, is_counted), "{name}: {:?}", pool(cluster, name));
+}
+
+#[test]
+fn the_leader_records_a_pool_that_it_sees_and_counts_the_nodes_of_declared_ones() {
+    let Some((cluster, name)) = cluster_with_pools() else {
+        return;
+    };
     for name in ["mine", &name] {
-        let is_counted = || status(name, "/status/nodeCount") == Some(json!(1));
-        assert!(wait(SOON, is_counted), "{name}: {:?}", pool(&cluster, name));
+        has_nodes(&cluster, name, 1);
     }
     let seen = pool(&cluster, &name).unwrap();
     assert_eq!(
@@ -63,37 +82,52 @@ fn the_leader_records_pools_that_it_sees_and_forgets_those_that_are_deleted() {
     assert_eq!(seen["status"]["builds"][0]["release"], "ltsc2022");
     assert_eq!(seen["status"]["conditions"][0]["type"], "Ready");
     assert_eq!(seen["status"]["conditions"][0]["status"], "True");
+}
 
-    // It stays without nodes; deleted then, it is forgotten.
+#[test]
+fn a_recorded_pool_stays_without_nodes_and_is_forgotten_when_it_is_deleted() {
+    let Some((cluster, name)) = cluster_with_pools() else {
+        return;
+    };
+    has_nodes(&cluster, &name, 1);
     cluster.kubectl(&["delete", "node", "win-a"]).succeeded();
-    let is_empty = || status(&name, "/status/nodeCount") == Some(json!(0));
-    assert!(wait(SOON, is_empty), "{:?}", pool(&cluster, &name));
+    has_nodes(&cluster, &name, 0);
     cluster.kubectl(&["delete", "wnpool", &name]).succeeded();
     // The leader has seen the deletion once it has recorded the next pool.
     join_with(&cluster, "win-c", "10.0.26100", &[("agentpool", "new")]);
-    assert!(wait(SOON, is_created), "{}", cluster.end_of_log("transom"));
-    let [new] = names(&cluster, OBSERVED).try_into().unwrap();
+    let new = recorded(&cluster);
     assert!(new.starts_with("new-"), "{new}");
+}
 
-    // Who removes the label takes the pool over: what they write stays.
+#[test]
+fn who_removes_the_label_of_a_recorded_pool_takes_it_over() {
+    let Some((cluster, name)) = cluster_with_pools() else {
+        return;
+    };
     let label = OBSERVED.split_once('=').unwrap().0;
     let label = format!("{label}-");
-    cluster.kubectl(&["label", "wnpool", &new, &label]).succeeded();
-    let build = r#"{"spec":{"template":{"build":"10.0.20348"}}}"#;
+    cluster.kubectl(&["label", "wnpool", &name, &label]).succeeded();
+    let build = r#"{"spec":{"template":{"build":"10.0.26100"}}}"#;
     cluster
-        .kubectl(&["patch", "wnpool", &new, "--type=merge", "-p", build])
+        .kubectl(&["patch", "wnpool", &name, "--type=merge", "-p", build])
         .succeeded();
     let is_reported = || {
-        let conditions = status(&new, "/status/conditions").unwrap_or_default();
+        let conditions = part(&cluster, &name, "/status/conditions").unwrap_or_default();
         conditions.to_string().contains("BuildMismatched")
     };
-    assert!(wait(SOON, is_reported), "{:?}", pool(&cluster, &new));
-    assert_eq!(status(&new, "/spec/template/build"), Some(json!("10.0.20348")));
+    assert!(wait(SOON, is_reported), "{:?}", pool(&cluster, &name));
+    assert_eq!(
+        part(&cluster, &name, "/spec/template/build"),
+        Some(json!("10.0.26100"))
+    );
     assert!(names(&cluster, OBSERVED).is_empty());
+}
 
-    // An uninstall removes what was observed, and nothing that is declared.
-    join_with(&cluster, "win-d", "10.0.26100", &[("agentpool", "last")]);
-    assert!(wait(SOON, is_created), "{}", cluster.end_of_log("transom"));
+#[test]
+fn an_uninstall_removes_recorded_pools_and_no_declared_one() {
+    let Some((cluster, name)) = cluster_with_pools() else {
+        return;
+    };
     cluster.end("transom", "TERM");
     let mut uninstall = Command::new(program());
     let kubeconfig = cluster.path("admin.kubeconfig");
@@ -106,9 +140,12 @@ fn the_leader_records_pools_that_it_sees_and_forgets_those_that_are_deleted() {
     ]);
     let done = uninstall.arg(kubeconfig).output().unwrap();
     let out = String::from_utf8_lossy(&done.stdout);
-    assert!(out.contains("1 WindowsNodePools (last-"), "{out}{done:?}");
+    assert!(
+        out.contains(&format!("1 WindowsNodePools ({name}")),
+        "{out}{done:?}"
+    );
     assert!(names(&cluster, OBSERVED).is_empty());
-    assert_eq!(names(&cluster, ""), ["mine".to_owned(), new]);
+    assert_eq!(names(&cluster, ""), ["mine".to_owned()]);
 }
 
 /// Changes of the label of a pool that one kubelet makes, one a second.

@@ -332,17 +332,27 @@ fn is_forbidden(pod: &Value) -> bool {
     is_windows && (privileged || spec["hostPID"] == true)
 }
 
-#[test]
-#[allow(clippy::too_many_lines, reason = "one table")]
-fn webhooks_of_others_in_any_order_get_nothing_forbidden_in() {
-    let Some(place) = place() else { return };
-    let injector = RUNTIME.block_on(Recorder::start_with(inject));
-    let ca = {
-        use base64::Engine as _;
-        base64::prelude::BASE64_STANDARD.encode(&injector.ca)
-    };
-    // Mutating configurations are called in the order of their names; Transom's is `zz-transom`.
-    let webhook = |entry: &str, again: &str| {
+/// What another webhook may inject.
+const INJECTIONS: [&str; 8] = [
+    "none",
+    "host-pid",
+    "selector",
+    "no-selector",
+    "no-os",
+    "privileged",
+    "owner",
+    "mirror",
+];
+
+/// Webhooks of others that are called before and after Transom's, which is `zz-transom`: mutating configurations are called in
+/// the order of their names.
+const INJECTORS: [(&str, &str); 2] = [("aaa-bypass", "before"), ("zzzz-bypass", "after")];
+
+/// The configuration of a webhook that injects what a pod's label asks for.
+fn injector_configuration(injector: &Recorder, name: &str, entry: &str) -> Value {
+    use base64::Engine as _;
+    let ca = base64::prelude::BASE64_STANDARD.encode(&injector.ca);
+    let webhook = |again: &str| {
         json!({
             "name": format!("{entry}-{}.example.com", again.to_lowercase()), "admissionReviewVersions": ["v1"],
             "sideEffects": "None", "failurePolicy": "Fail", "reinvocationPolicy": again, "timeoutSeconds": 30,
@@ -351,87 +361,89 @@ fn webhooks_of_others_in_any_order_get_nothing_forbidden_in() {
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
         })
     };
-    let entries = ["before", "after"];
-    for (name, entry) in [("aaa-bypass", "before"), ("zzzz-bypass", "after")] {
-        let webhooks = ["Never", "IfNeeded"].map(|again| webhook(entry, again));
-        let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration", "metadata": {"name": name}, "webhooks": webhooks});
-        let apply = ["apply", "--server-side", "-f", "-"];
-        place
-            .cluster
-            .kubectl_with(&apply, &configuration.to_string())
-            .succeeded();
-    }
-    let make = |labels: Value, spec: &Value| {
-        let mut pod = object(Kind::Pod, "ordered", spec);
-        pod["metadata"]["labels"] = labels;
-        let path = format!("{PODS}?dryRun=All");
-        send(
-            place,
-            "POST",
-            &path,
-            "application/json",
-            pod.to_string().as_bytes(),
-        )
-    };
-    let stored = |answer: &Answer| -> Value { serde_json::from_str(&answer.message).unwrap() };
-    let plain = json!({"containers": [{"name": "web", "image": "registry.example.com/app:1"}]});
-    for entry in entries {
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name}, "webhooks": ["Never", "IfNeeded"].map(webhook)})
+}
+
+/// Creates a pod as a dry run; its labels say what is injected.
+fn create_injected(place: &Place, labels: Value, spec: &Value) -> Answer {
+    let mut pod = object(Kind::Pod, "ordered", spec);
+    pod["metadata"]["labels"] = labels;
+    let path = format!("{PODS}?dryRun=All");
+    send(
+        place,
+        "POST",
+        &path,
+        "application/json",
+        pod.to_string().as_bytes(),
+    )
+}
+
+fn stored(answer: &Answer) -> Value {
+    serde_json::from_str(&answer.message).unwrap()
+}
+
+/// Waits until the API server calls every entry of the injectors.
+fn injectors_are_called(place: &Place, plain: &Value) {
+    for (_, entry) in INJECTORS {
         for again in ["Never", "IfNeeded"] {
             let called = || {
-                let answer = make(json!({"again": again, entry: "host-pid"}), &plain);
+                let answer = create_injected(place, json!({"again": again, entry: "host-pid"}), plain);
                 answer.ok && stored(&answer)["spec"]["hostPID"] == true
             };
             assert!(wait(Duration::from_secs(60), called), "{entry} {again}");
         }
     }
-    let injections = [
-        "none",
-        "host-pid",
-        "selector",
-        "no-selector",
-        "no-os",
-        "privileged",
-        "owner",
-        "mirror",
-    ];
-    let bad = |mut spec: Value| {
-        spec["hostPID"] = json!(true);
-        spec
-    };
+}
+
+/// Every pair of injections, each with the policy that reinvokes Transom's webhook or does not. Two injections are enough
+/// for one order; the other policy is tried where it may differ.
+fn pairs_of_injections() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let pairs = INJECTIONS
+        .into_iter()
+        .flat_map(|before| INJECTIONS.map(|after| (before, after)));
+    pairs.map(|(before, after)| {
+        let is_single = before == "none" || after == "none";
+        (before, after, if is_single { "Never" } else { "IfNeeded" })
+    })
+}
+
+#[test]
+fn webhooks_of_others_in_any_order_get_nothing_forbidden_in() {
+    let Some(place) = place() else { return };
+    let injector = RUNTIME.block_on(Recorder::start_with(inject));
+    for (name, entry) in INJECTORS {
+        let configuration = injector_configuration(&injector, name, entry).to_string();
+        let apply = ["apply", "--server-side", "-f", "-"];
+        place.cluster.kubectl_with(&apply, &configuration).succeeded();
+    }
+    let plain = json!({"containers": [{"name": "web", "image": "registry.example.com/app:1"}]});
+    injectors_are_called(place, &plain);
+    let mut bad = plain.clone();
+    bad["hostPID"] = json!(true);
     let shapes = [
-        ("signless", plain.clone()),
-        ("signless and bad", bad(plain)),
+        ("signless", plain),
+        ("signless and bad", bad),
         ("good", windows(&json!({}))),
     ];
     let (mut attempts, mut admitted, mut refused) = (0, String::new(), 0);
     for (shape, spec) in &shapes {
-        for before in injections {
-            for after in injections {
-                // Two injections are enough for one order; the other policy is tried where it may differ.
-                for again in if before == "none" || after == "none" {
-                    &["Never"][..]
-                } else {
-                    &["IfNeeded"]
-                } {
-                    attempts += 1;
-                    let answer = make(json!({"again": again, "before": before, "after": after}), spec);
-                    refused += usize::from(!answer.ok);
-                    if answer.ok && is_forbidden(&stored(&answer)) {
-                        let _ = writeln!(admitted, "{shape}: {before}, then {after} ({again})");
-                    }
-                }
+        for (before, after, again) in pairs_of_injections() {
+            attempts += 1;
+            let labels = json!({"again": again, "before": before, "after": after});
+            let answer = create_injected(place, labels, spec);
+            refused += usize::from(!answer.ok);
+            if answer.ok && is_forbidden(&stored(&answer)) {
+                let _ = writeln!(admitted, "{shape}: {before}, then {after} ({again})");
             }
         }
     }
     eprint_table(&format!(
         "injectors: {attempts} attempts, {refused} refused, admitted: {admitted:?}"
     ));
-    for name in ["aaa-bypass", "zzzz-bypass"] {
-        place
-            .cluster
-            .kubectl(&["delete", "mutatingwebhookconfiguration", name])
-            .succeeded();
+    for (name, _) in INJECTORS {
+        let delete = ["delete", "mutatingwebhookconfiguration", name];
+        place.cluster.kubectl(&delete).succeeded();
     }
     assert_eq!(admitted, "");
 }
