@@ -21,7 +21,7 @@ use crate::controller::conditions::{
 use crate::controller::startup_states::{NOT_PULLED_HERE, StartupOfPolicy};
 use crate::model::syntax::text::{count, cut, list};
 
-pub mod write;
+pub(crate) mod write;
 
 /// How many nodes a message names.
 const NAMED: usize = 20;
