@@ -5,7 +5,7 @@ mod counts;
 mod dedup;
 mod event;
 mod framing;
-pub mod inputs;
+pub(crate) mod inputs;
 mod lines;
 mod outcome;
 mod remediation;

@@ -10,7 +10,7 @@ mod config;
 mod document_file;
 mod document_role;
 mod effective_policy;
-pub mod files;
+pub(crate) mod files;
 mod images;
 mod input;
 mod knowledge_file;

@@ -13,7 +13,7 @@ mod image;
 mod image_evidence;
 mod knowledge;
 mod manifest_inputs;
-pub mod options;
+pub(crate) mod options;
 mod plan;
 mod preflight;
 mod probe;

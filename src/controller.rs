@@ -9,17 +9,17 @@
 //! Every decision is a pure function of the snapshot. One loop runs the controllers while this replica leads, and one writer
 //! makes their writes, each with the resourceVersion that it is based on.
 
-pub mod cleanup;
-pub mod conditions;
+pub(crate) mod cleanup;
+pub(crate) mod conditions;
 mod events;
 pub mod keep_revisions;
 pub mod leader_loop;
 pub mod node_policies;
-pub mod node_pools;
+pub(crate) mod node_pools;
 pub mod pod_policies;
-pub mod reports;
-pub mod startup;
-pub mod startup_states;
-pub mod webhook_probe;
+pub(crate) mod reports;
+pub(crate) mod startup;
+pub(crate) mod startup_states;
+pub(crate) mod webhook_probe;
 mod write_overlay;
 pub mod writer;

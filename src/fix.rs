@@ -1,13 +1,13 @@
 //! Fixes manifests: turns planned changes of objects into edits of their texts, and verifies every edited text.
 
-pub mod diff;
+pub(crate) mod diff;
 mod inputs;
 mod notation;
 mod refusal;
 mod replacement;
 mod rewrite;
 mod text_edit;
-pub mod write;
+pub(crate) mod write;
 
 pub use self::inputs::{
     FixedChange, FixedFinding, FixedInputs, FixedObject, FixedText, RemainingFinding, fix,

@@ -48,14 +48,14 @@
 pub use transom_core::{admission, drain, engine, manifest, model, plan, rules};
 
 pub mod api;
-pub mod audit_log;
+pub(crate) mod audit_log;
 pub mod certs;
 pub mod check;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
 pub mod fix;
-pub mod image_report;
+pub(crate) mod image_report;
 pub mod preflight;
 pub mod process;
 pub mod registration;

@@ -9,13 +9,13 @@ mod gmsa;
 mod helm_values;
 mod install;
 mod nodes;
-pub mod other_engines;
+pub(crate) mod other_engines;
 mod outlook;
 mod platform;
 mod pools;
 mod recommendations;
 mod taints;
-pub mod text;
+pub(crate) mod text;
 mod workloads;
 
 use std::collections::BTreeSet;

@@ -1,23 +1,23 @@
 //! The infrastructure of a long-running process: supervised tasks, readiness, metrics, logs, traces, bounded
 //! file reads. Independent of Kubernetes.
 
-pub mod arg_parsers;
-pub mod complaints;
-pub mod files;
+pub(crate) mod arg_parsers;
+pub(crate) mod complaints;
+pub(crate) mod files;
 mod json_lines;
 mod log_queue;
-pub mod logs;
+pub(crate) mod logs;
 pub mod metrics;
 pub mod panic_writer;
 pub mod readiness;
-pub mod resource_limits;
-pub mod root_certificates;
-pub mod server_clock;
+pub(crate) mod resource_limits;
+pub(crate) mod root_certificates;
+pub(crate) mod server_clock;
 pub mod tasks;
 #[cfg(test)]
 pub(crate) mod test_log;
-pub mod token_bucket;
-pub mod traces;
+pub(crate) mod token_bucket;
+pub(crate) mod traces;
 mod usage;
 
 use jiff::Timestamp;

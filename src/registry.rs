@@ -14,7 +14,7 @@ mod disk_cache;
 mod endpoint;
 mod keychain;
 mod manifest;
-pub mod service;
+pub(crate) mod service;
 mod session;
 #[cfg(test)]
 mod test_server;

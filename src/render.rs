@@ -1,6 +1,6 @@
 //! Renders results for people and machines. Writes output only; evaluates nothing.
 
-pub mod audit_log;
+pub(crate) mod audit_log;
 mod check;
 mod drain;
 mod html;

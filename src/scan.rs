@@ -1,13 +1,13 @@
 //! Scanning: evaluates stored objects as admission would if they were created again. Does no I/O.
 
-pub mod changes;
+pub(crate) mod changes;
 mod context;
 mod dedup;
 mod evaluate;
 mod network_objects;
 mod nodes;
 mod owner_templates;
-pub mod pods;
+pub(crate) mod pods;
 pub mod report;
 mod report_builder;
 mod required_taints;

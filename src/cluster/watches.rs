@@ -2,7 +2,7 @@
 //! stays in the cache meanwhile.
 
 mod cache_builder;
-pub mod object;
+pub(crate) mod object;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;

@@ -17,14 +17,14 @@ use std::time::Duration;
 pub use self::reconcile::NodeController;
 
 mod events;
-pub mod guard;
-pub mod node_state;
+pub(crate) mod guard;
+pub(crate) mod node_state;
 pub mod nodes;
-pub mod pod_references;
+pub(crate) mod pod_references;
 mod reconcile;
 pub mod revert;
-pub mod runtime_classes;
-pub mod status;
+pub(crate) mod runtime_classes;
+pub(crate) mod status;
 
 /// How many times as long as a survey of workloads took the next one waits at least: a large cluster changes all the time.
 const SURVEY_REST: u32 = 10;

@@ -21,7 +21,7 @@ mod memory;
 mod news;
 mod puller;
 mod puller_pods;
-pub mod pulls;
+pub(crate) mod pulls;
 mod survey;
 #[cfg(test)]
 mod tests;

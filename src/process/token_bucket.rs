@@ -38,11 +38,6 @@ impl TokenBucket {
             }
         }
     }
-
-    /// Whether the whole burst is left.
-    pub fn is_full(&self, now: Instant) -> bool {
-        self.full.is_none_or(|full| full <= now)
-    }
 }
 
 #[cfg(test)]
@@ -70,7 +65,5 @@ mod tests {
             30,
             "not more"
         );
-        assert!(!allowance.is_full(start + Duration::from_secs(3600)));
-        assert!(allowance.is_full(start + Duration::from_secs(3615)));
     }
 }

@@ -2,8 +2,8 @@
 //! evaluates them from raw JSON; `survey` lists them.
 
 mod affected;
-pub mod cache;
-pub mod carried;
+pub(crate) mod cache;
+pub(crate) mod carried;
 mod impact;
 mod inputs;
 mod peers;

@@ -3,7 +3,7 @@
 pub mod apply;
 mod desired;
 pub mod labels;
-pub mod ownership;
+pub(crate) mod ownership;
 mod patch;
 pub mod plan;
 mod taints;

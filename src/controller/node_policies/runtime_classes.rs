@@ -21,8 +21,8 @@ use crate::model::nodes::node::{
 use crate::model::windows::build::{Build, Compatibility, RELEASES, compatibility};
 
 mod desired;
-pub mod reconcile;
-pub mod write;
+pub(crate) mod reconcile;
+pub(crate) mod write;
 
 /// The label by which users find what Transom created.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";

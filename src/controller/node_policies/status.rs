@@ -22,7 +22,7 @@ use crate::controller::startup_states::{NOT_PULLED_HERE, StartupOfPolicy};
 use crate::model::syntax::text::{count, cut, list};
 use crate::rules::MISSING_WINDOWS_TOLERATION;
 
-pub mod write;
+pub(crate) mod write;
 
 /// How many nodes a message names.
 const NAMED: usize = 20;
