@@ -6,7 +6,7 @@ mod cluster_metrics;
 mod image_args;
 mod image_credentials;
 mod image_feed;
-mod images;
+mod image_look_ups;
 pub(crate) mod in_cluster;
 mod knowledge;
 mod review_handler;

@@ -1,6 +1,6 @@
 //! `transom check`: reads files, folders and standard input, and reports what admission would do.
 
-mod images;
+mod manifest_look_ups;
 
 use std::fs;
 use std::io::{self, Write};
@@ -196,7 +196,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     };
     let names_namespaces = args.inputs.require_namespaces(namespaces);
     let mut report = CheckReport {
-        images: images::look_up(args, &mut groups)?,
+        images: manifest_look_ups::look_up(args, &mut groups)?,
         repository: Repository::of_current_folder(),
         ..CheckReport::default()
     };

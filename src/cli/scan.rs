@@ -1,7 +1,7 @@
 //! `transom scan`: reads a cluster, and reports what admission would do with the stored objects.
 
 mod assume;
-mod images;
+mod cluster_look_ups;
 mod reading;
 mod since;
 

@@ -2,7 +2,7 @@
 //! not send the objects. The controller reads the configurations.
 
 mod drift;
-mod images;
+mod image_registries;
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@
 //! within the API server's CEL cost limit.
 
 mod custom_resources;
-mod images;
+mod listed_images;
 mod windows_images;
 
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ pub fn conditions(
         }
         MatchScope::Images => {
             // Most pods end at the first test: it is cheaper than that for evidence.
-            let (listed, linux) = (images::has_listed_image(registries), names_linux());
+            let (listed, linux) = (listed_images::has_listed_image(registries), names_linux());
             (LISTED, format!("{listed}\n  && !({linux})\n  && !({sign})"))
         }
     };
@@ -133,12 +133,12 @@ fn unless_listed(registries: &RegistryPatterns, and: &str) -> String {
     if registries.is_empty() {
         return String::new();
     }
-    format!("\n  && !({}{and})", images::has_listed_image(registries))
+    format!("\n  && !({}{and})", listed_images::has_listed_image(registries))
 }
 
 /// Whether a condition written by [`conditions`] selects the images of a pattern.
 pub fn selects_registry(expression: &str, pattern: &RegistryPattern) -> bool {
-    images::selects_registry(expression, pattern)
+    listed_images::selects_registry(expression, pattern)
 }
 
 /// Whether a condition written by [`conditions`] matches a node label. If the condition was edited, the

@@ -14,7 +14,7 @@ use super::certificates::CertificateArgs;
 use super::cluster_metrics::ClusterMetrics;
 use super::image_args::ImageSettings;
 use super::image_feed::ImageFeed;
-use super::images::ImageLookups;
+use super::image_look_ups::ImageLookups;
 use super::knowledge::ServedKnowledge;
 use super::review_handler::Reviewer;
 use crate::certs;

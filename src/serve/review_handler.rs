@@ -13,7 +13,7 @@ use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
 use crate::serve::audit_line;
-use crate::serve::images::ImageLookups;
+use crate::serve::image_look_ups::ImageLookups;
 use crate::webhook::{
     DataArrival, LONGEST_WAIT, OnPending, PendingData, ReviewBody, ReviewHandler, ReviewResponse,
 };

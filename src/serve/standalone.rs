@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::image_args::ImageSettings;
-use super::images::ImageLookups;
+use super::image_look_ups::ImageLookups;
 use super::knowledge::ServedKnowledge;
 use super::review_handler::Reviewer;
 use crate::check::Manifests;

@@ -4,8 +4,8 @@
 #![cfg(unix)]
 
 mod engine;
-mod images;
 mod limits;
+mod listed_images;
 mod plain;
 mod pods;
 mod updates;

@@ -3,8 +3,8 @@
 #![cfg(unix)]
 
 mod extender;
-mod images;
 mod platforms;
+mod registry_images;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};

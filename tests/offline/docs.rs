@@ -892,7 +892,7 @@ const CONDITION_SOURCES: [&str; 9] = [
     "src/controller/pod_policies/status.rs",
     "src/controller/reports/health.rs",
     "src/registration/configurations.rs",
-    "src/registration/configurations/images.rs",
+    "src/registration/configurations/image_registries.rs",
 ];
 
 #[test]

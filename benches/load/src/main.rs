@@ -8,10 +8,10 @@ mod compare;
 mod control_plane;
 mod cost;
 mod drive;
-mod images;
 #[path = "../../support/inputs.rs"]
 mod inputs;
 mod latency;
+mod listed_images;
 mod memory;
 mod process;
 #[path = "../../../tests/support/process_memory.rs"]
@@ -213,7 +213,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
             transom,
             rounds,
             requests,
-        } => images::run(&transom.transom, rounds.into(), requests.into()).await,
+        } => listed_images::run(&transom.transom, rounds.into(), requests.into()).await,
         Command::Storm {
             transom,
             nodes,

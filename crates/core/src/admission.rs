@@ -4,23 +4,23 @@
 mod annotations;
 mod audit_record;
 mod decision;
-mod images;
 mod message;
 pub mod probe;
 mod request;
 mod response;
 mod review;
 mod review_input;
+mod reviewed_images;
 mod simulate;
 mod too_large;
 
 use self::response::ReviewDecision;
 
 pub use self::audit_record::{AuditRecord, Phase, ReviewLabels};
-pub use self::images::{ReviewImages, images_of};
 pub use self::request::{MalformedReview, Oversize, Request, decode, decode_head};
 pub use self::review::review_request;
 pub use self::review_input::AdmissionContext;
+pub use self::reviewed_images::{ReviewImages, images_of};
 pub use self::simulate::{Simulation, simulate_create};
 
 /// The answer to a review: the bytes for the API server, and the record for logs and metrics.

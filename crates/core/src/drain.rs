@@ -3,8 +3,8 @@
 
 mod classify;
 mod history;
-mod images;
 mod inventory;
+mod lacking_images;
 mod next;
 mod preemption;
 mod report;
@@ -13,8 +13,8 @@ mod state;
 
 pub use self::classify::{Outage, OutageCause, PodClass, RefusedPods, classify, outages, refused};
 pub use self::history::DrainHistory;
-pub use self::images::{ImageWait, LackingImage, lacking_images};
 pub use self::inventory::{DrainInventory, InventoryNode};
+pub use self::lacking_images::{ImageWait, LackingImage, lacking_images};
 pub use self::next::{DrainAction, StopCause, WaitCause, next};
 pub use self::preemption::foreseen_preemption;
 pub use self::report::{

@@ -8,7 +8,6 @@ mod daemon_sets;
 mod drain_order;
 mod elsewhere;
 mod image_pulls;
-mod images;
 mod leaving;
 mod lookups;
 mod new_nodes;
@@ -25,6 +24,7 @@ mod resource_list;
 mod target;
 mod upgrade_plan;
 mod workload;
+mod workload_images;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher as _;
@@ -32,7 +32,6 @@ use std::sync::{Arc, OnceLock};
 
 use self::constraints::{SchedulingContext, TargetNodes};
 pub use self::image_pulls::{ImagePull, ImagePulls, PULLS_SCHEMA, PoolPulls, PullTotal};
-use self::images::{ImageUse, WorkloadIsolation};
 use self::lookups::{UndecidedWorkloads, is_undecided};
 pub use self::new_nodes::{PlannedChange, Upgrade, UpgradeMethod};
 pub use self::nodes::{NoNode, NoPool, NodeInventory};
@@ -49,6 +48,7 @@ pub use self::upgrade_plan::{
     WorkloadPlan,
 };
 use self::workload::{MOST_CONTAINERS, PlannedWorkload, ServiceAccountUse, WorkloadContext};
+use self::workload_images::{ImageUse, WorkloadIsolation};
 use crate::engine::infer_os;
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;

@@ -8,7 +8,7 @@ use anyhow::bail;
 use jiff::Timestamp;
 use kube::Client;
 
-use super::{ScanArgs, assume, images};
+use super::{ScanArgs, assume, cluster_look_ups};
 use crate::check::files::policies;
 use crate::cli::READ_RIGHTS;
 use crate::cli::image_evidence::{note_names_only, with_registries};
@@ -62,7 +62,7 @@ pub(super) async fn scan(
     let facts;
     if args.registry {
         eval_context.policies = Cow::Owned(with_registries(&eval_context.policies));
-        let found = images::look_up(args, client, &eval_context, &progress).await?;
+        let found = cluster_look_ups::look_up(args, client, &eval_context, &progress).await?;
         facts = cluster.snapshot.facts.with_images(found.facts());
         eval_context.facts = &facts;
         registries = Some(found);

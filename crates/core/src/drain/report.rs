@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::classify::Outage;
-use super::images::LackingImage;
+use super::lacking_images::LackingImage;
 use crate::plan::TargetBuild;
 
 /// The schema of [`DrainReport`].

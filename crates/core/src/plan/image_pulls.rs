@@ -9,11 +9,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Planner;
-use super::images::{WorkloadIsolation, names_linux};
 use super::new_nodes::{NewNode, PlannedChange, of_each_pool};
 use super::nodes::NoPool;
 use super::target::TargetBuild;
 use super::workload::PlannedWorkload;
+use super::workload_images::{WorkloadIsolation, names_linux};
 use crate::model::objects::workload::Kind;
 use crate::model::windows::build::{Build, Compatibility, ContainerIsolation};
 use crate::model::windows::image_facts::{ImageContents, ImageFacts, ImageLayer, ImageVariant, best_variant};

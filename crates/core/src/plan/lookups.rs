@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::images::ImageKnowledge;
 use super::plan_finding::UpgradeClass;
+use super::workload_images::ImageKnowledge;
 use super::{Planner, intern};
 use crate::model::cluster::policy::{ImageEvidence, Policy};
 use crate::model::objects::workload_name::WorkloadName;

@@ -2,9 +2,9 @@
 
 use super::Planner;
 use super::drain_order::PlannedUpgrade;
-use super::images::shown_image;
 use super::nodes::PlannedNode;
 use super::upgrade_plan::NodesNeeded;
+use super::workload_images::shown_image;
 use crate::model::nodes::memory_limits::{NO_OOM_KILLER, mebibytes};
 use crate::model::nodes::node::Host;
 use crate::model::syntax::text::list;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::images::names_linux;
+use super::workload_images::names_linux;
 use crate::model::objects::mirror::{Witness, is_mirror};
 use crate::model::objects::object_status::ObjectStatus;
 use crate::model::objects::pod::PodSpec;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::between_pods::PodConstraint;
 use super::constraints::{SchedulingContext, TargetNodes};
-use super::images::{ImageUse, WorkloadIsolation};
 use super::new_nodes::NewNode;
 use super::nodes::NodePool;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::planned_cluster::PlannedCluster;
 use super::requirements::Requirements;
 use super::resource_list::ResourceList;
+use super::workload_images::{ImageUse, WorkloadIsolation};
 use crate::model::knowledge::Knowledge;
 use crate::model::nodes::memory_limits::{NO_OOM_KILLER, largest_below, mebibytes};
 use crate::model::nodes::node::Host;

@@ -13,7 +13,7 @@ use crate::model::objects::workload::Kind;
 use crate::model::windows::build::Build;
 use crate::rules::{MOST_OF_A_RULE, Resolver};
 
-mod images;
+mod registry_images;
 
 /// A Windows pod spec with this merged into it.
 fn spec(over: &Value) -> Value {
