@@ -1,6 +1,6 @@
 //! Look-ups of images by a running server, with a real registry: outages, slow and lying registries, stored workloads,
 //! reports, and credentials. Where pods
-//! land by what a registry reports is in `placement/images.rs`.
+//! land by what a registry reports is in `placement/registry_images.rs`.
 
 use std::time::Duration;
 
