@@ -69,7 +69,11 @@ impl ReceiverClient {
         })
     }
 
-    async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, String> {
+    /// Sends a request, and reads the whole answer in time.
+    fn exchange(
+        &self,
+        mut request: Request<Bytes>,
+    ) -> impl Future<Output = Result<Response<Bytes>, String>> + Send + use<> {
         // Drops the exporter's headers: some come from environment variables that Transom does not support.
         request.headers_mut().clone_from(&self.headers);
         let answer = self.http.request(request.map(Full::new));
@@ -80,11 +84,9 @@ impl ReceiverClient {
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             Ok::<_, String>(Response::from_parts(head, body))
         };
-        let exchange = async {
+        async {
             (timeout(EXPORT, exchange).await).unwrap_or_else(|_| Err(format!("no answer within {EXPORT:?}")))
-        };
-        let sent = self.runtime.spawn(exchange).await;
-        sent.unwrap_or_else(|_| Err("the process ends".to_owned()))
+        }
     }
 
     /// Logs why spans are not accepted: once, until the reason changes or it ends.
@@ -92,7 +94,7 @@ impl ReceiverClient {
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
         match problem {
             Some(why) if problems.is_news(RECEIVER, &why) => {
-                tracing::warn!(%url, "the OTLP receiver does not accept spans, which are dropped: {why}");
+                tracing::warn!(%url, "cannot send spans to the OTLP receiver: {why}");
             }
             Some(_) => {}
             None => problems.ended(RECEIVER),
@@ -111,7 +113,8 @@ impl HttpClient for ReceiverClient {
     {
         Box::pin(async move {
             let url = request.uri().clone();
-            let answer = self.send(request).await;
+            // It fails at the end of the process, which is not a problem of the receiver.
+            let answer = self.runtime.spawn(self.exchange(request)).await?;
             let problem = match &answer {
                 Ok(answer) if answer.status().is_success() => None,
                 Ok(answer) => Some(format!("the answer was {}", answer.status())),
