@@ -85,7 +85,7 @@ async fn serve(settings: ServeSettings, background: Handle) -> anyhow::Result<()
     let shutdown = shutdown()?;
     let mut exporter = None;
     if let Some(settings) = tracing {
-        let (tracer, started) = traces::start(settings, &webhook.metrics)?;
+        let (tracer, started) = traces::start(settings)?;
         webhook.tracer = Some(tracer);
         exporter = Some(started);
     }

@@ -1,93 +1,164 @@
-//! Tracing: OpenTelemetry spans with their parents, and their export in the background. Independent of
-//! reviews.
+//! Tracing: OpenTelemetry spans of reviews with their parents, which the SDK exports in the background by OTLP/HTTP.
 //!
-//! ```text
-//! headers ─ propagation ─ the SDK: ids, sampling ─ span ─ bounded queue ─ exporter ─ collector, by OTLP/HTTP
-//! ```
-//!
-//! A review never waits for its span: a span that does not fit into the queue is counted and dropped. The
-//! SDK's batch processor is not used, because its separate thread cannot run a tokio client, and it does not
-//! apply drops.
+//! A review never waits for its span: the queue of the SDK's batch processor drops a span that does not fit.
 
 mod args;
-mod collector;
-mod exporter;
 mod otel_env;
-mod propagation;
+mod receiver;
 mod settings;
 
+use std::time::Duration;
+
 use hyper::header::HeaderMap;
-use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, TraceContextExt as _, TracerProvider as _};
+use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
+use opentelemetry::trace::{Span as _, SpanBuilder, SpanKind, TracerProvider as _};
 use opentelemetry::{Context, InstrumentationScope};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span, SpanLimits};
+use opentelemetry_http::HeaderExtractor;
+use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, Span, SpanLimits,
+    TracerProviderBuilder,
+};
+use tokio::task::spawn_blocking;
 
 pub use self::args::TracingArgs;
-pub use self::exporter::Exporter;
 pub use self::settings::{TracingError, TracingSettings};
 
-use self::exporter::SpanQueue;
-use super::metrics::Metrics;
+use self::receiver::ReceiverClient;
+
+/// The maximum number of spans in the queue and in one request: OpenTelemetry's defaults.
+const QUEUE: usize = 2048;
+const BATCH: usize = 512;
+/// How often spans are exported, if no batch is full before.
+const LINGER: Duration = Duration::from_secs(1);
+/// The timeout of a request, and of an export with its retries: OpenTelemetry's default.
+const EXPORT: Duration = Duration::from_secs(10);
+/// The longest header that is read as a trace context: the W3C requires every program to propagate a `tracestate` of
+/// this length. It bounds the memory of the queue.
+const LONGEST: usize = 512;
 
 /// Creates spans and queues them; clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Tracer(SdkTracer);
 
-/// Starts to export in the background, with these metrics. Must be called in a tokio runtime.
+/// The export in the background.
+#[derive(Debug)]
+pub struct Exporter(SdkTracerProvider);
+
+/// Starts to export in the background. Must be called in a tokio runtime.
 ///
 /// # Errors
-/// If the collector's CA cannot be read.
-pub fn start(settings: TracingSettings, metrics: &Metrics) -> Result<(Tracer, Exporter), TracingError> {
-    let ratio = settings.ratio;
-    let (queue, exporter) = exporter::start(settings, metrics)?;
-    Ok((Tracer::new(queue, ratio), exporter))
+/// If the receiver's CA cannot be read.
+pub fn start(settings: TracingSettings) -> Result<(Tracer, Exporter), TracingError> {
+    // Retries after one and two seconds. A longer outage loses the batch; later spans wait in the queue.
+    let tries = RetryPolicy::recommended()
+        .with_max_retries(2)
+        .with_initial_delay(Duration::from_secs(1))
+        .with_max_delay(Duration::from_secs(2));
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(ReceiverClient::new(&settings)?)
+        .with_endpoint(settings.url.to_string())
+        .with_protocol(Protocol::HttpBinary)
+        .with_timeout(EXPORT)
+        .with_retry_policy(tries)
+        .build()?;
+    // Sets every value, because the SDK would read the others from environment variables.
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(QUEUE)
+        .with_max_export_batch_size(BATCH)
+        .with_scheduled_delay(LINGER)
+        .build();
+    let batches = BatchSpanProcessor::new(exporter, batches);
+    tracing::info!(url = %settings.url, ratio = settings.ratio, "reviews are traced");
+    let provider = provider(settings.ratio)
+        .with_resource(settings.resource)
+        .with_span_processor(batches)
+        .build();
+    Ok((Tracer::new(&provider), Exporter(provider)))
+}
+
+/// Samples a span as its parent, or without a parent by `ratio`.
+fn provider(ratio: f64) -> TracerProviderBuilder {
+    // Sets the limits, because the SDK would read them from environment variables.
+    SdkTracerProvider::builder()
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
+        .with_span_limits(SpanLimits::default())
 }
 
 impl Tracer {
-    fn new(queue: SpanQueue, ratio: f64) -> Self {
-        // Sets the resource and limits explicitly, because the SDK would read them from environment variables
-        // that Transom does not support. The exporter sets the resource of an export.
-        let provider = SdkTracerProvider::builder()
-            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
-            .with_span_limits(SpanLimits::default())
-            .with_resource(Resource::builder_empty().build())
-            .with_span_processor(queue)
-            .build();
+    fn new(provider: &SdkTracerProvider) -> Self {
         let scope =
             InstrumentationScope::builder(env!("CARGO_PKG_NAME")).with_version(env!("CARGO_PKG_VERSION"));
         Self(provider.tracer_with_scope(scope.build()))
     }
 
-    /// Starts a span for a request with these headers, if it is sampled: as its parent is, or without a
-    /// parent by the ratio. Dropping the span ends and queues it.
+    /// Starts a span for a request with these headers, if it is sampled. Dropping the span ends and queues it.
     pub fn begin(&self, name: &'static str, headers: &HeaderMap) -> Option<Span> {
-        let mut context = Context::new();
-        if let Some(parent) = propagation::of(headers) {
-            context = context.with_remote_span_context(parent);
-        }
+        let headers = TraceHeaders(HeaderExtractor(headers));
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &headers);
         let span = SpanBuilder::from_name(name).with_kind(SpanKind::Server);
-        let span = span.start_with_context(&self.0, &context);
+        let span = span.start_with_context(&self.0, &parent);
         span.is_recording().then_some(span)
+    }
+}
+
+impl Exporter {
+    /// Exports the remaining spans, for at most `limit`.
+    pub async fn finish(self, limit: Duration) {
+        // It waits on its thread for the thread of the SDK.
+        let ended = spawn_blocking(move || self.0.shutdown_with_timeout(limit)).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            tracing::warn!("dropped the last spans, which the OTLP receiver did not accept within {limit:?}");
+        }
+    }
+}
+
+/// The headers of a request that are not too long.
+struct TraceHeaders<'h>(HeaderExtractor<'h>);
+
+impl Extractor for TraceHeaders<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).filter(|value| value.len() <= LONGEST)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys()
     }
 }
 
 /// A tracer that samples root spans by `ratio`, and the spans that it recorded.
 #[cfg(test)]
 pub(crate) fn watched(ratio: f64) -> (Tracer, impl FnMut() -> Option<opentelemetry_sdk::trace::SpanData>) {
-    let (queue, mut spans) = SpanQueue::watched();
-    (Tracer::new(queue, ratio), move || spans.try_recv().ok())
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::SpanData;
+
+    #[derive(Debug)]
+    struct Watcher(std::sync::mpsc::Sender<SpanData>);
+
+    impl opentelemetry_sdk::trace::SpanExporter for Watcher {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            for span in batch {
+                self.0.send(span).ok();
+            }
+            Ok(())
+        }
+    }
+
+    let (sender, spans) = std::sync::mpsc::channel();
+    let provider = provider(ratio).with_simple_exporter(Watcher(sender)).build();
+    (Tracer::new(&provider), move || spans.try_recv().ok())
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
+    use std::time::Instant;
 
     use opentelemetry::trace::{SpanId, TraceFlags};
+    use opentelemetry_sdk::Resource;
     use tokio::net::TcpListener;
-    use tokio::time::Instant;
 
     use super::*;
 
@@ -98,8 +169,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         let parent = format!("00-{TRACE}-{SPAN}-{flags}");
         headers.insert("traceparent", parent.parse().unwrap());
-        headers.append("tracestate", "a=1".parse().unwrap());
-        headers.append("tracestate", "b=2".parse().unwrap());
+        headers.append("tracestate", "a=1,b=2".parse().unwrap());
         headers
     }
 
@@ -132,14 +202,26 @@ mod tests {
         drop(tracer.begin("a review", &none).unwrap());
         let root = recorded().unwrap();
         assert_eq!(root.parent_span_id, SpanId::INVALID);
-        // Sampled, and the trace id is random.
-        assert_eq!(root.span_context.trace_flags(), TraceFlags::new(0b11));
-        assert!(root.span_context.is_valid());
+        assert!(root.span_context.is_valid() && root.span_context.is_sampled());
         let (tracer, _) = watched(0.5);
         let half = (0..2_000)
             .filter(|_| tracer.begin("a review", &none).is_some())
             .count();
         assert!((800..1_200).contains(&half), "{half} of 2000");
+    }
+
+    #[test]
+    fn a_state_that_is_too_long_is_not_handed_on() {
+        let (tracer, mut recorded) = watched(0.0);
+        let value = "x".repeat(250);
+        for (last, expected) in [("c=1234", LONGEST), ("c=12345", 0)] {
+            let mut headers = headers("01");
+            let state = format!("a={value},b={value},{last}");
+            headers.insert("tracestate", state.parse().unwrap());
+            drop(tracer.begin("a review", &headers).unwrap());
+            let state = recorded().unwrap().span_context.trace_state().header();
+            assert_eq!(state.len(), expected, "{last}");
+        }
     }
 
     fn settings(address: SocketAddr) -> TracingSettings {
@@ -152,60 +234,18 @@ mod tests {
         }
     }
 
-    #[track_caller]
-    fn assert_dropped(metrics: &Metrics, reason: &str, count: usize) {
-        let text = metrics.expose();
-        let line = format!("transom_spans_dropped_total{{reason=\"{reason}\"}} {count}\n");
-        assert!(text.contains(&line), "{text}");
-    }
-
-    /// In the runtime's own time, which passes only while everything waits.
-    #[tokio::test(start_paused = true)]
-    async fn what_does_not_fit_into_the_queue_is_counted_and_no_review_waits() {
+    #[tokio::test(flavor = "multi_thread")]
+    async fn neither_a_review_nor_the_end_waits_for_a_receiver_that_never_answers() {
         // The kernel accepts connections for it, but no answer ever arrives.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let metrics = Metrics::new("0", None);
-        let (tracer, exporter) = start(settings(silent.local_addr().unwrap()), &metrics).unwrap();
-        let more = 100;
-        for _ in 0..exporter::QUEUE + more {
-            drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
-        }
-        assert_dropped(&metrics, "queue_full", more);
-        assert_dropped(&metrics, "export_failed", 0);
-
+        let (tracer, exporter) = start(settings(silent.local_addr().unwrap())).unwrap();
         let start = Instant::now();
-        exporter.finish(Duration::from_millis(50)).await;
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-        // A tracer may outlive the exporter.
-        drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
-        assert_dropped(&metrics, "queue_full", more + 1);
-    }
-
-    #[tokio::test]
-    async fn the_end_waits_for_no_further_try() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let tries = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&tries);
-        let hangs_up = tokio::spawn(async move {
-            while let Ok((connection, _)) = listener.accept().await {
-                counted.fetch_add(1, Ordering::Relaxed);
-                drop(connection);
-            }
-        });
-        let metrics = Metrics::new("0", None);
-        let (tracer, exporter) = start(settings(address), &metrics).unwrap();
-        let all = exporter::QUEUE;
-        for _ in 0..all {
+        for _ in 0..QUEUE + BATCH + 100 {
             drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
         }
-        exporter.finish(Duration::from_secs(60)).await;
-        assert_dropped(&metrics, "export_failed", all);
-        assert_eq!(
-            tries.load(Ordering::Relaxed),
-            all / exporter::BATCH,
-            "one for each batch"
-        );
-        hangs_up.abort();
+        exporter.finish(Duration::from_millis(50)).await;
+        assert!(start.elapsed() < EXPORT / 2, "{:?}", start.elapsed());
+        // A tracer may outlive the exporter.
+        assert!(tracer.begin("a review", &HeaderMap::new()).is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 
 use crate::admission::{
-    self, AdmissionContext, MalformedReview, Phase, Request, ReviewImages, decode, decode_head, probe,
+    AdmissionContext, MalformedReview, Phase, Request, Review, ReviewImages, decode, decode_head, probe,
 };
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::engine::Decision;
@@ -70,12 +70,12 @@ impl Reviewer {
     }
 
     /// What is known of the images of a review, which parses its object.
-    fn images(&self, request: &mut Request<'_>, context: &AdmissionContext<'_>) -> Option<ImagesOfReview> {
+    fn images(&self, review: &mut Review<'_, '_>, facts: &Facts) -> Option<ImagesOfReview> {
         let lookups = self.images.as_ref()?;
-        let wanted = admission::images_of(request, context)?;
+        let wanted = review.images()?;
         let known = lookups.known(&wanted);
         Some(ImagesOfReview {
-            facts: context.facts.with_images(known.images),
+            facts: facts.with_images(known.images),
             pending: known.pending.filter(|_| !wanted.wait.is_zero()),
             wanted,
         })
@@ -85,12 +85,11 @@ impl Reviewer {
     fn evaluate(
         &self,
         phase: Phase,
-        request: Request<'_>,
+        review: Review<'_, '_>,
         images: Option<&ImagesOfReview>,
-        context: &AdmissionContext<'_>,
+        facts: &Facts,
     ) -> ReviewResponse {
-        let facts = images.map_or(context.facts, |images| &images.facts);
-        let answer = admission::review_request(phase, request, &AdmissionContext { facts, ..*context });
+        let answer = review.answer(phase, images.map_or(facts, |images| &images.facts));
         audit_line::log(&answer.record);
         let is_denied = answer.record.labels.decision == Decision::Deny.as_str();
         if let (true, Some(lookups), Some(images)) = (is_denied, &self.images, images) {
@@ -117,7 +116,7 @@ impl ReviewHandler for Reviewer {
             ReviewBody::Whole(body) => decode(body),
             ReviewBody::Head { head, oversize } => decode_head(head, oversize),
         };
-        let mut request = match decoded {
+        let request = match decoded {
             Ok(request) => request,
             Err(error) => return Ok(malformed(phase, sent, &error)),
         };
@@ -141,7 +140,8 @@ impl ReviewHandler for Reviewer {
             }
             context.policies = cautious;
         }
-        let mut images = self.images(&mut request, &context);
+        let mut review = Review::new(request, &context);
+        let mut images = self.images(&mut review, context.facts);
         // The pod is placed in the first phase, and the second one finds what the first one waited for.
         if on_pending == OnPending::Return
             && phase == Phase::Mutate
@@ -151,7 +151,7 @@ impl ReviewHandler for Reviewer {
             let at_most = images.wanted.wait;
             return Err(PendingData { arrival, at_most });
         }
-        Ok(self.evaluate(phase, request, images.as_ref(), &context))
+        Ok(self.evaluate(phase, review, images.as_ref(), context.facts))
     }
 }
 

@@ -43,7 +43,8 @@ pub(super) struct InflightLimiter(Arc<InflightState>);
 
 #[derive(Debug)]
 struct InflightState {
-    requests: Mutex<HashMap<u64, InflightRequest>>,
+    /// Locked when a request begins or ends, and to choose which ones to cancel.
+    requests: Mutex<HashMap<u64, Arc<RequestSlot>>>,
     next: AtomicU64,
     open: PermitPool,
     /// Bytes of first pieces and answers.
@@ -61,7 +62,7 @@ struct InflightState {
 pub(super) struct InflightPermit {
     limiter: InflightLimiter,
     number: u64,
-    connection: u64,
+    slot: Arc<RequestSlot>,
     /// The deadline for waiting for capacity.
     until: Instant,
 }
@@ -132,7 +133,6 @@ impl InflightLimiter {
     fn insert(&self, permit: PoolPermit, client: &Arc<Peer>, until: Instant) -> InflightPermit {
         let number = self.0.next.fetch_add(1, Relaxed);
         let request = InflightRequest {
-            client: Arc::clone(client),
             awaits_client: Some(ClientWait::new()),
             open: permit,
             bytes: None,
@@ -140,11 +140,15 @@ impl InflightLimiter {
             is_answered: false,
             cancelled: None,
         };
-        self.lock().insert(number, request);
+        let slot = Arc::new(RequestSlot {
+            client: Arc::clone(client),
+            request: Mutex::new(Some(request)),
+        });
+        self.lock().insert(number, Arc::clone(&slot));
         InflightPermit {
             limiter: self.clone(),
             number,
-            connection: client.connection,
+            slot,
             until,
         }
     }
@@ -176,25 +180,31 @@ impl InflightLimiter {
         connection: u64,
         gives_way: impl Fn(&InflightRequest) -> bool,
     ) -> Option<InflightRequest> {
-        let mut requests = self.lock();
-        let others = requests
-            .iter()
-            .filter(|(_, request)| request.client.connection != connection);
-        let first = others
-            .filter(|(_, request)| gives_way(request))
-            .min_by_key(|(number, request)| (request.awaits_client.map(|wait| wait.last), **number));
-        let number = first.map(|(number, _)| *number)?;
-        let request = requests.remove(&number)?;
-        drop(requests);
-        if request.is_answered {
-            request.client.gone.cancel();
-        } else if let Some(cancelled) = &request.cancelled {
-            cancelled.cancel();
+        let requests = self.lock();
+        loop {
+            let others = requests
+                .iter()
+                .filter(|(_, slot)| slot.client.connection != connection);
+            let matching = others.filter_map(|(number, slot)| {
+                let request = slot.lock();
+                let request = request.as_ref().filter(|request| gives_way(request))?;
+                Some((request.awaits_client.map(|wait| wait.last), *number, slot))
+            });
+            let (.., slot) = matching.min_by_key(|(last, number, _)| (*last, *number))?;
+            // Meanwhile it may have changed: then there is another choice.
+            let Some(request) = slot.lock().take_if(|request| gives_way(request)) else {
+                continue;
+            };
+            if request.is_answered {
+                slot.client.gone.cancel();
+            } else if let Some(cancelled) = &request.cancelled {
+                cancelled.cancel();
+            }
+            return Some(request);
         }
-        Some(request)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, InflightRequest>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<RequestSlot>>> {
         self.0.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -243,7 +253,7 @@ impl InflightPermit {
             tokio::select! {
                 biased;
                 // The first round is immediate.
-                _ = rounds.tick() => self.limiter.cancel_slow(pool, bytes, self.connection),
+                _ = rounds.tick() => self.limiter.cancel_slow(pool, bytes, self.slot.client.connection),
                 taken = &mut taken => return taken.ok().flatten().ok_or(RejectReason::Bytes),
             }
         }
@@ -294,11 +304,7 @@ impl InflightPermit {
 
     /// Changes the state of the request, unless it is cancelled.
     fn change<T>(&self, change: impl FnOnce(&mut InflightRequest) -> T) -> Result<T, RejectReason> {
-        let mut requests = self.limiter.lock();
-        requests
-            .get_mut(&self.number)
-            .map(change)
-            .ok_or(RejectReason::Slow)
+        self.slot.lock().as_mut().map(change).ok_or(RejectReason::Slow)
     }
 }
 
@@ -308,10 +314,23 @@ impl Drop for InflightPermit {
     }
 }
 
+/// The place of a request in the limiter. Its own lock is free unless another request looks for one to cancel.
+#[derive(Debug)]
+struct RequestSlot {
+    client: Arc<Peer>,
+    /// `None` once it is cancelled.
+    request: Mutex<Option<InflightRequest>>,
+}
+
+impl RequestSlot {
+    fn lock(&self) -> MutexGuard<'_, Option<InflightRequest>> {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A request from its head to the last byte of its answer.
 #[derive(Debug)]
 struct InflightRequest {
-    client: Arc<Peer>,
     /// Transom waits for the client: for the rest of the body, or until the client has read the answer.
     awaits_client: Option<ClientWait>,
     open: PoolPermit,

@@ -102,6 +102,9 @@ impl ReviewService {
     }
 
     /// Evaluates one review, after waiting briefly if data is missing that is expected soon.
+    ///
+    /// A waiting review keeps only its bytes, which are bounded, and is decoded again: decoded, the same bytes can take
+    /// a hundred times as much memory.
     pub(super) async fn reply(
         self: &Arc<Self>,
         phase: Phase,

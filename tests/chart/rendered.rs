@@ -49,6 +49,25 @@ fn the_program_leaves_out_the_namespaces_that_the_webhooks_leave_out() {
 }
 
 #[test]
+fn a_variable_of_the_values_replaces_that_of_the_chart() {
+    let Some(engine) = engine() else { return };
+    let values = json!({"proxy": {"https": "http://proxy.example.com:3128"},
+        "extraEnv": [{"name": "TRANSOM_LOG", "value": "debug"}, {"name": "NO_PROXY", "value": "10.0.0.0/8"}]});
+    let rendered = engine.render(&values).unwrap();
+    let env = container(&rendered)["env"].as_array().unwrap();
+    let names: BTreeSet<&str> = env.iter().filter_map(|it| it["name"].as_str()).collect();
+    assert_eq!(names.len(), env.len(), "{env:#?}");
+    for (name, value) in [
+        ("TRANSOM_LOG", "debug"),
+        ("NO_PROXY", "10.0.0.0/8"),
+        ("HTTPS_PROXY", "http://proxy.example.com:3128"),
+    ] {
+        let given = env.iter().find(|it| it["name"] == name).unwrap();
+        assert_eq!(given["value"], value, "{name}");
+    }
+}
+
+#[test]
 fn the_program_understands_every_feature_gate_that_the_chart_accepts() {
     let Some(engine) = engine() else { return };
     let with = |gates: &[&str]| json!({"server": {"featureGates": gates}});

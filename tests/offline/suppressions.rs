@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::civil::date;
 use serde_json::{Value, json};
-use transom::admission::{AdmissionContext, Phase, decode, review_request};
+use transom::admission::{AdmissionContext, Phase, review as review_bytes};
 use transom::check::SUPPRESS_ANNOTATION;
 use transom::engine::policy_set::PolicySet;
 use transom::model::cluster::facts::Facts;
@@ -323,7 +323,7 @@ fn admission_ignores_the_annotation() {
             policies: &PolicySet::new(Vec::new(), Policy::standalone()),
         };
         [Phase::Mutate, Phase::Validate].map(|phase| {
-            let answer = review_request(phase, decode(review.to_string().as_bytes()).unwrap(), &context);
+            let answer = review_bytes(phase, review.to_string().as_bytes(), &context).unwrap();
             String::from_utf8(answer.body.clone()).unwrap()
         })
     };

@@ -18,8 +18,9 @@ use self::response::ReviewDecision;
 
 pub use self::audit_record::{AuditRecord, Phase, ReviewLabels};
 pub use self::request::{MalformedReview, Oversize, Request, decode, decode_head};
-pub use self::review::review_request;
+pub use self::review::Review;
 pub use self::review_input::AdmissionContext;
+pub use self::reviewed_images::ReviewImages;
 pub use self::reviewed_images::{ReviewImages, images_of};
 pub use self::simulate::{Simulation, simulate_create};
 
@@ -52,5 +53,5 @@ pub fn review(
     body: &[u8],
     context: &AdmissionContext<'_>,
 ) -> Result<ReviewAnswer, MalformedReview> {
-    Ok(review_request(phase, decode(body)?, context))
+    Ok(Review::new(decode(body)?, context).answer(phase, context.facts))
 }

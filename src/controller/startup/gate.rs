@@ -191,15 +191,21 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
         plan.deleted = no_longer_needed(now, &waiting, pullers);
         let waiting = waiting.into_values().collect();
         let without_slot = new_pullers(waiting, pullers, &mut plan.created);
-        let mut idle = idle_pullers(now, &plan.deleted, pullers, &without_slot);
+        let is_stalled = |pod: &PullerPod| {
+            let of_pod = |gated: &&GatedNode| gated.node.uid == pod.node_uid;
+            let is_not_ready = |gated: &GatedNode| gated.node.readiness == NodeReadiness::NotReady;
+            pod.is_idle(now) || nodes.iter().find(of_pod).is_some_and(is_not_ready)
+        };
+        let mut idle = idle_pullers(is_stalled, &plan.deleted, pullers, &without_slot);
         plan.deleted.append(&mut idle);
     }
     plan
 }
 
-/// The pods that give their slots to nodes without one whose kubelets work, by policy: the kubelets of these pods do nothing.
+/// The pods that give their slots to nodes without one whose kubelets work, by policy: the kubelets of these pods do nothing, or
+/// no longer answer.
 fn idle_pullers<'g>(
-    now: Timestamp,
+    is_stalled: impl Fn(&PullerPod) -> bool,
     deleted: &[&PullerPod],
     pullers: &'g [PullerPod],
     without_slot: &BTreeMap<&str, usize>,
@@ -219,7 +225,7 @@ fn idle_pullers<'g>(
     let mut idle: Vec<&PullerPod> = pullers
         .iter()
         .filter(is_stored)
-        .filter(|pod| pod.is_idle(now))
+        .filter(|pod| is_stalled(pod))
         .collect();
     idle.retain(|pod| {
         let wanted = wanted.get_mut(&*pod.policy).filter(|wanted| **wanted > 0);

@@ -235,6 +235,17 @@ fn a_slot_whose_kubelet_does_nothing_is_given_to_a_ready_node() {
         (vec![], 0),
         "its kubelet has acknowledged it"
     );
+    let hangs = NodeView {
+        readiness: NodeReadiness::NotReady,
+        ..node("silent", 0)
+    };
+    let after_hang = [wait(hangs), wait(ready("r", 5))];
+    assert_eq!(planned(&after_hang, &pulls, 15), (vec![], 1), "and then hung");
+    assert_eq!(
+        planned(&after_hang[..1], &pulls, 15),
+        (vec![], 0),
+        "no node could use its slot"
+    );
     let silent = [wait(node("silent", 0)), wait(node("silent-2", 5))];
     assert_eq!(
         planned(&silent, &[idle()], 15),

@@ -31,8 +31,8 @@ pub struct TracingArgs {
     /// The complete URL for spans, used unchanged; takes precedence over --otlp-endpoint
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL")]
     otlp_traces_endpoint: Option<String>,
-    /// CA certificates in PEM that the receiver's certificate must chain to; read again after a failure. Without it:
-    /// those of the machine, or Mozilla's where the machine has none
+    /// CA certificates in PEM that the receiver's certificate must chain to; read at the start. Without it: those of
+    /// the machine, or Mozilla's where the machine has none
     #[arg(long, env = "OTEL_EXPORTER_OTLP_CERTIFICATE", value_name = "FILE")]
     otlp_ca: Option<PathBuf>,
     /// More headers for the receiver, as in key=value,key=value with percent-encoded values. Other users can read the

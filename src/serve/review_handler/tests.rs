@@ -133,18 +133,18 @@ async fn an_update_uses_the_facts_of_both_versions_and_waits_for_the_new_one_onl
     let body = review("UPDATE", &pod(&[WEB]), &pod(&[old]));
     assert!(if_known(&reviewer, Phase::Mutate, &body).is_ok());
     lookups.learn(old, windows());
-    let mut request = decode(&body).unwrap();
     let snapshot = reviewer.snapshot();
     let context = AdmissionContext {
         facts: &snapshot.facts,
         policies: &snapshot.policies,
     };
-    let images = reviewer.images(&mut request, &context).unwrap();
+    let mut changed = Review::new(decode(&body).unwrap(), &context);
+    let images = reviewer.images(&mut changed, context.facts).unwrap();
     let mut known: Vec<&str> = images.facts.images.keys().map(String::as_str).collect();
     known.sort_unstable();
     assert_eq!(known, [old, WEB]);
     // An update that changes nothing needs no facts.
     let body = review("UPDATE", &pod(&[WEB]), &pod(&[WEB]));
-    let mut unchanged = decode(&body).unwrap();
-    assert!(reviewer.images(&mut unchanged, &context).is_none());
+    let mut unchanged = Review::new(decode(&body).unwrap(), &context);
+    assert!(reviewer.images(&mut unchanged, context.facts).is_none());
 }

@@ -40,7 +40,7 @@ async fn whole(limiter: &InflightLimiter, client: &Arc<Peer>, bytes: usize) -> I
 }
 
 fn is_refused(inflight: &InflightPermit) -> bool {
-    !inflight.limiter.lock().contains_key(&inflight.number)
+    inflight.slot.lock().is_none()
 }
 
 /// Open requests, reviews and bytes, as the gauges count them.

@@ -10,49 +10,61 @@ use super::response::{Denial, ReviewDecision};
 use super::review_input::{AdmissionContext, ReviewInput, policy_for};
 use super::{ReviewAnswer, too_large};
 use crate::engine::Decision;
+use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Action, IgnoredFields, PlacementMode, Policy};
 use crate::model::objects::managed_fields::ManagedFields;
 use crate::model::objects::object::{Object, ObjectError, ReviewStage};
 use crate::model::objects::workload::Kind;
 use crate::model::syntax::text::one_line;
 
-/// Evaluates one request.
-pub fn review_request(
-    phase: Phase,
-    mut request: Request<'_>,
-    context: &AdmissionContext<'_>,
-) -> ReviewAnswer {
-    let mut record = AuditRecord::of(phase, &request);
-    if let Some(oversize) = request.oversize {
-        return too_large::review_head(record, &request, oversize, context);
+/// One review: a request, and the policy that applies to it.
+#[derive(Debug)]
+pub struct Review<'r, 'c> {
+    pub(super) request: Request<'r>,
+    /// The kind of the object and its policy, if this operation on such an object is evaluated.
+    pub(super) applied: Option<(Kind, Cow<'c, Policy>)>,
+}
+
+impl<'r, 'c> Review<'r, 'c> {
+    /// Selects the policy for a request.
+    pub fn new(request: Request<'r>, context: &AdmissionContext<'c>) -> Self {
+        let applied = applied(&request, context);
+        Review { request, applied }
     }
-    let object = request.object.take();
-    let Some((kind, policy)) = applicable(&request, context) else {
-        return ReviewAnswer::encode(&request, ReviewDecision::default(), record);
-    };
-    record.set_policy(&policy.name);
-    let is_unchanged = |object| is_unchanged(&request, object);
-    if does_nothing(&policy) || object.as_ref().is_some_and(is_unchanged) {
-        return ReviewAnswer::encode(&request, ReviewDecision::default(), record);
-    }
-    let review = ReviewInput {
-        phase,
-        request: &request,
-        facts: context.facts,
-        policy: &policy,
-    };
-    match object.map(|object| read_object(kind, object)) {
-        Some(Ok(read)) => review.answer(*read, record),
-        Some(Err(error)) => review.reject_unreadable(kind, &error.to_string(), record),
-        None => review.reject_unreadable(kind, "the request has no object", record),
+
+    /// Evaluates the request with these facts, and answers it.
+    pub fn answer(self, phase: Phase, facts: &Facts) -> ReviewAnswer {
+        let Review { mut request, applied } = self;
+        let mut record = AuditRecord::of(phase, &request);
+        if let Some(oversize) = request.oversize {
+            let policy = applied.as_ref().map(|(_, policy)| &**policy);
+            return too_large::review_head(record, &request, oversize, policy);
+        }
+        let object = request.object.take();
+        let Some((kind, policy)) = applied else {
+            return ReviewAnswer::encode(&request, ReviewDecision::default(), record);
+        };
+        record.set_policy(&policy.name);
+        let is_unchanged = |object| is_unchanged(&request, object);
+        if does_nothing(&policy) || object.as_ref().is_some_and(is_unchanged) {
+            return ReviewAnswer::encode(&request, ReviewDecision::default(), record);
+        }
+        let review = ReviewInput {
+            phase,
+            request: &request,
+            facts,
+            policy: &policy,
+        };
+        match object.map(|object| read_object(kind, object)) {
+            Some(Ok(read)) => review.answer(*read, record),
+            Some(Err(error)) => review.reject_unreadable(kind, &error.to_string(), record),
+            None => review.reject_unreadable(kind, "the request has no object", record),
+        }
     }
 }
 
 /// The kind of the object and the policy that applies, if this operation on such an object is evaluated.
-pub(super) fn applicable<'c>(
-    request: &Request<'_>,
-    context: &AdmissionContext<'c>,
-) -> Option<(Kind, Cow<'c, Policy>)> {
+fn applied<'c>(request: &Request<'_>, context: &AdmissionContext<'c>) -> Option<(Kind, Cow<'c, Policy>)> {
     if !request.is_reviewed() {
         return None;
     }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::request::{Request, RequestObject};
-use super::review::{applicable, does_nothing, is_unchanged, read_object};
-use super::review_input::AdmissionContext;
+use super::request::RequestObject;
+use super::review::{Review, does_nothing, is_unchanged, read_object};
 use crate::model::cluster::policy::ImageEvidence;
 use crate::model::objects::object::Object;
 use crate::model::objects::pod_images::PodImages;
@@ -20,38 +19,41 @@ pub struct ReviewImages {
     pub wait: Duration,
 }
 
-/// The images whose facts the review of a request can use. `None` if its policy does not use registries, or the object
-/// is not evaluated. The object that is parsed for this replaces its text in the request, so that the review does not parse
-/// it again.
-pub fn images_of(request: &mut Request<'_>, context: &AdmissionContext<'_>) -> Option<ReviewImages> {
-    let (kind, policy) = applicable(request, context)?;
-    if policy.image_evidence != ImageEvidence::Registry || does_nothing(&policy) {
-        return None;
+impl Review<'_, '_> {
+    /// The images whose facts the review can use. `None` if its policy does not use registries, or the object is not
+    /// evaluated. The object that is parsed for this replaces its text in the request, so that the review does not parse it
+    /// again.
+    pub fn images(&mut self) -> Option<ReviewImages> {
+        let Review { request, applied } = self;
+        let (kind, policy) = applied.as_ref()?;
+        if policy.image_evidence != ImageEvidence::Registry || does_nothing(policy) {
+            return None;
+        }
+        let unread = request.object.take()?;
+        if is_unchanged(request, &unread) {
+            request.object = Some(unread);
+            return None;
+        }
+        let text = match &unread {
+            RequestObject::Raw(text) => Some(*text),
+            RequestObject::Read(_) => None,
+        };
+        let Ok(object) = read_object(*kind, unread) else {
+            // The review reports why.
+            request.object = text.map(RequestObject::Raw);
+            return None;
+        };
+        let old = request.old_object.filter(|_| request.is_update());
+        let old = old.and_then(|old| read_object(*kind, RequestObject::Raw(old)).ok());
+        let images = |object: &Object<'_>| Some(PodImages::of(object.pod()?, &request.namespace));
+        let (pod, previous) = (images(&object), old.and_then(|old| images(&old)));
+        request.object = Some(RequestObject::Read(object));
+        Some(ReviewImages {
+            pod: pod?,
+            previous: previous.map_or_else(Vec::new, |previous| previous.references),
+            wait: policy.image_wait,
+        })
     }
-    let unread = request.object.take()?;
-    if is_unchanged(request, &unread) {
-        request.object = Some(unread);
-        return None;
-    }
-    let text = match &unread {
-        RequestObject::Raw(text) => Some(*text),
-        RequestObject::Read(_) => None,
-    };
-    let Ok(object) = read_object(kind, unread) else {
-        // The review reports why.
-        request.object = text.map(RequestObject::Raw);
-        return None;
-    };
-    let old = request.old_object.filter(|_| request.is_update());
-    let old = old.and_then(|old| read_object(kind, RequestObject::Raw(old)).ok());
-    let images = |object: &Object<'_>| Some(PodImages::of(object.pod()?, &request.namespace));
-    let (pod, previous) = (images(&object), old.and_then(|old| images(&old)));
-    request.object = Some(RequestObject::Read(object));
-    Some(ReviewImages {
-        pod: pod?,
-        previous: previous.map_or_else(Vec::new, |previous| previous.references),
-        wait: policy.image_wait,
-    })
 }
 
 #[cfg(test)]
@@ -60,7 +62,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::admission::decode;
+    use crate::admission::{AdmissionContext, decode};
     use crate::engine::policy_set::PolicySet;
     use crate::model::cluster::facts::Facts;
     use crate::model::cluster::policy::Policy;
@@ -81,9 +83,12 @@ mod tests {
             "operation": "UPDATE", "object": new, "oldObject": old, "userInfo": {},
         }});
         let body = review.to_string();
-        let mut request = decode(body.as_bytes()).unwrap();
-        let images = images_of(&mut request, &context);
-        (matches!(request.object, Some(RequestObject::Read(_))), images)
+        let mut review = Review::new(decode(body.as_bytes()).unwrap(), &context);
+        let images = review.images();
+        (
+            matches!(review.request.object, Some(RequestObject::Read(_))),
+            images,
+        )
     }
 
     #[test]

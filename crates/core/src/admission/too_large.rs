@@ -7,7 +7,6 @@ use super::annotations::{self, AuditAnnotations};
 use super::audit_record::AuditRecord;
 use super::request::{Oversize, Request};
 use super::response::{Denial, ReviewDecision};
-use super::review_input::{AdmissionContext, policy_for};
 use crate::engine::Decision;
 use crate::model::cluster::policy::{Action, Policy};
 use crate::model::objects::requester::Origin;
@@ -44,14 +43,14 @@ impl OversizeDecision {
     }
 }
 
-/// Answers a review that is too large from its head.
+/// Answers a review that is too large from its head. `policy`: that of the request, if it is evaluated.
 pub(super) fn review_head(
     mut record: AuditRecord,
     request: &Request<'_>,
     oversize: Oversize,
-    context: &AdmissionContext<'_>,
+    policy: Option<&Policy>,
 ) -> ReviewAnswer {
-    let Some(kind) = request.reviewed_kind() else {
+    let (Some(kind), Some(policy)) = (request.reviewed_kind(), policy) else {
         let annotations = noted(oversize, OversizeDecision::NotEvaluated, Decision::Skip, None);
         let ruling = ReviewDecision {
             annotations,
@@ -59,9 +58,8 @@ pub(super) fn review_head(
         };
         return ReviewAnswer::encode(request, ruling, record);
     };
-    let policy = policy_for(request, context);
     record.set_policy(&policy.name);
-    let outcome = outcome(kind, request, &policy);
+    let outcome = outcome(kind, request, policy);
     let is_denied = outcome == OversizeDecision::Denied;
     let decision = if is_denied {
         Decision::Deny
@@ -70,8 +68,8 @@ pub(super) fn review_head(
     };
     let ruling = ReviewDecision {
         denial: is_denied.then(|| Denial::TooLarge(denial(kind, oversize))),
-        warnings: warning(kind, oversize, outcome, &policy).into_iter().collect(),
-        annotations: noted(oversize, outcome, decision, Some(&policy)),
+        warnings: warning(kind, oversize, outcome, policy).into_iter().collect(),
+        annotations: noted(oversize, outcome, decision, Some(policy)),
         ..ReviewDecision::default()
     };
     record.labels.decision = decision.as_str();
@@ -160,7 +158,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::admission::{Phase, decode_head, review_request};
+    use crate::admission::{AdmissionContext, Phase, Review, decode_head};
     use crate::engine::policy_set::PolicySet;
     use crate::model::cluster::facts::Facts;
     use crate::model::objects::requester::ListedController;
@@ -197,7 +195,7 @@ mod tests {
             policies: &policies,
         };
         let request = decode_head(review.as_bytes(), oversize).unwrap();
-        let answer = review_request(Phase::Validate, request, &context);
+        let answer = Review::new(request, &context).answer(Phase::Validate, &facts);
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(body["response"]["uid"], "u-1");
         (answer.record, body["response"].clone())

@@ -389,9 +389,10 @@ impl Reporter<'_> {
         }
     }
 
-    fn finish(mut self) {
+    /// By reference, because a reporter has hundreds of bytes, and each review finishes one for each rule.
+    fn finish(&mut self) {
         self.settle();
-        let Some((_, mut finding)) = self.over_limit else {
+        let Some((_, mut finding)) = self.over_limit.take() else {
             return;
         };
         let more = finding.over_limit.len() - 1;

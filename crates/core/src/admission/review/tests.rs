@@ -8,7 +8,6 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::request::decode;
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::{Facts, NamespaceFacts};
 use crate::model::objects::requester::ListedController;
@@ -63,7 +62,7 @@ fn answer_to(facts: &Facts, phase: Phase, review: &Value, policy: Policy) -> Ans
         facts,
         policies: &PolicySet::new(Vec::new(), policy),
     };
-    let answer = review_request(phase, decode(review.as_bytes()).unwrap(), &context);
+    let answer = crate::admission::review(phase, review.as_bytes(), &context).unwrap();
     let answer_record = answer.record;
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();
     let response = &answer["response"];
@@ -250,7 +249,7 @@ fn the_annotation_of_mirror_pods_counts_only_if_the_kubelet_of_the_node_asks() {
             facts: &facts,
             policies: &policies,
         };
-        let answer = review_request(Phase::Validate, decode(review.as_bytes()).unwrap(), &context);
+        let answer = crate::admission::review(Phase::Validate, review.as_bytes(), &context).unwrap();
         let answer: Value = serde_json::from_slice(&answer.body).unwrap();
         answer["response"]["allowed"] == true
     };
@@ -462,7 +461,7 @@ fn an_object_is_evaluated_the_same_wherever_it_stands_in_the_review() {
             let review = format!(
                 r#"{{"request": {{{request}}}, "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}}"#
             );
-            let answer = |phase| review_request(phase, decode(review.as_bytes()).unwrap(), &context).body;
+            let answer = |phase| crate::admission::review(phase, review.as_bytes(), &context).unwrap().body;
             [answer(Phase::Mutate), answer(Phase::Validate)].map(|body| String::from_utf8(body).unwrap())
         });
         assert_eq!(answered[0], answered[1], "{object}");
@@ -659,7 +658,9 @@ fn nothing_of_a_request_begins_a_line_of_the_audit_log() {
                 },
             ),
         };
-        let record = review_request(Phase::Validate, decode(review.as_bytes()).unwrap(), &context).record;
+        let record = crate::admission::review(Phase::Validate, review.as_bytes(), &context)
+            .unwrap()
+            .record;
         let AuditRecord {
             uid,
             subresource,

@@ -1,90 +1,49 @@
-//! The client of one collector: OpenTelemetry's OTLP exporter, over HTTP/1.1 and TLS with ring.
+//! The HTTP client of OpenTelemetry's exporter: HTTP/1.1, and TLS with ring.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
-use hyper::{Request, Response};
+use hyper::{Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
-use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::sync::watch;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::EXPORT;
 use super::settings::{TracingError, TracingSettings};
+use crate::process::complaints::Complaints;
 use crate::process::files::Accept;
 use crate::process::{root_certificates, with_causes};
 
 /// The connect timeout.
 const CONNECT: Duration = Duration::from_secs(3);
-/// The total timeout of an export, OpenTelemetry's default.
-const WHOLE: Duration = Duration::from_secs(10);
 /// How much of a response is read, so that its connection can be reused.
 const ANSWER: usize = 64 << 10;
 
-/// The client of one collector. Without `Debug`, because the exporter would show headers that it read from
-/// environment variables.
-pub(super) struct Collector {
-    exporter: SpanExporter,
-    /// The error of the last attempt, if it failed: the exporter reports at most a status.
-    why: watch::Sender<Option<String>>,
-}
+/// The name of the problem, of which there is one.
+const RECEIVER: &str = "receiver";
 
-impl Collector {
-    /// A client for these settings. Reads the file of its CA.
-    pub fn new(settings: &TracingSettings) -> Result<Self, TracingError> {
-        let (why, _) = watch::channel(None);
-        // Retries after one and two seconds. A longer outage loses the batch; later spans wait in the queue.
-        let tries = RetryPolicy::recommended()
-            .with_max_retries(2)
-            .with_initial_delay(Duration::from_secs(1))
-            .with_max_delay(Duration::from_secs(2));
-        let mut exporter = SpanExporter::builder()
-            .with_http()
-            .with_http_client(CollectorClient::new(settings, why.clone())?)
-            .with_endpoint(settings.url.to_string())
-            .with_protocol(Protocol::HttpBinary)
-            .with_timeout(WHOLE)
-            .with_retry_policy(tries)
-            .build()?;
-        exporter.set_resource(&settings.resource);
-        Ok(Self { exporter, why })
-    }
-
-    /// Sends spans, with retries if they may help; otherwise returns the error.
-    pub async fn take(&self, spans: Vec<SpanData>) -> Result<(), String> {
-        let taken = self.exporter.export(spans).await;
-        let why = self.why.send_replace(None);
-        taken.map_err(|error| why.unwrap_or_else(|| error.to_string()))
-    }
-
-    /// Waits until an attempt has failed and a retry is pending, and returns the error.
-    pub async fn failed(&self) -> String {
-        let mut why = self.why.subscribe();
-        // The sender is in `self`, so this waits until there is an error.
-        let why = why.wait_for(Option::is_some).await;
-        why.ok().and_then(|why| why.clone()).unwrap_or_default()
-    }
-}
-
-/// The HTTP client of the exporter.
+/// Sends requests to one receiver, and logs why it does not accept them.
 #[derive(Debug)]
-struct CollectorClient {
+pub(super) struct ReceiverClient {
     http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     headers: HeaderMap,
-    why: watch::Sender<Option<String>>,
+    problems: Mutex<Complaints>,
+    /// The exporter runs on a thread of its own, and the client only in tokio.
+    runtime: Handle,
 }
 
-impl CollectorClient {
-    fn new(settings: &TracingSettings, why: watch::Sender<Option<String>>) -> Result<Self, TracingError> {
+impl ReceiverClient {
+    /// A client for these settings. Reads the file of its CA. Must be called in a tokio runtime.
+    pub fn new(settings: &TracingSettings) -> Result<Self, TracingError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -102,27 +61,48 @@ impl CollectorClient {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        Ok(Self { http, headers, why })
+        Ok(Self {
+            http,
+            headers,
+            problems: Mutex::default(),
+            runtime: Handle::current(),
+        })
     }
 
-    async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, String> {
+    /// Sends a request, and reads the whole answer in time.
+    fn exchange(
+        &self,
+        mut request: Request<Bytes>,
+    ) -> impl Future<Output = Result<Response<Bytes>, String>> + Send + use<> {
         // Drops the exporter's headers: some come from environment variables that Transom does not support.
         request.headers_mut().clone_from(&self.headers);
+        let answer = self.http.request(request.map(Full::new));
         let exchange = async {
-            let answer = self.http.request(request.map(Full::new)).await;
-            let (head, body) = answer.map_err(|error| with_causes(&error))?.into_parts();
+            let (head, body) = answer.await.map_err(|error| with_causes(&error))?.into_parts();
             // A longer response is not valid OTLP, and its connection is closed.
             let body = Limited::new(body, ANSWER).collect().await;
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-            Ok(Response::from_parts(head, body))
+            Ok::<_, String>(Response::from_parts(head, body))
         };
-        timeout(WHOLE, exchange)
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer within {WHOLE:?}")))
+        async {
+            (timeout(EXPORT, exchange).await).unwrap_or_else(|_| Err(format!("no answer within {EXPORT:?}")))
+        }
+    }
+
+    /// Logs why spans are not accepted: once, until the reason changes or it ends.
+    fn report(&self, url: &Uri, problem: Option<String>) {
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        match problem {
+            Some(why) if problems.is_news(RECEIVER, &why) => {
+                tracing::warn!(%url, "cannot send spans to the OTLP receiver: {why}");
+            }
+            Some(_) => {}
+            None => problems.ended(RECEIVER),
+        }
     }
 }
 
-impl HttpClient for CollectorClient {
+impl HttpClient for ReceiverClient {
     fn send_bytes<'c, 'f>(
         &'c self,
         request: Request<Bytes>,
@@ -131,14 +111,16 @@ impl HttpClient for CollectorClient {
         'c: 'f,
         Self: 'f,
     {
-        Box::pin(async {
-            self.why.send_replace(None);
-            let answer = self.send(request).await;
-            self.why.send_replace(match &answer {
+        Box::pin(async move {
+            let url = request.uri().clone();
+            // It fails at the end of the process, which is not a problem of the receiver.
+            let answer = self.runtime.spawn(self.exchange(request)).await?;
+            let problem = match &answer {
                 Ok(answer) if answer.status().is_success() => None,
                 Ok(answer) => Some(format!("the answer was {}", answer.status())),
                 Err(why) => Some(why.clone()),
-            });
+            };
+            self.report(&url, problem);
             answer.map_err(HttpError::from)
         })
     }
