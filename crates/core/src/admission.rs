@@ -21,7 +21,6 @@ pub use self::request::{MalformedReview, Oversize, Request, decode, decode_head}
 pub use self::review::Review;
 pub use self::review_input::AdmissionContext;
 pub use self::reviewed_images::ReviewImages;
-pub use self::reviewed_images::{ReviewImages, images_of};
 pub use self::simulate::{Simulation, simulate_create};
 
 /// The answer to a review: the bytes for the API server, and the record for logs and metrics.
