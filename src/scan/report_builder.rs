@@ -10,12 +10,13 @@ use super::evaluate::{Evaluated, evaluate_object};
 use super::network_objects::NetworkObjects;
 use super::pods::{PodContext, trouble};
 use super::report::{
-    NamespaceReport, PodFinding, PodProblem, PossibleFault, SCHEMA, ScanGap, ScanReport, ScanSummary,
-    ScannedCluster, ScannedNode,
+    NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    ScannedNode,
 };
 use super::required_taints::RequiredTaints;
 use super::result::OwnerResult;
 use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
+use crate::engine::NodeFinding;
 use crate::model::cluster::facts::{LINUX_CLASSES, WindowsWorkload};
 use crate::model::nodes::node::Taint;
 use crate::model::objects::object::{Object, ReviewStage};
@@ -80,7 +81,7 @@ pub struct ReportHeader {
     /// The Windows nodes.
     pub nodes: Vec<ScannedNode>,
     /// The faults that they may have.
-    pub possible_faults: Vec<PossibleFault>,
+    pub node_findings: Vec<NodeFinding>,
     /// The images of which registries report nothing, with the reason.
     pub notes: Vec<String>,
 }
@@ -291,7 +292,7 @@ impl<'s> Scan<'s> {
             changes: None,
             summary: self.summary,
             nodes: frame.nodes,
-            possible_faults: frame.possible_faults,
+            node_findings: frame.node_findings,
             namespaces,
             owners: self.owners,
             pods: self.pods,
