@@ -939,12 +939,8 @@ fn the_outlook_names_ends_what_the_next_release_takes_away_and_faults() {
         "action-required node b-1 10.0.20348.2582: pods reach nothing",
     );
     // Possible faults need no action.
-    has(&at_34, "faults: kubelet-logs-on-mounted-disk");
-    let is_ok = |line: &&String| line.contains("may have") && line.starts_with("ok ");
-    assert_eq!(
-        at_34.iter().filter(|line| line.contains("may have")).count(),
-        at_34.iter().filter(is_ok).count()
-    );
+    let is_possible = |line: &&String| line.starts_with("ok node") && line.contains("[TSM912");
+    assert!(at_34.iter().any(|line| is_possible(&line)), "{at_34:#?}");
     lacks(&at_34, "1.36:");
     let at_35 = outlook_of(35, "2026-11-23");
     has(
