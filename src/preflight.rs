@@ -253,7 +253,7 @@ impl Preflight {
                 "Nodes",
                 nodes::findings(input, plan, taints::findings(input), &mut wanted),
             ),
-            section("Support and known faults of nodes", outlook::findings(input)),
+            section("Support of nodes", outlook::findings(input)),
             section("Pools at zero nodes", pools::findings(input, &workloads)),
             section("RuntimeClasses", nodes::classes(input)),
             section("Workloads", workloads.findings()),

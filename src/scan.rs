@@ -20,7 +20,7 @@ pub use self::evaluate::{
     Evaluated, SkipReason, evaluate_object, evaluate_owned_pod, evaluate_stored, images_of_stored,
 };
 pub use self::network_objects::NetworkObjects;
-pub use self::nodes::{nodes, possible_faults};
+pub use self::nodes::nodes;
 pub use self::owner_templates::{OwnerTemplates, PodDifference};
 pub use self::report_builder::{MOST_OWNERS, ReportHeader, Scan, untolerating};
 pub use self::required_taints::{LackingTaints, RequiredTaints};

@@ -20,8 +20,8 @@ use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Action, IgnoredFields, PlacementMode, Policy};
 use crate::model::objects::object::Object;
 use crate::model::objects::requester::Origin;
-use crate::model::objects::root_owner::owner_above;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::windows::os::Verdict;
 use crate::rules::Finding;
 
@@ -250,14 +250,9 @@ fn switch_off(policy: &mut Policy) {
 
 /// The owner whose controller is assumed to have created an object.
 fn assumed_owner(object: &Object<'_>, today: Date) -> Option<String> {
-    let owner = object
-        .meta
-        .controller()
-        .filter(|_| object.context.origin == Origin::Controller)?;
-    Some(match owner_above(object.kind, &object.meta, today) {
-        Some((kind, name)) => format!("{kind} {name}"),
-        None => format!("{} {}", owner.kind, owner.name),
-    })
+    let owner = WorkloadName::top_owner_of(object.kind, &object.meta, &object.namespace, today);
+    let owner = owner.filter(|_| object.context.origin == Origin::Controller)?;
+    Some(owner.in_namespace())
 }
 
 /// Notes about names of a pod that could mean several objects. What they mean does not matter to a Linux pod.

@@ -26,6 +26,7 @@ use crate::model::windows::build::RELEASES;
 pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = cache.kubernetes;
+    facts.oldest_api_server = Some(cache.kubernetes);
     facts.has_scc = cache.has_scc;
     facts.has_gmsa = cache.has_gmsa;
     facts.injector_groups.clone_from(&cache.injector_groups);

@@ -13,7 +13,9 @@ use serde::Deserialize;
 use super::node_ownership::{NOTHING_OWNED, NodeOwnership, OwnerAnnotation};
 use crate::model::nodes::extended_resources::OfferedResources;
 use crate::model::nodes::network_plugin::NetworkPlugin;
-use crate::model::nodes::node::{INSTANCE_TYPE_LABEL, NodeReadiness, NodeSigns, OtherNode, Taint};
+use crate::model::nodes::node::{
+    INSTANCE_TYPE_LABEL, NodeReadiness, NodeSigns, OtherNode, ReservedResources, Taint,
+};
 use crate::model::syntax::json_types::Quantity;
 
 /// The annotation that records what of an object is Transom's.
@@ -46,6 +48,7 @@ struct WatchedNodeSpec {
 struct WatchedNodeStatus {
     node_info: WatchedNodeInfo,
     runtime_handlers: Option<Vec<RuntimeHandler>>,
+    capacity: Option<BTreeMap<String, serde_json::Value>>,
     allocatable: Option<BTreeMap<String, serde_json::Value>>,
     conditions: Option<Vec<WatchedNodeCondition>>,
     images: Option<Vec<WatchedImage>>,
@@ -112,6 +115,8 @@ pub struct NodeView {
     pub readiness: NodeReadiness,
     /// The extended resources in `status.allocatable`.
     pub offered: OfferedResources,
+    /// What it reserves for Windows and its services.
+    pub reserved: ReservedResources,
     /// Whether it reports DiskPressure.
     pub has_disk_pressure: bool,
     /// Its network plugin, if an annotation names it.
@@ -154,12 +159,6 @@ impl NodeView {
         has_startup_taint(&self.taints)
     }
 
-    /// Whether a cloud, Cluster API or Karpenter may still add labels to it.
-    pub fn is_uninitialized(&self) -> bool {
-        let mut taints = self.taints.iter();
-        taints.any(|taint| Taint::UNINITIALIZED_KEYS.contains(&&*taint.key))
-    }
-
     /// Whether it is kept in the cache: nodes that may be for Windows, by their kubelet or by a label, and nodes that
     /// carry anything that Transom may have to remove.
     pub fn is_of_interest(&self) -> bool {
@@ -192,11 +191,17 @@ impl From<WatchedNode> for NodeView {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             Quantity(text.into())
         };
-        let allocatable = node.status.allocatable.iter().flatten();
-        let storage = (node.status.allocatable.iter().flatten())
-            .find(|(name, _)| *name == "ephemeral-storage")
-            .and_then(|(_, value)| amount(value).millis())
-            .and_then(|millis| u64::try_from(millis / 1000).ok());
+        let millis = |of: &Option<BTreeMap<String, serde_json::Value>>, name: &str| {
+            amount(of.as_ref()?.get(name)?).millis()
+        };
+        let status = &node.status;
+        let reserved = ReservedResources::between(
+            |name| millis(&status.capacity, name),
+            |name| millis(&status.allocatable, name),
+        );
+        let storage = millis(&status.allocatable, "ephemeral-storage");
+        let storage = storage.and_then(|millis| u64::try_from(millis / 1000).ok());
+        let allocatable = status.allocatable.iter().flatten();
         let offered =
             OfferedResources::of_node(allocatable.map(|(name, value)| (name.as_str(), amount(value))));
         let has_disk_pressure = (node.status.conditions.iter().flatten())
@@ -233,6 +238,7 @@ impl From<WatchedNode> for NodeView {
                 .collect(),
             readiness,
             offered,
+            reserved,
             has_disk_pressure,
             network_plugin,
             images,
@@ -316,6 +322,10 @@ impl NodeSigns for NodeView {
 
     fn readiness(&self) -> NodeReadiness {
         self.readiness
+    }
+
+    fn reserved(&self) -> ReservedResources {
+        self.reserved
     }
 }
 

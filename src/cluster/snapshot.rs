@@ -13,6 +13,7 @@ use super::node_pools::NodePools;
 use super::policy_store::{PodPolicies, PolicyState, was_accepted};
 use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
+use crate::engine::{NodeFinding, node_findings};
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{PlacementMode, Policy};
 use crate::model::knowledge::Knowledge;
@@ -85,6 +86,12 @@ impl Snapshot {
                 && stored.is_some_and(|stored| was_accepted(stored))
         });
         skipped.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// What the rules report of the Windows nodes.
+    pub fn node_findings(&self) -> Vec<NodeFinding> {
+        let nodes = self.cache.nodes.values();
+        node_findings(nodes.map(|node| Arc::clone(node) as _), &self.facts)
     }
 
     /// Whether the API server calls the webhooks for pods of a namespace with these labels, as far as is known.

@@ -7,6 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::conditions::{LONGEST_NOTE, REPORTER};
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::text::{cut, digest_hex};
 
 /// The namespace of Events about objects without a namespace.
@@ -34,6 +35,14 @@ pub fn reference(api_version: &str, kind: &str, name: &str, uid: &str) -> Object
         name: Some(name.to_owned()),
         uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()),
         ..ObjectReference::default()
+    }
+}
+
+/// A workload, for Events about it.
+pub fn of_workload(workload: &WorkloadName, api_version: &str) -> ObjectReference {
+    ObjectReference {
+        namespace: Some(workload.namespace.clone()),
+        ..reference(api_version, &workload.kind, &workload.name, &workload.uid)
     }
 }
 

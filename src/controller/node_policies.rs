@@ -18,7 +18,7 @@ pub use self::reconcile::NodeController;
 
 mod events;
 pub(crate) mod guard;
-pub(crate) mod node_state;
+pub mod node_state;
 pub mod nodes;
 pub(crate) mod pod_references;
 mod reconcile;

@@ -15,6 +15,7 @@ use crate::model::objects::object::Object;
 use crate::model::objects::pod::PodSpec;
 use crate::model::objects::requester::qualified;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::text::count;
 use crate::model::windows::image::ImageRef;
 use crate::scan::{OwnerOutcome, OwnerResult};
@@ -193,7 +194,7 @@ impl Controllers {
         if let Some(known) = images.find_map(KnownController::of_image) {
             self.found.push(FoundController {
                 known,
-                title: format!("{} {}/{}", subject.kind, subject.namespace, subject.meta.name),
+                title: WorkloadName::of(subject.kind, &subject.namespace, &subject.meta.name).to_string(),
                 account: Account {
                     namespace: subject.namespace.to_string(),
                     name: account_of(subject, json),

@@ -1,5 +1,5 @@
-//! Findings about nodes: the Windows nodes by build, their labels and runtimes, where Transom's own
-//! pods can run, and the RuntimeClasses.
+//! Findings about nodes: the Windows nodes by build, what the rules report of them, their runtimes, where Transom's own pods can
+//! run, and the RuntimeClasses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use super::{ClusterInput, PreflightFinding, plan_hint};
 use crate::cluster::environment::AnyNode;
 use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
-use crate::model::cluster::facts::{Facts, Runtime, RuntimeClassFacts};
-use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint, newest_minor};
+use crate::model::cluster::facts::{Runtime, RuntimeClassFacts};
+use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 use crate::model::syntax::text::{count, list};
-use crate::model::windows::build::{Build, Release, supported_on};
+use crate::model::windows::build::{Build, Release};
 use crate::plan::UpgradePlan;
 
 /// The Windows nodes.
@@ -47,8 +47,9 @@ pub fn findings(
     }
     all.extend(builds(input));
     all.extend(plan_hint(input, plan));
+    all.extend(of_rules(input));
     all.extend(taints);
-    all.extend(labels(input));
+    all.extend(os_label(input));
     if input.snapshot.facts.runtime == Runtime::Docker {
         let nodes = windows(input.snapshot).map(|node| format!("{} ({})", node.name, node.container_runtime));
         all.push(
@@ -72,10 +73,9 @@ fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             None => silent.push(&node.name),
         }
     }
-    let facts = &input.snapshot.facts;
     let mut all = Vec::new();
     for (build, nodes) in by_build {
-        let finding = of_build(build, &nodes, facts);
+        let finding = of_build(build, &nodes);
         all.push(finding.on_nodes(names(nodes.into_iter())));
     }
     if !silent.is_empty() {
@@ -86,30 +86,34 @@ fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     all
 }
 
-fn of_build(build: Build, nodes: &[&NodeView], facts: &Facts) -> PreflightFinding {
+/// How many nodes have a build, and until when Microsoft supports it. The rules report what is wrong with it.
+fn of_build(build: Build, nodes: &[&NodeView]) -> PreflightFinding {
     let release = build.release();
     let product = release.map_or("a build that Transom does not know", |release| release.product);
-    let what = format!("{} with {build} ({product})", count(nodes.len(), "node"));
     let end = release.and_then(Release::end_of_support);
-    let kubelets = nodes.iter().map(|node| node.kubelet_version());
-    let kubernetes = newest_minor(kubelets, facts.kubernetes);
-    if supported_on(kubernetes).is_some_and(|support| support.lacks(build)) {
-        let by_microsoft = match end {
-            Some(end) if end < facts.today => format!("; Microsoft's support ended on {end}"),
-            Some(end) => format!("; Microsoft supports it until {end}"),
-            None => String::new(),
+    let until = end.map(|end| format!(", serviced until {end}"));
+    PreflightFinding::fine(format!(
+        "{} with {build} ({product}){}",
+        count(nodes.len(), "node"),
+        until.unwrap_or_default()
+    ))
+}
+
+/// What the rules report of the nodes, in the words of `transom check`.
+fn of_rules(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let findings = input.snapshot.node_findings().into_iter().map(|found| {
+        let message = format!("{} [{} {}]", found.message, found.id, found.rule);
+        let finding = if found.is_possible_fault() {
+            PreflightFinding {
+                remedy: Some(found.remedy),
+                ..PreflightFinding::fine(message)
+            }
+        } else {
+            PreflightFinding::act(message, found.remedy)
         };
-        let text = format!("{what}, which Kubernetes 1.{kubernetes} does not support{by_microsoft}");
-        return PreflightFinding::act(text, "move their workloads to nodes of a supported build");
-    }
-    match end {
-        Some(end) if end < facts.today => PreflightFinding::act(
-            format!("{what}, serviced until {end}"),
-            "move their workloads to nodes of a build that is serviced",
-        ),
-        Some(end) => PreflightFinding::fine(format!("{what}, serviced until {end}")),
-        None => PreflightFinding::fine(what),
-    }
+        finding.on_nodes(found.nodes)
+    });
+    findings.collect()
 }
 
 /// A build and its product, if it is known.
@@ -118,28 +122,16 @@ pub fn build_text(build: Build) -> String {
     format!("{build}{}", release.unwrap_or_default())
 }
 
-fn labels(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    let mut all = Vec::new();
-    for label in [OS_LABEL, BUILD_LABEL] {
-        let lacks = |node: &&NodeView| match label {
-            BUILD_LABEL => node.build().map(|build| build.to_string()).as_deref() != node.label(label),
-            _ => node.label(label) != Some("windows"),
-        };
-        let lacking = names(windows(input.snapshot).filter(lacks));
-        if !lacking.is_empty() {
-            let text = format!(
-                "{} without the right label {label}",
-                count(lacking.len(), "Windows node")
-            );
-            let remedy = if label == BUILD_LABEL {
-                "with nodePolicy.spec.labels.kubelet: Reconcile, Transom maintains it"
-            } else {
-                "the kubelet writes it when it registers the node: find out why it has not"
-            };
-            all.push(PreflightFinding::act(text, remedy).on_nodes(lacking));
-        }
-    }
-    all
+/// The nodes without the label of the operating system, which no rule reports.
+fn os_label(input: ClusterInput<'_>) -> Option<PreflightFinding> {
+    let lacks = |node: &&NodeView| node.label(OS_LABEL) != Some("windows");
+    let lacking = names(windows(input.snapshot).filter(lacks));
+    let text = format!(
+        "{} without the right label {OS_LABEL}",
+        count(lacking.len(), "Windows node")
+    );
+    let remedy = "the kubelet writes it when it registers the node: find out why it has not";
+    (!lacking.is_empty()).then(|| PreflightFinding::act(text, remedy).on_nodes(lacking))
 }
 
 /// Where Transom's two pods can run: Linux nodes, with the chart's default tolerations, which are none.
@@ -189,9 +181,7 @@ fn own_pods(input: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFindin
 /// The lasting taints that keep pods off a node.
 fn keeping_off(node: &AnyNode) -> BTreeSet<&Taint> {
     let taints = node.taints.iter();
-    taints
-        .filter(|taint| taint.lasts() && taint.keeps_off())
-        .collect()
+    taints.filter(|taint| taint.keeps_ordinary_pods_off()).collect()
 }
 
 fn is_control_plane(taints: &BTreeSet<&Taint>) -> bool {

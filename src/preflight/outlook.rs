@@ -1,14 +1,13 @@
-//! Findings about the future of the Windows nodes: ends of support, what the next minor release of Kubernetes removes,
-//! the known faults of the nodes' versions, and webhooks that refuse pods.
+//! Findings about the future of the Windows nodes: ends of support that are not near, what the next minor release of Kubernetes
+//! removes, and webhooks that refuse pods.
 
 use std::collections::BTreeMap;
 
 use super::nodes::windows;
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::node::NodeView;
-use crate::model::knowledge::{AffectedNodes, NodeFault, NodePlatform, NodeVersions, product};
+use crate::model::knowledge::{AffectedNodes, NodePlatform, product};
 use crate::model::nodes::node::NodeSigns as _;
-use crate::model::syntax::text::count;
 use crate::model::windows::build::{Build, supported_on};
 
 /// The findings.
@@ -18,10 +17,9 @@ pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         all.extend(dates(input));
         all.extend(next_minor(input));
         all.extend(minor_changes(input));
-        all.extend(faults(input));
         all.extend(age(input));
     } else {
-        let text = "not known (not read): nodes, and so the ends of their support and their faults";
+        let text = "not known (not read): nodes, and so the ends of their support";
         all.push(PreflightFinding::fine(text));
     }
     all.extend(unanswered(input));
@@ -76,20 +74,12 @@ fn dates(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     for ((platform, build), nodes) in by_build(input) {
         for date in knowledge.support_dates(platform, build) {
-            if date.platform.is_none() {
-                // The finding about the build states the end of Microsoft's support.
+            // The finding about the build states the end of Microsoft's support, and a rule reports what is near.
+            if date.platform.is_none() || date.is_near(today) {
                 continue;
             }
-            let text = match date.days_from(today) {
-                days @ 0.. => format!("{date}, in {days} days ({})", date.source),
-                _ => format!("{date}, which has passed ({})", date.source),
-            };
-            let finding = if date.is_near(today) {
-                PreflightFinding::act(text, "move their workloads to nodes of a newer Windows Server")
-            } else {
-                PreflightFinding::fine(text)
-            };
-            all.push(finding.on_nodes(&nodes));
+            let text = format!("{date}, in {} days ({})", date.days_from(today), date.source);
+            all.push(PreflightFinding::fine(text).on_nodes(&nodes));
         }
     }
     all
@@ -147,22 +137,4 @@ fn minor_changes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         }
     }
     all
-}
-
-/// The known faults: those that the nodes certainly have need an action, and the others are one line each.
-fn faults(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    let all = count(windows(input.snapshot).count(), "node");
-    let knowledge = &input.snapshot.facts.knowledge;
-    let nodes = windows(input.snapshot).filter_map(|node| Some((&*node.name, NodeVersions::of(node)?)));
-    let findings = knowledge.faults_by_id(nodes).into_iter().map(|found| {
-        if !found.fault.is_certain {
-            let (NodeFault { id, summary, .. }, some) = (found.fault, found.nodes.len());
-            return PreflightFinding::fine(format!("to know: {id} ({some} of {all}): {summary}"));
-        }
-        let NodeFault {
-            id, message, remedy, ..
-        } = found.fault;
-        PreflightFinding::act(format!("known fault {id}: {message}"), remedy).on_nodes(found.nodes)
-    });
-    findings.collect()
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::nodes::{names, windows};
+use super::nodes::windows;
 use super::{ClusterInput, PreflightFinding};
 use crate::cluster::node::NodeView;
 use crate::model::nodes::node::{NodeSigns as _, Taint};
@@ -62,7 +62,8 @@ impl ObservedTaint<'_> {
         } else {
             PreflightFinding::act(
                 format!(
-                    "the taint {on} may be for some workloads only: the values do not tolerate or require it"
+                    "the taint {on} keeps Linux pods off, and may be for some workloads only: the values do not tolerate or \
+                     require it"
                 ),
                 format!(
                     "if every Windows pod may run there, add {value} to policy.spec.placement.toleratedTaints"
@@ -91,7 +92,7 @@ fn is_mark(taint: &Taint, input: ClusterInput<'_>) -> bool {
             .list("toleratedTaints")
             .contains(&taint_value(taint))
     };
-    taint.keeps_off() && (taint.windows_release().is_some() || is_of_platform())
+    taint.keeps_off() && (taint.means_windows() || is_of_platform())
 }
 
 /// The lasting taints of Windows nodes.
@@ -164,18 +165,5 @@ pub fn of_pool(input: ClusterInput<'_>, pool: (&str, &str)) -> Vec<Taint> {
 pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let count = windows(input.snapshot).count();
     let observed = observed(input).into_iter();
-    let mut all: Vec<PreflightFinding> = observed.map(|taint| taint.finding(count)).collect();
-    let is_bare = |node: &&NodeView| !node.taints().iter().any(|taint| is_mark(taint, input));
-    let bare: Vec<&str> = names(windows(input.snapshot).filter(is_bare));
-    if !bare.is_empty() {
-        let text = format!(
-            "{} of {count} Windows nodes {} no taint that keeps Linux pods off",
-            bare.len(),
-            if bare.len() == 1 { "has" } else { "have" }
-        );
-        let remedy = "taint them at their pool; or, after policy.spec.mode: Enforce, set nodePolicy.spec.taints.mode: \
-                      Reconcile, and Transom sets the taint";
-        all.push(PreflightFinding::act(text, remedy).on_nodes(bare));
-    }
-    all
+    observed.map(|taint| taint.finding(count)).collect()
 }

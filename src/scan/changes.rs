@@ -10,6 +10,7 @@ use super::report::{
     ScanSummary,
 };
 use super::result::{FindingOutcome, FindingResult, OwnerResult};
+use crate::model::objects::workload_name::WorkloadName;
 
 /// A report that cannot be compared.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,39 +107,24 @@ impl From<&FindingResult> for ComparedFinding {
     }
 }
 
-/// Identifies an object in two reports. Versions of its API differ, and so do the names of pods that represent their owner.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct ComparedKey<'r> {
-    namespace: &'r str,
-    kind: &'r str,
-    name: &'r str,
-    group: &'r str,
-}
-
-impl<'r> ComparedKey<'r> {
-    fn of(owner: &'r ComparedOwner) -> Self {
-        let (api_version, kind, name) = match &owner.owner {
-            Some(represented) => (&represented.api_version, &represented.kind, &represented.name),
-            None => (&owner.api_version, &owner.kind, &owner.name),
-        };
-        ComparedKey {
-            namespace: &owner.namespace,
-            kind,
-            name,
-            group: api_version.split_once('/').map_or("", |(group, _)| group),
-        }
-    }
+/// What identifies an object in two reports: versions of its API differ, and so do the names of pods that represent their owner.
+fn identity(owner: &ComparedOwner) -> WorkloadName {
+    let (api_version, kind, name) = match &owner.owner {
+        Some(represented) => (&represented.api_version, &represented.kind, &represented.name),
+        None => (&owner.api_version, &owner.kind, &owner.name),
+    };
+    WorkloadName::of_api_version(api_version, kind, &owner.namespace, name)
 }
 
 /// The findings of an object, by rule and field. Of several, the worst outcome.
 type FindingsByKey<'r> = BTreeMap<(&'r str, &'r str), &'r ComparedFinding>;
 
 /// The objects, each with its findings. Several objects may represent one owner.
-fn by_key(owners: &[ComparedOwner]) -> BTreeMap<ComparedKey<'_>, (&ComparedOwner, FindingsByKey<'_>)> {
-    let mut all: BTreeMap<ComparedKey<'_>, (&ComparedOwner, FindingsByKey<'_>)> = BTreeMap::new();
+fn by_key(owners: &[ComparedOwner]) -> BTreeMap<WorkloadName, (&ComparedOwner, FindingsByKey<'_>)> {
+    let mut all: BTreeMap<WorkloadName, (&ComparedOwner, FindingsByKey<'_>)> = BTreeMap::new();
     for owner in owners {
         let (_, findings) = all
-            .entry(ComparedKey::of(owner))
+            .entry(identity(owner))
             .or_insert_with(|| (owner, BTreeMap::new()));
         for found in &owner.findings {
             let worst = findings.entry((&found.id, &found.path)).or_insert(found);

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use crate::model::objects::object::Object;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 
 /// How an object compares with the other children of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +31,7 @@ pub fn dedup_key(subject: &Object<'_>, hashes: &RandomState) -> DedupKey {
 /// The group of this object, whatever its owner is: objects of the same owner with the same images and the same node
 /// selector.
 pub fn dedup_key_of_owned(subject: &Object<'_>, hashes: &RandomState) -> DedupKey {
-    let Some(owner) = subject.meta.controller() else {
+    let Some(owner) = WorkloadName::owner_of(&subject.meta, &subject.namespace) else {
         return DedupKey::None;
     };
     let pod = subject.pod();
@@ -47,8 +48,7 @@ pub fn dedup_key_of_owned(subject: &Object<'_>, hashes: &RandomState) -> DedupKe
     let images: Vec<Option<&str>> = images.collect();
     let selected = pod.node_selector.iter().map(|(key, value)| (&**key, &**value));
     let selected: Vec<(&str, &str)> = selected.collect();
-    let of = (&*owner.api_version, &*owner.kind, &*owner.name);
-    DedupKey::Of(hashes.hash_one((subject.kind, &*subject.namespace, of, images, selected)))
+    DedupKey::Of(hashes.hash_one((subject.kind, owner, images, selected)))
 }
 
 /// Whether a ReplicaSet requests zero pods: one that is kept for a rollback.

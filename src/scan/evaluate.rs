@@ -13,8 +13,8 @@ use crate::model::objects::object::{Object, ObjectError, ReviewStage};
 use crate::model::objects::object_status::ObjectStatus;
 use crate::model::objects::pod::PodSpec;
 use crate::model::objects::requester::qualified;
-use crate::model::objects::root_owner::owner_above;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::edit::Edit;
 use crate::model::syntax::json::at;
 use crate::model::windows::build::Build;
@@ -122,11 +122,12 @@ pub fn evaluate_owned_pod(
                 result.findings.retain(is_error);
             }
         }
-        if let Some((kind, name)) = owner_above(subject.kind, &subject.meta, eval_context.facts.today) {
+        let (namespace, today) = (&subject.namespace, eval_context.facts.today);
+        if let Some(above) = WorkloadName::owner_above(subject.kind, &subject.meta, namespace, today) {
             result.owner = Some(ForeignOwner {
-                api_version: format!("{}/v1", kind.group()),
-                kind: kind.as_str().to_owned(),
-                name: name.to_owned(),
+                api_version: format!("{}/v1", above.group),
+                kind: above.kind,
+                name: above.name,
             });
         }
     }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::report::{PossibleFault, ScannedNode};
+use super::report::ScannedNode;
 use crate::cluster::node::NodeView;
 use crate::model::cluster::facts::Facts;
-use crate::model::knowledge::{Knowledge, NodePlatform, NodeVersions};
+use crate::model::knowledge::{Knowledge, NodePlatform};
 use crate::model::nodes::node::{Host, NodeSigns as _, Taint};
 use crate::model::windows::build::{Build, Release};
 
@@ -21,14 +21,11 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
     let windows = view.values().filter(|node| node.has_windows());
     let windows = windows.map(|node| {
         let platform = NodePlatform::of_labels(node.labels.keys().map(String::as_str));
-        let faults = facts.knowledge.faults_of_node(&**node).into_iter();
-        let faults = faults.filter(|fault| fault.is_certain);
-        let faults = faults.map(|fault| format!("{}; {}", fault.message, fault.remedy));
         let pressure = node.has_disk_pressure.then(|| DISK_PRESSURE.to_owned());
         ScannedNode {
             pool: node.pool().map(|(_, pool)| pool.to_owned()),
             container_runtime: node.container_runtime.clone(),
-            problems: faults.chain(pressure).collect(),
+            problems: pressure.into_iter().collect(),
             ..scanned(
                 &facts.knowledge,
                 &node.name,
@@ -54,23 +51,6 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
         }
     });
     windows.chain(pools).collect()
-}
-
-/// The faults that Windows nodes may have, by id.
-pub fn possible_faults(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<PossibleFault> {
-    let nodes = view.values();
-    let nodes = nodes.filter_map(|node| Some((&*node.name, NodeVersions::of(&**node)?)));
-    let found = facts.knowledge.faults_by_id(nodes).into_iter();
-    found
-        .filter(|found| !found.fault.is_certain)
-        .map(|found| PossibleFault {
-            id: found.fault.id,
-            message: found.fault.summary,
-            remedy: found.fault.remedy,
-            source: found.fault.source,
-            nodes: found.nodes,
-        })
-        .collect()
 }
 
 /// What a node and a pool have in common.

@@ -10,6 +10,7 @@ use crate::engine::{evaluate, infer_os};
 use crate::model::cluster::severity::Severity;
 use crate::model::objects::object::Object;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::path::Path;
 use crate::model::windows::os::Verdict;
 use crate::rules::Finding;
@@ -62,7 +63,11 @@ impl OwnerTemplates {
                 .then(|| self.findings(context, subject))
                 .flatten(),
         };
-        let key = self.key(subject.kind, &subject.namespace, &subject.meta.name);
+        let key = self.key(&WorkloadName::of(
+            subject.kind,
+            &subject.namespace,
+            &subject.meta.name,
+        ));
         let was_asked = self.asked.remove(&key) && (!is_windows || template.findings.is_some());
         if self.known.len() >= MOST && !self.known.contains_key(&key) {
             return was_asked;
@@ -74,7 +79,7 @@ impl OwnerTemplates {
 
     /// Forgets an object that is gone.
     pub fn forget(&mut self, kind: Kind, namespace: &str, name: &str) {
-        let key = self.key(kind, namespace, name);
+        let key = self.key(&WorkloadName::of(kind, namespace, name));
         self.known.remove(&key);
         self.asked.remove(&key);
     }
@@ -141,13 +146,12 @@ impl OwnerTemplates {
 
     /// The owner of an object, if it is evaluated.
     fn owner(&self, context: &EvalContext<'_>, subject: &Object<'_>) -> Option<u64> {
-        let owner = subject.meta.controller()?;
-        let kind = subject.owner_kind().filter(|kind| context.evaluates(*kind))?;
-        Some(self.key(kind, &subject.namespace, &owner.name))
+        subject.owner_kind().filter(|kind| context.evaluates(*kind))?;
+        Some(self.key(&WorkloadName::owner_of(&subject.meta, &subject.namespace)?))
     }
 
-    fn key(&self, kind: Kind, namespace: &str, name: &str) -> u64 {
-        self.hashes.hash_one((kind, namespace, name))
+    fn key(&self, owner: &WorkloadName) -> u64 {
+        self.hashes.hash_one(owner)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::model::cluster::policy::Policy;
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL};
 use crate::model::objects::object::Object;
 use crate::model::objects::pod::PodSpec;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::text::shown;
 use crate::model::windows::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::windows::image::{ImageRef, build_hint, os_hint};
@@ -59,12 +60,11 @@ fn foreign_os_label<'s>(subject: &'s Object<'_>) -> Option<&'s str> {
 ///
 /// A ready pod is in the right place, regardless of its fields; only its label can be wrong. If only the tag of an image names an
 /// operating system or a build, the problem is reported only if the kubelet confirms it; a repository that
-/// has only Windows images needs no confirmation. `owner` is the top owner of the pod, as in `Deployment
-/// web`, if it is known; otherwise the controller of the pod is used.
+/// has only Windows images needs no confirmation. `owner` is the top owner of the pod, if it is known; otherwise the controller of the pod is used.
 pub fn trouble(
     subject: &Object<'_>,
     json: &str,
-    owner: Option<&str>,
+    owner: Option<WorkloadName>,
     pod_context: &PodContext<'_>,
     now: Timestamp,
 ) -> Option<PodFinding> {
@@ -74,8 +74,8 @@ pub fn trouble(
         let node = &**pod_context.nodes?.get(spec.node_name.as_deref()?)?;
         node.is_windows().then_some(node)
     };
-    let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
-    let owner = owner.map(str::to_owned).or_else(controller);
+    let owner = owner.or_else(|| WorkloadName::owner_of(&subject.meta, &subject.namespace));
+    let owner = owner.map(|owner| owner.in_namespace());
     let ((wrong, message, remedy), since) = if subject.meta.deletion_timestamp.0 {
         (symptoms::terminating(&record, windows()?, now)?, None)
     } else {

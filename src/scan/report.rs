@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::result::{DenialCause, FindingOutcome, ForeignOwner, OwnerOutcome, OwnerResult};
+use crate::engine::NodeFinding;
 use crate::model::cluster::policy::{Action, PlacementMode};
 use crate::model::cluster::severity::Severity;
 use crate::model::knowledge::KnowledgeReport;
@@ -50,10 +51,9 @@ pub struct ScanReport {
     pub summary: ScanSummary,
     /// The Windows nodes, by name.
     pub nodes: Vec<ScannedNode>,
-    /// The faults that its versions may have: they depend on workloads, or on what nodes do not report, or only users reported
-    /// them. Absent if there are none.
+    /// The findings of the rules on nodes, as `transom check` reports them; worst first. Absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub possible_faults: Vec<PossibleFault>,
+    pub node_findings: Vec<NodeFinding>,
     /// The namespaces with an object to report, by name.
     pub namespaces: Vec<NamespaceReport>,
     /// The top owners with something to report, every Windows one, and the NetworkPolicies with a finding, whose operating
@@ -90,22 +90,6 @@ pub struct ScannedCluster {
     pub policies: Vec<String>,
     /// The namespaces without a policy, in which the built-in one applies. Empty if no policy is stored.
     pub namespaces_without_policy: Vec<String>,
-}
-
-/// A fault that Windows nodes may have.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PossibleFault {
-    /// Its id, as in `kubelet-1.31-socket`.
-    pub id: String,
-    /// The symptom and the affected range.
-    pub message: String,
-    /// What to do.
-    pub remedy: String,
-    /// The page that documents it.
-    pub source: String,
-    /// The nodes.
-    pub nodes: Vec<String>,
 }
 
 /// Counts of a scan.
@@ -215,8 +199,7 @@ pub struct ScannedNode {
     /// 2022 on AKS`. Absent if none is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub platform_dates: Vec<String>,
-    /// The known faults of its versions with sources, and the problems that it reports, with remedies. Absent if there are
-    /// none.
+    /// The problems that it reports, with remedies. Absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
     /// Its taints, as in `os=windows:NoSchedule`.

@@ -10,17 +10,18 @@ use super::evaluate::{Evaluated, evaluate_object};
 use super::network_objects::NetworkObjects;
 use super::pods::{PodContext, trouble};
 use super::report::{
-    NamespaceReport, PodFinding, PodProblem, PossibleFault, SCHEMA, ScanGap, ScanReport, ScanSummary,
-    ScannedCluster, ScannedNode,
+    NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    ScannedNode,
 };
 use super::required_taints::RequiredTaints;
 use super::result::OwnerResult;
 use super::stored_evaluations::{StoredEvaluations, UnreadableObjects};
+use crate::engine::NodeFinding;
 use crate::model::cluster::facts::{LINUX_CLASSES, WindowsWorkload};
 use crate::model::nodes::node::Taint;
 use crate::model::objects::object::{Object, ReviewStage};
-use crate::model::objects::root_owner::owner_above;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::text::{count, list, object_title, shown};
 use crate::model::windows::os::Verdict;
 use crate::rules::MISSING_WINDOWS_TOLERATION;
@@ -47,7 +48,7 @@ pub struct Scan<'s> {
     gaps: Vec<ScanGap>,
     /// The owners of ReplicaSets and Jobs that may have pods: kind, namespace and name of the ReplicaSet or
     /// Job, to the display name of the owner.
-    made_by: HashMap<(Kind, String, String), String>,
+    made_by: HashMap<WorkloadName, WorkloadName>,
     stored: StoredEvaluations,
     unreadable: UnreadableObjects,
     left_out: SkippedObjects,
@@ -81,7 +82,7 @@ pub struct ReportHeader {
     /// The Windows nodes.
     pub nodes: Vec<ScannedNode>,
     /// The faults that they may have.
-    pub possible_faults: Vec<PossibleFault>,
+    pub node_findings: Vec<NodeFinding>,
     /// The images of which registries report nothing, with the reason.
     pub notes: Vec<String>,
 }
@@ -177,14 +178,14 @@ impl<'s> Scan<'s> {
             .record(kind, &subject.namespace, &subject.meta.name, workload, 0);
         if kind == Kind::Pod
             && is_meant
-            && let Some(trouble) = trouble(&subject, json, owner.as_deref(), self.pod_context, self.now)
+            && let Some(trouble) = trouble(&subject, json, owner.clone(), self.pod_context, self.now)
         {
             self.pod(trouble);
         } else if matches!(kind, Kind::ReplicaSet | Kind::Job)
             && let Some(owner) = owner
             && !is_at_zero(&subject)
         {
-            let place = (kind, subject.namespace.to_string(), subject.meta.name.to_string());
+            let place = WorkloadName::of(kind, &subject.namespace, &subject.meta.name);
             self.made_by.insert(place, owner);
         }
     }
@@ -227,18 +228,15 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// The top owner of an object, as it is displayed.
-    fn owner(&self, subject: &Object<'_>) -> Option<String> {
-        let owner = subject.meta.controller()?;
-        let listed = subject.owner_kind().and_then(|kind| {
-            let place = (kind, subject.namespace.to_string(), owner.name.to_string());
-            self.made_by.get(&place).cloned()
-        });
+    /// The top owner of an object.
+    fn owner(&self, subject: &Object<'_>) -> Option<WorkloadName> {
+        let (meta, namespace) = (&subject.meta, &subject.namespace);
+        let owner = WorkloadName::owner_of(meta, namespace)?;
+        let listed = subject.owner_kind().and_then(|_| self.made_by.get(&owner));
         // Without the right to list ReplicaSets, their names show their Deployments.
         let today = self.pod_context.eval_context.facts.today;
-        let above = || owner_above(subject.kind, &subject.meta, today);
-        let above = listed.or_else(|| above().map(|(kind, name)| format!("{kind} {name}")));
-        Some(above.unwrap_or_else(|| format!("{} {}", owner.kind, owner.name)))
+        let above = || WorkloadName::owner_above(subject.kind, meta, namespace, today);
+        Some(listed.cloned().or_else(above).unwrap_or(owner))
     }
 
     fn add_result(&mut self, owner_result: OwnerResult) {
@@ -295,7 +293,7 @@ impl<'s> Scan<'s> {
             changes: None,
             summary: self.summary,
             nodes: frame.nodes,
-            possible_faults: frame.possible_faults,
+            node_findings: frame.node_findings,
             namespaces,
             owners: self.owners,
             pods: self.pods,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::engine::Decision;
 use crate::model::cluster::severity::{Class, Severity};
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::string_enum::string_enum;
 use crate::model::syntax::text::object_title;
 use crate::model::windows::build::Build;
@@ -200,6 +201,11 @@ pub struct OwnerResult {
 }
 
 impl OwnerResult {
+    /// The object, with its uid.
+    pub fn workload(&self) -> WorkloadName {
+        WorkloadName::of(self.kind, &self.namespace, &self.name).with_uid(&self.uid)
+    }
+
     /// Its kind, namespace and name.
     pub fn title(&self) -> String {
         object_title(self.kind, &self.namespace, &self.name)

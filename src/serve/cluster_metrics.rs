@@ -1,6 +1,7 @@
 //! The metrics of the cluster: the leader, the Windows nodes, and the status of the policies.
 
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use prometheus_client::metrics::family::Family;
@@ -16,15 +17,18 @@ use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::controller::webhook_probe::ProbeResult;
 use crate::engine::policy_set::ExemptionState;
 use crate::model::nodes::node::NodeSigns as _;
+use crate::model::objects::workload::Kind;
 use crate::model::windows::build::{Build, RELEASES};
 use crate::process::metrics::{MetricLabels, Metrics};
 use crate::registration;
+use crate::rules;
 
 /// The gauges; they show the last snapshot passed to them.
 #[derive(Clone, Debug)]
 pub struct ClusterMetrics {
     leader: Gauge,
     nodes: Family<MetricLabels, Gauge>,
+    node_findings: Family<MetricLabels, Gauge>,
     policies: Family<MetricLabels, Gauge>,
     node_policies: Family<MetricLabels, Gauge>,
     drifted_nodes: Gauge,
@@ -42,6 +46,10 @@ impl ClusterMetrics {
         ClusterMetrics {
             leader: metrics.add("leader", "Whether this replica writes to the cluster"),
             nodes: metrics.add("windows_nodes", "Windows nodes, by release"),
+            node_findings: metrics.add(
+                "windows_node_findings",
+                "Windows nodes with a finding of a rule on nodes, by rule",
+            ),
             policies: metrics.add(
                 "pod_policies",
                 "WindowsPodPolicy objects, by whether they apply as they are stored",
@@ -112,6 +120,15 @@ impl ClusterMetrics {
         let nodes = snapshot.cache.nodes.values().filter(|node| node.has_windows());
         let releases = RELEASES.iter().map(|release| release.name).chain(["other"]);
         set(&self.nodes, "release", releases, nodes.map(|node| release(node)));
+        let of_nodes = rules::catalogue().filter(|rule| rule.applies_to(Kind::Node));
+        let findings = snapshot.node_findings().into_iter();
+        let findings = findings.flat_map(|found| repeat_n(found.rule, found.nodes.len()));
+        set(
+            &self.node_findings,
+            "rule",
+            of_nodes.map(|rule| rule.name),
+            findings,
+        );
         let state = |outcome: &PolicyState| match outcome {
             PolicyState::InForce(decoded) if decoded.is_partial() => "partially_invalid",
             PolicyState::InForce(_) => "valid",

@@ -279,18 +279,17 @@ fn check_findings(report: &Value) {
     );
     message(report, "Platform", "Kubernetes is v1.36");
     message(report, "Platform", "Transom is not installed");
-    assert_eq!(
-        message(report, "Nodes", "node with 10.0.17763")["status"],
-        "action-required"
-    );
-    assert_eq!(
-        message(
-            report,
-            "Nodes",
-            "1 of 2 Windows nodes has no taint that keeps Linux pods off"
-        )["evidence"],
-        json!(["node w2"])
-    );
+    message(report, "Nodes", "node with 10.0.17763");
+    for rule in [
+        "not Windows Server 2019 (10.0.17763) [TSM901 node-build-unsupported]",
+        "[TSM904 node-missing-taint]",
+    ] {
+        let found = message(report, "Nodes", rule);
+        assert_eq!(
+            (&found["status"], &found["evidence"]),
+            (&json!("action-required"), &json!(["node w2"]))
+        );
+    }
     let plan = message(report, "Nodes", "there is a newer build");
     assert!(
         plan["remedy"]

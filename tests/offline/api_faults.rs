@@ -2,14 +2,18 @@
 //! cuts answers short, hangs, or refuses a list: the result is the one of a healthy API server, or says what is missing.
 #![cfg(unix)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
 use hyper::{Response, Uri};
 use serde_json::{Value, json};
+use transom::cluster::node::{NodeView, WatchedNode};
+use transom::cluster::node_policies::NodePolicies;
+use transom::controller::node_policies::node_state::{PolicyResolver, assess};
+use transom::model::cluster::facts::Facts;
 
-use crate::support::command::{assert_valid_reports, program};
+use crate::support::command::{assert_valid_reports, program, transom};
 use crate::support::control_plane;
 use crate::support::http::{self, HttpBody};
 
@@ -53,12 +57,14 @@ fn status(code: u16, more: &Value) -> Response<HttpBody> {
 }
 
 fn node(name: &str, os: &str, kernel: &str) -> Value {
-    let pool = if kernel.contains("17763") {
-        "win19"
+    let (pool, taints) = if kernel.contains("17763") {
+        // It means nothing to Transom, and keeps pods for Linux off nevertheless.
+        let taint = json!({"key": "dedicated", "value": "windows", "effect": "NoSchedule"});
+        ("win19", json!([taint]))
     } else {
-        "win22"
+        ("win22", json!([]))
     };
-    json!({"metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/os": os, "agentpool": pool},
+    json!({"apiVersion": "v1", "kind": "Node", "spec": {"taints": taints}, "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/os": os, "agentpool": pool},
             "annotations": {"flannel.alpha.coreos.com/backend-type": "vxlan"}},
         "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"},
             "nodeInfo": {"operatingSystem": os, "kernelVersion": kernel, "kubeletVersion": "v1.36.2",
@@ -460,7 +466,7 @@ fn what_kubernetes_and_microsoft_support_is_said_by_both_commands() {
     for (text, said) in [
         (
             &preflight,
-            "which Kubernetes 1.36 does not support; Microsoft supports it until 2029-01-09",
+            "Kubernetes 1.36 supports Windows Server 2022 and Windows Server 2025, not Windows Server 2019 (10.0.17763) [TSM901",
         ),
         (
             &plan,
@@ -491,4 +497,126 @@ fn every_command_reads_nodes_once() {
             "one request for each page: {command:?}"
         );
     }
+}
+
+/// A finding of a rule on a node: the id of the rule, its name, the message and the remedy; and the node.
+type OfNode = ([String; 4], String);
+
+fn texts(finding: &Value, of_each: &Value) -> Vec<OfNode> {
+    let text = |key: &str| finding[key].as_str().unwrap().to_owned();
+    let words = ["id", "rule", "message", "remedy"].map(text);
+    let nodes = of_each.as_array().unwrap().iter();
+    nodes
+        .map(|node| (words.clone(), node.as_str().unwrap().to_owned()))
+        .collect()
+}
+
+/// What `check` reports of the nodes in a file.
+fn of_check(nodes: &[Value]) -> BTreeSet<OfNode> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nodes.json");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": nodes});
+    std::fs::write(&file, list.to_string()).unwrap();
+    let run = transom(folder.path(), &["check", "-o", "json", "nodes.json"]);
+    let report: Value = serde_json::from_str(&run.out).unwrap();
+    let objects = report["objects"].as_array().unwrap().iter();
+    let findings = objects.flat_map(|object| {
+        let findings = object["findings"].as_array().unwrap().iter();
+        findings.flat_map(|found| texts(found, &json!([object["name"]])))
+    });
+    findings.collect()
+}
+
+/// What the node controller knows of the same nodes. It has its own condition for unsupported builds and for faults, whose parts
+/// have no id.
+fn of_policy(nodes: &[Value]) -> BTreeSet<(String, String, String)> {
+    let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+        "metadata": {"name": "p", "generation": 1}, "spec": {}});
+    let policy = ("p".to_owned(), Arc::new(serde_json::from_value(stored).unwrap()));
+    let resolver = PolicyResolver {
+        policies: NodePolicies::of(&[policy].into()),
+        ..PolicyResolver::default()
+    };
+    let view = |node: &Value| {
+        let watched: WatchedNode = serde_json::from_value(node.clone()).unwrap();
+        Arc::new(NodeView::from(watched))
+    };
+    let views: Vec<Arc<NodeView>> = nodes.iter().map(view).collect();
+    let assessed = assess(&views, &resolver, &Facts::new(36, transom::process::today()));
+    let state = &assessed.by_policy["p"];
+    let all = [&state.findings, &state.known_faults, &state.possible_faults];
+    let all = all.into_iter().flatten();
+    all.flat_map(|((message, remedy), nodes)| {
+        let nodes = nodes.iter();
+        nodes.map(|node| (message.clone(), remedy.clone(), node.clone()))
+    })
+    .collect()
+}
+
+#[test]
+fn check_preflight_scan_and_a_node_policy_report_the_same_of_a_node() {
+    let nodes = objects(NODES).unwrap();
+    let checked = of_check(&nodes);
+    let has = |rule: &str, node: &str| {
+        let mut all = checked.iter();
+        all.any(|([id, ..], name)| id == rule && name == node)
+    };
+    assert!(has("TSM904", "win-1") && !has("TSM904", "win-2"), "{checked:#?}");
+    assert!(
+        has("TSM901", "win-2") && has("TSM903", "win-2") && has("TSM912", "win-1"),
+        "{checked:#?}"
+    );
+
+    let server = ApiServer::start(NODES, Fault::None);
+    let report = |command: &str| -> Value {
+        let (_, json, _) = server.run(&[command, "-o", "json"]);
+        serde_json::from_str(&json).unwrap()
+    };
+    let scan = report("scan");
+    let scanned = scan["nodeFindings"].as_array().unwrap().iter();
+    let scanned: BTreeSet<OfNode> = scanned.flat_map(|found| texts(found, &found["nodes"])).collect();
+    assert_eq!(scanned, checked, "scan");
+
+    let preflight = report("preflight");
+    let sections = preflight["sections"].as_array().unwrap().iter();
+    let findings = sections.flat_map(|section| section["findings"].as_array().unwrap());
+    let mut found = BTreeSet::new();
+    for finding in findings {
+        let message = finding["message"].as_str().unwrap();
+        let Some((message, rule)) = message
+            .strip_suffix(']')
+            .and_then(|text| text.rsplit_once(" [TSM"))
+        else {
+            continue;
+        };
+        let (id, rule) = rule.split_once(' ').unwrap();
+        let words = [
+            &format!("TSM{id}"),
+            rule,
+            message,
+            finding["remedy"].as_str().unwrap(),
+        ];
+        for node in finding["evidence"].as_array().unwrap() {
+            let node = node.as_str().unwrap().trim_start_matches("node ").to_owned();
+            found.insert((words.map(str::to_owned), node));
+        }
+    }
+    assert_eq!(found, checked, "preflight");
+    // Any taint keeps pods for Linux off, and only one that means Windows is written.
+    let text = preflight.to_string();
+    assert!(
+        text.contains("the taint dedicated=windows:NoSchedule on 1 of 2 Windows nodes keeps Linux pods off"),
+        "{text}"
+    );
+    assert!(!preflight["values"].to_string().contains("dedicated"), "{text}");
+
+    let of_conditions = checked.iter().filter(|([id, ..], _)| id != "TSM901");
+    let expected = of_conditions.map(|([id, rule, message, remedy], node)| {
+        let remedy = match id.as_str() {
+            "TSM912" => remedy.clone(),
+            _ => format!("{remedy} [{id} {rule}]"),
+        };
+        (message.clone(), remedy, node.clone())
+    });
+    assert_eq!(of_policy(&nodes), expected.collect(), "node policy");
 }

@@ -36,7 +36,7 @@ const MODULES: [(&str, &str); 26] = [
     ("certs",        "process tls cluster"),
     ("controller",   "model rules engine plan registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
-    ("serve",        "model engine admission registration api check process tls cluster certs \
+    ("serve",        "model rules engine admission registration api check process tls cluster certs \
                       registry controller webhook"),
     ("cli",          "model rules engine plan drain manifest registration api check fix audit_log image_report render process registry tls \
                       cluster scan preflight controller webhook serve"),

@@ -9,6 +9,7 @@ pub mod manifest_edits;
 mod mutation;
 pub mod namespace_labels;
 pub mod namespace_selector;
+mod node_findings;
 mod os_inference;
 mod placement;
 mod pod_patch;
@@ -19,6 +20,7 @@ pub mod taint_change;
 
 pub use action_reason::action_reason;
 pub use evaluate::{Decision, Evaluation, evaluate, evaluate_as, evaluate_each};
+pub use node_findings::{NodeFinding, node_findings};
 pub use os_inference::infer_os;
 pub use scheduling::{AdmissionStage, PodsToSchedule};
 pub use taint_change::TaintChange;

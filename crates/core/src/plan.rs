@@ -233,8 +233,7 @@ impl<'f> Planner<'f> {
             return Ok(());
         }
         let replicas = outline.replicas(kind);
-        if let Some(owner) = subject.meta.controller() {
-            let owner = WorkloadName::of_owner(owner, &key.namespace);
+        if let Some(owner) = WorkloadName::owner_of(&subject.meta, &key.namespace) {
             // Custom resources are visited in any order.
             let is_of_custom = kind.is_custom() && subject.creator_kind().is_some();
             if is_of_custom || self.entries.contains_key(&owner) {

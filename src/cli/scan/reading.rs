@@ -32,9 +32,7 @@ use crate::registration::names::non_empty_items;
 use crate::registry::Registries;
 use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
-use crate::scan::{
-    EvalContext, PolicyOverrides, ReportHeader, RequiredTaints, Scan, nodes as scan_nodes, possible_faults,
-};
+use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, RequiredTaints, Scan, nodes as scan_nodes};
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(
@@ -170,7 +168,7 @@ impl ScanTask<'_> {
             assumed: assume::words(*self.overrides),
             limited_to: args.limits(),
             nodes: scan_nodes(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
-            possible_faults: possible_faults(&cluster.snapshot.cache.nodes, &cluster.snapshot.facts),
+            node_findings: cluster.snapshot.node_findings(),
             notes: registries.map_or_else(Vec::new, |registries| registries.notes()),
         });
         Ok((report, plan))

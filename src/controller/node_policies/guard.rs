@@ -168,12 +168,10 @@ impl<'g> Guard<'g> {
             return;
         }
         let place = WorkloadName::of(subject.kind, &subject.namespace, &subject.meta.name);
-        let owner = subject.meta.controller().map(|owner| {
-            let place = WorkloadName::of_owner(owner, &subject.namespace);
-            (
-                place,
-                subject.owner_kind().filter(|kind| self.survey.reads(*kind)),
-            )
+        let owner = WorkloadName::owner_of(&subject.meta, &subject.namespace);
+        let owner = owner.map(|owner| {
+            let kind = subject.owner_kind().filter(|kind| self.survey.reads(*kind));
+            (owner, kind)
         });
         match (kind, owner) {
             (Kind::Pod, owner) => self.visit_pod(&subject, json, place, owner),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::nodes::plan::{DesiredNode, LabelUse, NodePlan, plan};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use crate::engine::{NodeFinding, node_findings};
 use crate::model::cluster::facts::Facts;
 use crate::model::nodes::node::{NodeSigns as _, ReportedOs, Taint};
-use crate::model::windows::build::{Build, supported_on};
+use crate::model::windows::build::Build;
 
 /// Taints, each with the uids of some nodes. Only surveyed nodes are included: a node that joined later was not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -177,13 +178,15 @@ pub struct NodesOfPolicy {
     pub outranked_by: BTreeSet<String>,
     /// The Windows nodes that wait for this policy, by the policy that cannot be read and may select them.
     pub held: BTreeMap<String, BTreeSet<String>>,
-    /// Nodes with builds that the cluster's Kubernetes version does not support.
+    /// Nodes with builds that Kubernetes does not support.
     pub unsupported: BTreeMap<Build, usize>,
     /// The certain known faults of its nodes.
     pub known_faults: FaultyNodes,
     /// The possible known faults of its nodes: whether they have them depends on their workloads, or only users
     /// reported them.
     pub possible_faults: FaultyNodes,
+    /// The other findings of the rules on its nodes.
+    pub findings: FaultyNodes,
 }
 
 /// The state of all nodes.
@@ -220,7 +223,7 @@ pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, facts: &Facts)
             SelectedPolicy::Policy(policy) => {
                 let state = all.by_policy.entry(policy.name.clone()).or_default();
                 if is_windows {
-                    count(state, node, facts);
+                    state.count(node, facts);
                 }
                 note(state, node, plan);
                 if is_windows {
@@ -272,21 +275,32 @@ impl NodesAssessment {
     }
 }
 
-fn count(state: &mut NodesOfPolicy, node: &NodeView, facts: &Facts) {
-    state.nodes += 1;
-    for fault in facts.knowledge.faults_of_node(node) {
-        let faults = if fault.is_certain {
-            &mut state.known_faults
-        } else {
-            &mut state.possible_faults
-        };
-        let nodes = faults.entry((fault.message, fault.remedy)).or_default();
-        nodes.insert(node.name.clone());
-    }
-    let Some(build) = node.kernel_build() else { return };
-    *state.builds.entry(build).or_default() += 1;
-    if supported_on(facts.kubernetes).is_some_and(|support| support.lacks(build)) {
-        *state.unsupported.entry(build).or_default() += 1;
+impl NodesOfPolicy {
+    /// Counts a Windows node of the policy, with what the rules report of it.
+    fn count(&mut self, node: &Arc<NodeView>, facts: &Facts) {
+        self.nodes += 1;
+        let build = node.kernel_build();
+        if let Some(build) = build {
+            *self.builds.entry(build).or_default() += 1;
+        }
+        for found in node_findings([Arc::clone(node) as _], facts) {
+            if found.is_unsupported_build() {
+                if let Some(build) = build {
+                    *self.unsupported.entry(build).or_default() += 1;
+                }
+                continue;
+            }
+            let (findings, remedy) = if found.is_known_fault() {
+                (&mut self.known_faults, found.remedy)
+            } else if found.is_possible_fault() {
+                (&mut self.possible_faults, found.remedy)
+            } else {
+                let NodeFinding { id, rule, remedy, .. } = found;
+                (&mut self.findings, format!("{remedy} [{id} {rule}]"))
+            };
+            let nodes = findings.entry((found.message, remedy)).or_default();
+            nodes.insert(node.name.clone());
+        }
     }
 }
 

@@ -63,6 +63,9 @@ const RECONCILING: &str = "Reconciling";
 /// The condition for nodes whose versions have a known fault.
 const KNOWN_FAULTS: &str = "KnownFaults";
 
+/// The condition for the other findings of the rules on nodes. It only exists while there are any.
+const NODE_FINDINGS: &str = "NodeFindings";
+
 /// The status of a policy. `before`: the stored status; a condition keeps its transition time if it has not changed.
 pub fn status_of(
     policy: &NodePolicy,
@@ -85,7 +88,7 @@ pub fn status_of(
         observed_generation: Some(policy.generation),
         conditions: conditions(
             updates,
-            &[PROGRAMMED, CLASSES_READY, IMAGES_READY],
+            &[PROGRAMMED, CLASSES_READY, IMAGES_READY, NODE_FINDINGS],
             before,
             policy.generation,
             now,
@@ -144,6 +147,7 @@ fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> V
     ];
     details.extend(known.classes.as_ref().map(classes));
     details.extend(known.startup.as_ref().map(images_ready));
+    details.extend(node_findings(nodes));
     let accepted = accepted(policy);
     let programmed = programmed(policy, nodes, known, &details);
     let (reason, message) = met(nodes);
@@ -409,6 +413,17 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
         brief: in_brief(&parts, &update.message),
         ..update
     }
+}
+
+/// The condition for what `transom check` reports of the nodes, too. Transom does not act on it, so it does not affect `Ready`.
+fn node_findings(nodes: &NodesOfPolicy) -> Option<ConditionUpdate> {
+    let parts = fault_parts(&nodes.findings);
+    let update = where_any(NODE_FINDINGS, &parts, "FindingsFound", "NoFindings", "");
+    let update = ConditionUpdate {
+        is_bad: false,
+        ..update
+    };
+    (!parts.is_empty()).then_some(update)
 }
 
 fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {

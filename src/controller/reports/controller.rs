@@ -149,7 +149,7 @@ impl ReportsController {
                 }
                 self.discovered(found);
             }
-            Input::Answer(Answer::Read(owner, read)) => self.owner_read(owner, read),
+            Input::Answer(Answer::Read(kind, owner, read)) => self.owner_read(kind, owner, read),
             Input::Answer(Answer::Wrote(write)) => self.wrote(*write),
             Input::Answer(Answer::Explained(explained)) => {
                 for uid in &explained.gone {

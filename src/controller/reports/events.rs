@@ -11,7 +11,7 @@ use kube::api::{Api, PostParams};
 
 use super::report::reported;
 use crate::cluster::errors::{ApiError, answered};
-use crate::controller::events::{NewEvent, reference};
+use crate::controller::events::{NewEvent, of_workload};
 use crate::scan::{FindingOutcome, OwnerResult};
 
 /// How many rules are named.
@@ -30,19 +30,6 @@ pub fn owner_event(reason: &'static str, note: &str, owner: ObjectReference, now
         regarding: owner,
     };
     event.at(now)
-}
-
-/// The evaluated object itself.
-fn owner_of(result: &OwnerResult) -> ObjectReference {
-    ObjectReference {
-        namespace: Some(result.namespace.clone()),
-        ..reference(
-            &result.api_version,
-            result.kind.as_str(),
-            &result.name,
-            &result.uid,
-        )
-    }
 }
 
 /// The Event for an evaluated owner; `None` if there is only advice and what admission fixes.
@@ -77,7 +64,8 @@ pub fn event_on(owner_result: &OwnerResult, now: Timestamp) -> Option<Event> {
         let _ = write!(message, " and {more} more rules");
     }
     let _ = write!(message, "; {}: {}; {}", first.path, first.message, first.remedy);
-    Some(owner_event(FINDINGS, &message, owner_of(owner_result), now))
+    let regarding = of_workload(&owner_result.workload(), &owner_result.api_version);
+    Some(owner_event(FINDINGS, &message, regarding, now))
 }
 
 /// Publishes an Event on an owner.

@@ -16,6 +16,7 @@ use super::write_queue::{ObservationSource, WriteQueue};
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::scan::{DedupKey, OwnerResult};
 
 /// The maximum number of owners. Findings of further owners are neither counted nor reported.
@@ -26,19 +27,6 @@ const EDITED: u64 = 0;
 const MOST_UNLISTED: usize = 1_000;
 /// The maximum number of unreadable objects that are kept by name.
 const MOST_UNREADABLE: usize = 1_000;
-
-/// Identifies an owner.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OwnerKey {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its namespace.
-    pub namespace: Arc<str>,
-    /// Its name.
-    pub name: Box<str>,
-    /// Its uid.
-    pub uid: Box<str>,
-}
 
 /// An owner with findings, or with a report that is not deleted yet.
 #[derive(Debug)]
@@ -87,12 +75,8 @@ impl OwnerEntry {
 pub struct WrittenReport {
     /// The kind of its owner.
     pub kind: Kind,
-    /// Its namespace.
-    pub namespace: String,
-    /// The name of its owner.
-    pub owner: String,
-    /// The uid of its owner.
-    pub uid: String,
+    /// Its owner, with its uid; in the namespace of the report.
+    pub owner: WorkloadName,
     /// The hash of its content; 0 if it cannot be read.
     pub content_hash: u64,
     /// Its resourceVersion, if it is a number.
@@ -175,11 +159,11 @@ impl OwnerIndex {
     /// Records a stored report, written by an earlier leader, by this one, or edited by another client. One that is not as
     /// it should be is written again.
     pub fn found(&mut self, report: &WrittenReport) {
-        let uid = report.uid.as_str();
+        let uid = &*report.owner.uid;
         let Some(entry) = self.owners.get_mut(uid) else {
             return self.adopt(report);
         };
-        if *entry.namespace != *report.namespace {
+        if *entry.namespace != *report.owner.namespace {
             // Somebody wrote it: an owner and its report are in one namespace.
             return;
         }
@@ -205,23 +189,25 @@ impl OwnerIndex {
         if self.owners.len() >= MOST_OWNERS {
             return;
         }
-        let namespace = self.shared(&report.namespace);
+        let owner = &report.owner;
+        let namespace = self.shared(&owner.namespace);
         let entry = OwnerEntry {
             written: Some(report.content_hash),
             version: report.version,
-            ..OwnerEntry::new(report.kind, namespace, &report.owner)
+            ..OwnerEntry::new(report.kind, namespace, &owner.name)
         };
-        self.owners.insert(report.uid.as_str().into(), entry);
+        self.owners.insert(owner.uid.clone(), entry);
         if self.listed.contains(&report.kind) {
-            self.enqueue(&report.uid, ObservationSource::Watch);
+            self.enqueue(&owner.uid, ObservationSource::Watch);
         }
     }
 
     /// Records that a stored report is gone.
     pub fn missing(&mut self, report: &WrittenReport) {
-        let entry = self.owners.get(report.uid.as_str());
-        if entry.is_some_and(|entry| *entry.namespace == *report.namespace) {
-            self.is_stored(&report.uid, None, None);
+        let owner = &report.owner;
+        let entry = self.owners.get(&owner.uid);
+        if entry.is_some_and(|entry| *entry.namespace == *owner.namespace) {
+            self.is_stored(&owner.uid, None, None);
         }
     }
 
@@ -372,24 +358,20 @@ impl OwnerIndex {
 
     /// The next owner with something to do; [`finished`](Self::finished), [`written`](Self::written) or
     /// [`failed`](Self::failed) ends it.
-    pub fn next_write(&mut self, now: Instant) -> Option<OwnerKey> {
+    pub fn next_write(&mut self, now: Instant) -> Option<(Kind, WorkloadName)> {
         loop {
             let uid = self.queue.pop(now)?;
             let Some(entry) = self.owners.get_mut(&uid) else {
                 continue;
             };
             entry.queued = Some(ObservationSource::Watch);
-            let (kind, namespace, name) = (entry.kind, Arc::clone(&entry.namespace), entry.name.clone());
+            let owner = WorkloadName::of(entry.kind, &entry.namespace, &entry.name).with_uid(&uid);
+            let kind = entry.kind;
             if self.plan(&uid) == ReportAction::Nothing {
                 self.finished(&uid);
                 continue;
             }
-            return Some(OwnerKey {
-                kind,
-                namespace,
-                name,
-                uid,
-            });
+            return Some((kind, owner));
         }
     }
 

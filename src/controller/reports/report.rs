@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::report_api::ReportApi;
 use crate::model::cluster::severity::Severity;
-use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::text::cut;
 use crate::rules::FAMILIES;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
@@ -26,14 +26,14 @@ pub const CONTENT: &str = "transom.dev/content";
 const MORE: &str = "transom.dev/more-results";
 
 /// The name of an object's report; it does not change while the object exists.
-pub fn name(kind: Kind, uid: &str) -> String {
+pub fn name(owner: &WorkloadName) -> String {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let uid: String = uid
+    let uid: String = (owner.uid)
         .to_lowercase()
         .chars()
         .map(|c| if legal(c) { c } else { '-' })
         .collect();
-    let kind = kind.as_str().to_lowercase();
+    let kind = owner.kind.to_lowercase();
     let mut name = format!("transom-{kind}-{}", uid.trim_matches('-'));
     name.truncate(253);
     name
@@ -75,7 +75,7 @@ pub fn report(owner_result: &OwnerResult, content: u64, api: ReportApi, now: Tim
         "apiVersion": api.api_version(),
         "kind": api.kind(),
         "metadata": {
-            "name": name(owner_result.kind, &owner_result.uid),
+            "name": name(&owner_result.workload()),
             "namespace": owner_result.namespace,
             "labels": {LABEL.0: LABEL.1},
             "annotations": annotations,

@@ -15,6 +15,7 @@ use super::report_api::ReportApi;
 use crate::cluster::errors::ApiError;
 use crate::cluster::watch::watch_events;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 
 /// Reports per page of a list: metadata is small.
 const PAGE: u32 = 500;
@@ -25,7 +26,7 @@ type ReportMeta = PartialObjectMeta<DynamicObject>;
 #[derive(Debug)]
 pub enum ReportChange {
     /// All of them, by the uid of their owners.
-    Listed(HashMap<String, WrittenReport>),
+    Listed(HashMap<Box<str>, WrittenReport>),
     /// One was written.
     Written(WrittenReport),
     /// One is gone.
@@ -38,7 +39,7 @@ pub enum ReportChange {
 pub struct ReportWatch {
     events: BoxStream<'static, Result<Event<ReportMeta>, ApiError>>,
     /// The pages of a list so far.
-    listed: HashMap<String, WrittenReport>,
+    listed: HashMap<Box<str>, WrittenReport>,
 }
 
 impl ReportWatch {
@@ -68,7 +69,8 @@ impl ReportWatch {
                 Ok(Event::Init) => self.listed.clear(),
                 Ok(Event::InitApply(report)) => {
                     let found = read(&report).filter(|_| self.listed.len() < MOST_OWNERS);
-                    self.listed.extend(found.map(|found| (found.uid.clone(), found)));
+                    self.listed
+                        .extend(found.map(|found| (found.owner.uid.clone(), found)));
                 }
                 Ok(Event::InitDone) => return ReportChange::Listed(std::mem::take(&mut self.listed)),
                 Ok(Event::Apply(report)) => {
@@ -91,16 +93,16 @@ fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
     let meta = &report.metadata;
     let owner = meta.owner_references.iter().flatten().next()?;
     let kind = Kind::of_api_version(&owner.api_version, &owner.kind)?;
-    if meta.name.as_ref() != Some(&name(kind, &owner.uid)) {
+    let namespace = meta.namespace.as_deref()?;
+    let owner = WorkloadName::of(kind, namespace, &owner.name).with_uid(&owner.uid);
+    if meta.name.as_ref() != Some(&name(&owner)) {
         // Somebody wrote it with Transom's label.
         return None;
     }
     let content_hash = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
     Some(WrittenReport {
         kind,
-        namespace: meta.namespace.clone()?,
-        owner: owner.name.clone(),
-        uid: owner.uid.clone(),
+        owner,
         // A report with another content is written again.
         content_hash: content_hash.map_or(0, |(_, content_hash)| {
             u64::from_str_radix(content_hash, 16).unwrap_or_default()

@@ -11,13 +11,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::events::event_on;
-use super::owner_index::OwnerKey;
 use super::report;
 use super::report_api::ReportApi;
 use super::stuck_pods::Explained;
 use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::stored::StoredObject;
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::scan::OwnerResult;
 
 /// The field manager of reports.
@@ -29,7 +30,7 @@ pub enum Answer {
     /// What the cluster serves.
     Discovered(Result<Option<ReportApi>, ApiError>, CustomLists),
     /// An owner as it is stored now.
-    Read(OwnerKey, Result<Option<StoredObject>, ApiError>),
+    Read(Kind, WorkloadName, Result<Option<StoredObject>, ApiError>),
     /// A report was written or deleted.
     Wrote(Box<WriteResult>),
     /// Why pods are stuck.
@@ -42,7 +43,7 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct WriteResult {
     /// Its owner.
-    pub owner: OwnerKey,
+    pub owner: WorkloadName,
     /// The hash of its content; `None`: it was to be deleted.
     pub content: Option<u64>,
     /// The Event on the owner to publish with it.
@@ -63,7 +64,7 @@ pub async fn discover(client: Client) -> (Result<Option<ReportApi>, ApiError>, C
 pub async fn apply(
     client: Client,
     api: ReportApi,
-    owner: OwnerKey,
+    owner: WorkloadName,
     version: Option<u64>,
     evaluated: Box<OwnerResult>,
 ) -> Answer {
@@ -75,7 +76,7 @@ pub async fn apply(
     let reports = reports(client, &api.resource(), &owner.namespace);
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let patch = Patch::Apply(&body);
-    let written = answered(reports.patch(&report::name(owner.kind, &owner.uid), &params, &patch)).await;
+    let written = answered(reports.patch(&report::name(&owner), &params, &patch)).await;
     Answer::Wrote(Box::new(WriteResult {
         owner,
         content,
@@ -86,7 +87,7 @@ pub async fn apply(
 }
 
 /// Deletes a report. `version`: the resourceVersion that it must still have, if known.
-pub async fn delete(client: Client, api: ReportApi, owner: OwnerKey, version: Option<u64>) -> Answer {
+pub async fn delete(client: Client, api: ReportApi, owner: WorkloadName, version: Option<u64>) -> Answer {
     let began = Instant::now();
     let reports = reports(client, &api.resource(), &owner.namespace);
     let unchanged = version.map(|version| Preconditions {
@@ -97,7 +98,7 @@ pub async fn delete(client: Client, api: ReportApi, owner: OwnerKey, version: Op
         preconditions: unchanged,
         ..DeleteParams::default()
     };
-    let deleted = answered(reports.delete(&report::name(owner.kind, &owner.uid), &params)).await;
+    let deleted = answered(reports.delete(&report::name(&owner), &params)).await;
     Answer::Wrote(Box::new(WriteResult {
         owner,
         content: None,

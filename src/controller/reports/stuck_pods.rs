@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
-use kube::api::PartialObjectMeta;
 use tokio::time::Instant;
 
 use super::evaluator::StuckPod;
@@ -18,9 +16,11 @@ use super::stored_images::KnownFacts;
 use crate::cluster::list::Listing;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::ObjectList;
-use crate::controller::events::reference;
+use crate::controller::events::of_workload;
 use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::resources::MetaOnly;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::registry::service::ImageService;
 use crate::scan::EvalContext;
 use crate::scan::pods::{PodContext, trouble};
@@ -106,15 +106,20 @@ impl StuckPodsCheck {
 
     /// The Event for a pod that is stuck for this reason.
     async fn explain(&self, uid: &str, pod: &StuckPod, (reason, message): (&'static str, String)) -> Event {
-        let mut owner = reference("v1", "Pod", &pod.name, uid);
+        let mut owner = WorkloadName::of(Kind::Pod, &pod.namespace, &pod.name).with_uid(uid);
+        let mut api_version = "v1".to_owned();
         for _ in 0..STEPS {
-            match self.controller_of(&owner, &pod.namespace).await {
-                Some(controller) => owner = controller,
+            match self.controller_of(&owner).await {
+                Some(controller) => (owner, api_version) = controller,
                 None => break,
             }
         }
-        owner.namespace = Some(pod.namespace.clone());
-        owner_event(reason, &message, owner, Timestamp::now())
+        owner_event(
+            reason,
+            &message,
+            of_workload(&owner, &api_version),
+            Timestamp::now(),
+        )
     }
 
     /// Why a pod is stuck: the reason of an Event, and its message. `None` if it is not, or if Transom cannot explain why.
@@ -142,20 +147,15 @@ impl StuckPodsCheck {
         })
     }
 
-    async fn controller_of(&self, owned: &ObjectReference, namespace: &str) -> Option<ObjectReference> {
-        let (group, _) = owned.api_version.as_deref()?.split_once('/').unwrap_or_default();
-        let listing = Listing::of_pod_carrier(Kind::of(group, owned.kind.as_deref()?)?)?;
-        let listing = listing.in_namespace(namespace).metadata_only();
-        let json = listing.get(&self.client, owned.name.as_deref()?).await.ok()?;
-        let found: PartialObjectMeta = serde_json::from_str(&json).ok()?;
-        let mut references = found.metadata.owner_references.into_iter().flatten();
-        let owner = references.find(|reference| reference.controller == Some(true))?;
-        Some(reference(
-            &owner.api_version,
-            &owner.kind,
-            &owner.name,
-            &owner.uid,
-        ))
+    /// The owner that controls an object, and its API version.
+    async fn controller_of(&self, owned: &WorkloadName) -> Option<(WorkloadName, String)> {
+        let listing = Listing::of_pod_carrier(owned.known_kind()?)?;
+        let listing = listing.in_namespace(&owned.namespace).metadata_only();
+        let json = listing.get(&self.client, &owned.name).await.ok()?;
+        let MetaOnly { metadata } = serde_json::from_str(&json).ok()?;
+        let owner = metadata.controller()?;
+        let name = WorkloadName::owner_of(&metadata, &owned.namespace)?.with_uid(&owner.uid);
+        Some((name, owner.api_version.to_string()))
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::evaluator::ObjectEvaluation;
 use super::events::event_on;
-use super::owner_index::{OwnerIndex, OwnerKey, Recorded, ReportAction, WrittenReport};
+use super::owner_index::{OwnerIndex, Recorded, ReportAction, WrittenReport};
 use super::report::{self, MOST_RESULTS, content};
 use super::report_api::ReportApi;
 use super::representatives::{Representatives, Represents};
@@ -18,6 +18,7 @@ use super::write_queue::ObservationSource::{self, List, Watch};
 use crate::cluster::stored::ObjectHeadMeta;
 use crate::engine::Decision;
 use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::model::windows::os::Verdict;
 use crate::rules::find;
 use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
@@ -69,9 +70,7 @@ pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
 fn there(kind: Kind, uid: &str, content_hash: u64, version: Option<u64>) -> WrittenReport {
     WrittenReport {
         kind,
-        namespace: "shop".to_owned(),
-        owner: "web".to_owned(),
-        uid: uid.to_owned(),
+        owner: WorkloadName::of(kind, "shop", "web").with_uid(uid),
         content_hash,
         version,
     }
@@ -160,7 +159,10 @@ fn results_are_bounded_and_the_summary_counts_all() {
 
 #[test]
 fn a_name_is_legal_whatever_the_uid_is() {
-    assert_eq!(report::name(Kind::CronJob, "A_b/c."), "transom-cronjob-a-b-c");
+    assert_eq!(
+        report::name(&WorkloadName::of(Kind::CronJob, "shop", "nightly").with_uid("A_b/c.")),
+        "transom-cronjob-a-b-c"
+    );
 }
 
 /// An index of a cluster that serves a kind of report.
@@ -172,7 +174,7 @@ fn reporting() -> OwnerIndex {
 
 /// The next owner with something to do, and what.
 fn next(index: &mut OwnerIndex) -> Option<(String, ReportAction)> {
-    let OwnerKey { uid, .. } = index.next_write(Instant::now())?;
+    let (_, WorkloadName { uid, .. }) = index.next_write(Instant::now())?;
     Some((uid.to_string(), index.plan(&uid)))
 }
 
@@ -182,11 +184,8 @@ fn a_report_is_written_on_change_only_and_deleted_when_its_owner_is_clean() {
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
     let content_hash = content(&dirty).unwrap();
     index.record_result(&dirty, List);
-    let owner = index.next_write(Instant::now()).unwrap();
-    assert_eq!(
-        (owner.kind, &*owner.namespace, &*owner.name, &*owner.uid),
-        (Kind::Deployment, "shop", "web", UID)
-    );
+    let named = WorkloadName::of(Kind::Deployment, "shop", "web").with_uid(UID);
+    assert_eq!(index.next_write(Instant::now()), Some((Kind::Deployment, named)));
     assert_eq!(index.plan(UID), ReportAction::Write(content_hash));
     index.written(UID, Some(content_hash), None);
     index.record_result(&dirty, List);
@@ -278,7 +277,7 @@ fn reports_that_are_gone_are_written_again() {
     index.without_report(|_| false);
     assert_eq!(writes(&mut index), write());
     let elsewhere = WrittenReport {
-        namespace: "attackers".to_owned(),
+        owner: WorkloadName::of(Kind::Deployment, "attackers", "web").with_uid(UID),
         ..there(Kind::Deployment, UID, 7, None)
     };
     index.missing(&elsewhere);
@@ -357,7 +356,7 @@ fn a_report_in_another_namespace_replaces_no_other() {
     let dirty = owner_result(UID, &[FindingOutcome::Denied]);
     let write = Some((UID.to_owned(), ReportAction::Write(content(&dirty).unwrap())));
     let forged = WrittenReport {
-        namespace: "attackers".to_owned(),
+        owner: WorkloadName::of(Kind::Deployment, "attackers", "web").with_uid(UID),
         ..there(Kind::Deployment, UID, content(&dirty).unwrap(), Some(9))
     };
     let mut index = reporting();

@@ -10,10 +10,11 @@ use super::super::table::TextTable;
 use super::super::text::{BOLD, help, labelled, style_of};
 use super::changes::changes_text;
 use super::view::{ScanView, outcome};
+use crate::engine::NodeFinding;
 use crate::model::cluster::severity::Severity;
 use crate::model::syntax::text::{count, list, one_line};
 use crate::model::windows::os::Verdict;
-use crate::scan::report::{NamespaceReport, PodFinding, PossibleFault, ScanReport, ScannedNode};
+use crate::scan::report::{NamespaceReport, PodFinding, ScanReport, ScannedNode};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// How many owners with the same findings are listed.
@@ -481,7 +482,7 @@ impl ScanText<'_> {
         writeln!(self.out)
     }
 
-    /// The dates of the platform, the known faults and the problems, each with the nodes that it concerns.
+    /// The dates of the platform, the problems and the findings, each with the nodes that it concerns.
     fn node_notes(&mut self) -> io::Result<()> {
         let mut notes: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
         for node in &self.report.nodes {
@@ -493,19 +494,23 @@ impl ScanText<'_> {
             let nodes = list(nodes, POOLS);
             writeln!(self.out, "  {} ({})", one_line(note), one_line(&nodes))?;
         }
-        let possible = &self.report.possible_faults;
-        if !possible.is_empty() {
+        for found in &self.report.node_findings {
+            let NodeFinding {
+                id,
+                rule,
+                severity,
+                message,
+                nodes,
+                ..
+            } = found;
+            let nodes = list(nodes, POOLS);
             writeln!(
                 self.out,
-                "  to know, not certain here (transom knowledge list shows remedies and sources):"
+                "  {severity}[{id} {rule}]: {} ({})",
+                one_line(message),
+                one_line(&nodes)
             )?;
-        }
-        for PossibleFault {
-            id, message, nodes, ..
-        } in possible
-        {
-            let nodes = count(nodes.len(), "node");
-            writeln!(self.out, "    {} ({nodes}): {}", one_line(id), one_line(message))?;
+            help(self.out, 4, &found.remedy)?;
         }
         for line in self.report.knowledge.lines() {
             writeln!(self.out, "  {}", one_line(&line))?;

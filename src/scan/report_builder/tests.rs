@@ -49,7 +49,7 @@ fn scan_with(custom: &[(Kind, String)], policy: Policy, objects: &[(Kind, Value)
         assumed: Vec::new(),
         limited_to: Vec::new(),
         nodes: Vec::new(),
-        possible_faults: Vec::new(),
+        node_findings: Vec::new(),
     })
 }
 

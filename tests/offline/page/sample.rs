@@ -1,7 +1,7 @@
 //! A report as a cluster of some size makes it, with hostile texts wherever a report holds a text.
 
 use jiff::Timestamp;
-use transom::engine::Decision;
+use transom::engine::{Decision, NodeFinding};
 use transom::model::cluster::severity::Severity;
 use transom::model::knowledge::Knowledge;
 use transom::model::objects::workload::Kind;
@@ -14,8 +14,8 @@ use transom::plan::{
 };
 use transom::rules::{Rule, catalogue};
 use transom::scan::report::{
-    NamespaceReport, PodFinding, PodProblem, PossibleFault, SCHEMA, ScanGap, ScanReport, ScanSummary,
-    ScannedCluster, ScannedNode,
+    NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    ScannedNode,
 };
 use transom::scan::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 
@@ -102,11 +102,12 @@ pub fn report(owners: usize) -> ScanReport {
         changes: None,
         summary,
         nodes: nodes(),
-        possible_faults: vec![PossibleFault {
-            id: "kube-proxy-example".to_owned(),
+        node_findings: vec![NodeFinding {
+            id: "TSM912",
+            rule: "node-known-fault",
+            severity: Severity::Warning,
             message: HOSTILE.to_owned(),
             remedy: "update it".to_owned(),
-            source: "https://example.com".to_owned(),
             nodes: vec![HOSTILE.to_owned()],
         }],
         namespaces: (NAMESPACES.iter())

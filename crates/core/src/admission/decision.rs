@@ -13,7 +13,7 @@ use crate::model::cluster::severity::Class;
 use crate::model::objects::managed_fields::injector;
 use crate::model::objects::object::Object;
 use crate::model::objects::requester::Origin;
-use crate::model::objects::root_owner::root_owner;
+use crate::model::objects::workload_name::root_owner;
 use crate::model::syntax::edit::Edit;
 use crate::model::syntax::json::exists;
 use crate::model::syntax::path::Path;

@@ -235,7 +235,7 @@ impl DrainInventory {
             owner: self.owner_of(meta),
             replicas: outline.replicas(kind),
             min_ready: Duration::from_secs(rollout.spec.min_ready_seconds),
-            is_rolling: rollout.is_rolling(kind),
+            is_rolling: rollout.is_rolling(kind, &outline),
             has_node_name: rollout.spec.template.spec.node_name.is_some(),
         };
         self.space(&meta.namespace).workloads.insert(own, workload);
@@ -258,7 +258,7 @@ impl DrainInventory {
     /// The controller of an object, whose API version is noted.
     fn owner_of(&mut self, meta: &Meta<'_>) -> Option<WorkloadName> {
         let owner = meta.controller()?;
-        let name = WorkloadName::of_owner(owner, &meta.namespace).with_uid(&owner.uid);
+        let name = WorkloadName::owner_of(meta, &meta.namespace)?.with_uid(&owner.uid);
         self.versions.insert(name.clone(), owner.api_version.to_string());
         Some(name)
     }
@@ -508,9 +508,7 @@ struct Generation {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 struct RolloutSpec<'a> {
-    replicas: Option<u64>,
     min_ready_seconds: u64,
-    paused: bool,
     update_strategy: UpdateStrategy<'a>,
     template: RolloutTemplate<'a>,
 }
@@ -550,15 +548,15 @@ struct RolloutStatus {
 
 impl RolloutFields<'_> {
     /// Whether its controller replaces pods now, as in `kubectl rollout status`.
-    fn is_rolling(&self, kind: Kind) -> bool {
+    fn is_rolling(&self, kind: Kind, outline: &WorkloadOutline<'_>) -> bool {
         let (spec, status) = (&self.spec, &self.status);
-        let replicas = spec.replicas.unwrap_or(1);
+        let replicas = outline.replicas(kind).unwrap_or(1);
         let is_seen = self.metadata.generation <= status.observed_generation;
         match kind {
             Kind::Deployment => {
                 let is_complete =
                     status.updated_replicas >= replicas && status.replicas <= status.updated_replicas;
-                !(spec.paused || is_seen && is_complete)
+                !(outline.rests() || is_seen && is_complete)
             }
             Kind::StatefulSet => {
                 let updated = replicas.saturating_sub(spec.update_strategy.rolling_update.partition);

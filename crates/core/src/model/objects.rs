@@ -14,7 +14,6 @@ pub mod pod;
 pub mod pod_images;
 pub mod requester;
 pub mod resources;
-pub mod root_owner;
 pub mod webhook_probe;
 pub mod workload;
 pub mod workload_name;

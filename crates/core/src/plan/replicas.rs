@@ -47,7 +47,7 @@ impl WorkloadOutline<'_> {
     }
 
     /// Whether its controller creates no pods until somebody changes it.
-    pub(super) fn rests(&self) -> bool {
+    pub fn rests(&self) -> bool {
         self.spec
             .as_ref()
             .is_some_and(|spec| spec.paused.0 || spec.suspend.0)
@@ -86,11 +86,8 @@ impl PlacedPod<'_> {
 
     /// Its owner; without one, itself.
     pub(super) fn workload(&self) -> WorkloadName {
-        let owner = self.metadata.controller();
-        owner.map_or_else(
-            || WorkloadName::of(Kind::Pod, self.namespace(), self.metadata.display_name()),
-            |owner| WorkloadName::of_owner(owner, self.namespace()),
-        )
+        WorkloadName::owner_of(&self.metadata, self.namespace())
+            .unwrap_or_else(|| WorkloadName::of(Kind::Pod, self.namespace(), self.metadata.display_name()))
     }
 
     /// Whether a DaemonSet created it.

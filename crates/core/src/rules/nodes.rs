@@ -8,11 +8,8 @@ mod support;
 use super::context::Cx;
 use super::rule::{Check, Rule};
 use crate::model::cluster::severity::{Class, Severity};
-use crate::model::nodes::node::{BUILD_LABEL, Host, NodeSigns as _, Taint, major_minor};
-use crate::model::objects::object::Body;
-use crate::model::objects::resources::Node;
+use crate::model::nodes::node::{BUILD_LABEL, NodeSigns, major_minor};
 use crate::model::objects::workload::Kind;
-use crate::model::syntax::json_types::{Map, Quantity};
 use crate::model::syntax::path::Path;
 use crate::model::syntax::text::shown;
 use crate::model::windows::build::{Build, supported_on};
@@ -46,18 +43,10 @@ const OF_NODES: Rule = Rule {
     ..Rule::BASE
 };
 
-/// The checked node, if it is a Windows node with a kubelet, with the build that its kubelet reports.
-fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
-    let Body::Node(node) = &cx.subject.body else {
-        return None;
-    };
-    let host = Host::of_node(&**node, None).filter(|_| !node.is_virtual())?;
-    Some((node, host))
-}
-
-/// The actual build of a node: the kernel version that its kubelet reports. The label may be stale or wrong.
-fn kernel_build(node: &Node<'_>) -> Option<Build> {
-    Build::parse_kernel_version(&node.status.node_info.kernel_version).map(|(build, _)| build)
+/// The checked node, if it is a Windows node with a kubelet. Its build is that of its kernel, because a label may be stale or
+/// wrong.
+fn windows_node<'c>(cx: &Cx<'c>) -> Option<&'c (dyn NodeSigns + 'c)> {
+    cx.subject.node().filter(|node| node.has_windows())
 }
 
 static NODE_BUILD_UNSUPPORTED: Rule = Rule {
@@ -93,10 +82,10 @@ static NODE_BUILD_UNSUPPORTED: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure, kubeletVersion: v1.36.2}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, _)) = windows_node(cx) else { return };
-        let own = major_minor(&node.status.node_info.kubelet_version);
+        let Some(node) = windows_node(cx) else { return };
+        let own = major_minor(node.kubelet_version());
         let minor = own.map_or(cx.facts.kubernetes, |(_, minor)| minor);
-        let (Some(build), Some(support)) = (kernel_build(node), supported_on(minor)) else {
+        let (Some(build), Some(support)) = (node.kernel_build(), supported_on(minor)) else {
             return;
         };
         if !support.lacks(build) {
@@ -149,12 +138,12 @@ static NODE_BUILD_LABEL_MISMATCH: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {node.kubernetes.io/windows-build: x}}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, _)) = windows_node(cx) else { return };
-        let (Some(label), Some(build)) = (node.metadata.labels.get(BUILD_LABEL), kernel_build(node)) else {
+        let Some(node) = windows_node(cx) else { return };
+        let (Some(label), Some(build)) = (node.label(BUILD_LABEL), node.kernel_build()) else {
             return;
         };
         let truth = build.to_string();
-        if **label != *truth {
+        if *label != *truth {
             out.report(Path::of(&["metadata", "labels"]).key(BUILD_LABEL))
                 .message(format!(
                     "the label says \"{}\", but the kernel is {truth}",
@@ -187,12 +176,12 @@ static NODE_MISSING_BUILD_LABEL: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, _)) = windows_node(cx) else { return };
-        if node.metadata.labels.get(BUILD_LABEL).is_some() {
+        let Some(node) = windows_node(cx) else { return };
+        if node.label(BUILD_LABEL).is_some() {
             return;
         }
         let finding = out.report(Path::of(&["metadata", "labels"]).key(BUILD_LABEL));
-        if let Some(build) = kernel_build(node) {
+        if let Some(build) = node.kernel_build() {
             finding.remedy(format!("add the label with the value {build}"));
         }
     }),
@@ -210,9 +199,8 @@ static NODE_MISSING_TAINT: Rule = Rule {
            reset the taints of the nodes that they manage, so set the taint in the settings of the pool: \
            `--node-taints` of `az aks nodepool`, `--node-taints` of `gcloud container node-pools`, `taints` of an EKS \
            node group, `--register-with-taints` of a self-managed kubelet. First make sure that every Windows \
-           DaemonSet tolerates the taint, because its controller uses the template. The rule accepts taints with \
-           `windows` as the value of a key such as `os` or `node.kubernetes.io/os`, and taints with effect \
-           `NoExecute`.",
+           DaemonSet tolerates the taint, because its controller uses the template. The rule accepts any taint with effect \
+           `NoSchedule` or `NoExecute`, unless it is temporary. Placement tolerates only taints that mean Windows.",
     remedy: "add the taint os=windows:NoSchedule in the settings of the node pool",
     see: &[
         "https://kubernetes.io/docs/concepts/windows/user-guide/#ensuring-os-specific-workloads-land-on-the-appropriate-container-host",
@@ -220,21 +208,20 @@ static NODE_MISSING_TAINT: Rule = Rule {
     ],
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows}}}",
-        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: team, value: windows, effect: NoSchedule}]}}",
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: node.kubernetes.io/not-ready, effect: NoSchedule}, {key: team, value: windows, effect: PreferNoSchedule}]}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, spec: {taints: [{key: os, value: windows, effect: PreferNoSchedule}]}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, spec: {taints: [{key: node.kubernetes.io/os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
+        // Any key keeps Linux pods off.
+        "{apiVersion: v1, kind: Node, metadata: {name: win-1}, spec: {taints: [{key: dedicated, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, spec: {taints: [{key: os, value: windows, effect: NoExecute}]}, status: {nodeInfo: {operatingSystem: windows}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: linux}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((_, host)) = windows_node(cx) else {
-            return;
-        };
-        let keeps_linux_off = |taint: &Taint| taint.keeps_off() && taint.windows_release().is_some();
-        if !host.taints.iter().any(keeps_linux_off) {
+        let Some(node) = windows_node(cx) else { return };
+        if !node.keeps_ordinary_pods_off() {
             out.report(Path::of(&["spec", "taints"]));
         }
     }),
@@ -263,16 +250,9 @@ static NODE_MEMORY_RESERVATION: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {capacity: {memory: 16Gi}, allocatable: {memory: 16Gi}, nodeInfo: {operatingSystem: linux}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        const RECOMMENDED: u128 = 2 << 30;
-        let Some((node, _)) = windows_node(cx) else { return };
-        let bytes = |of: &Map<'_, Quantity<'_>>| of.get("memory")?.millis().map(|millis| millis / 1000);
-        let (Some(capacity), Some(allocatable)) =
-            (bytes(&node.status.capacity), bytes(&node.status.allocatable))
-        else {
-            return;
-        };
-        let kept = capacity.saturating_sub(allocatable);
-        if kept < RECOMMENDED {
+        const RECOMMENDED: u64 = 2 << 30;
+        let reserved = windows_node(cx).and_then(|node| node.reserved().memory);
+        if let Some(kept) = reserved.filter(|kept| *kept < RECOMMENDED) {
             out.report(Path::of(&["status", "allocatable"]).key("memory"))
                 .message(format!(
                     "{}Mi of memory is reserved for Windows and its services, less than the recommended 2Gi",

@@ -9,7 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use tokio::time::Instant;
 
 use super::super::events::{FINDINGS, event_on, publish};
-use super::super::owner_index::{OwnerKey, ReportAction};
+use super::super::owner_index::ReportAction;
 use super::super::report;
 use super::super::requests::{Answer, WriteResult, apply, delete};
 use super::super::write_queue::ObservationSource;
@@ -17,6 +17,8 @@ use super::ReportsController;
 use crate::cluster::errors::ApiError;
 use crate::cluster::rate_limit::RateLimiter;
 use crate::cluster::stored::StoredObject;
+use crate::model::objects::workload::Kind;
+use crate::model::objects::workload_name::WorkloadName;
 use crate::process::token_bucket::TokenBucket;
 
 /// Rate limit of Events on owners with findings: per second, and burst.
@@ -50,10 +52,10 @@ impl ReportsController {
         if self.writes.is_writing || !self.is_ready() || !self.context.leadership.holds() {
             return;
         }
-        let Some(owner) = self.state.index.next_write(Instant::now()) else {
+        let Some((kind, owner)) = self.state.index.next_write(Instant::now()) else {
             return;
         };
-        let Some(list) = self.objects.list(owner.kind).cloned() else {
+        let Some(list) = self.objects.list(kind).cloned() else {
             return self.state.index.finished(&owner.uid);
         };
         let (client, rate_limiter) = (self.context.client.clone(), Arc::clone(&self.writes.rate_limiter));
@@ -61,13 +63,18 @@ impl ReportsController {
         let read = async move {
             rate_limiter.turn().await;
             let read = list.get(&client, &owner.namespace, &owner.name, &owner.uid).await;
-            Answer::Read(owner, read)
+            Answer::Read(kind, owner, read)
         };
         self.requests.push(read.boxed());
     }
 
     /// Continues the write that is in progress: an owner was read. It is evaluated as it is stored now.
-    pub fn owner_read(&mut self, owner: OwnerKey, read: Result<Option<StoredObject>, ApiError>) {
+    pub fn owner_read(
+        &mut self,
+        kind: Kind,
+        owner: WorkloadName,
+        read: Result<Option<StoredObject>, ApiError>,
+    ) {
         self.writes.is_writing = false;
         let object = match read {
             Ok(object) => object,
@@ -76,7 +83,7 @@ impl ReportsController {
         let (snapshot, source) = (self.snapshot(), ObservationSource::Watch);
         let evaluated = object
             .as_ref()
-            .and_then(|object| self.state.observe(&snapshot, owner.kind, object, source));
+            .and_then(|object| self.state.observe(&snapshot, kind, object, source));
         let index = &mut self.state.index;
         if object.is_none() {
             index.is_clean(&owner.uid, source);
@@ -134,7 +141,7 @@ impl ReportsController {
         }
     }
 
-    fn write_failed(&mut self, owner: &OwnerKey, participle: &str, failure: &ApiError) {
+    fn write_failed(&mut self, owner: &WorkloadName, participle: &str, failure: &ApiError) {
         let (uid, index) = (&*owner.uid, &mut self.state.index);
         match failure {
             // The namespace is being deleted with everything in it, including reports.
@@ -143,7 +150,7 @@ impl ReportsController {
             ApiError::NotFound => self.discover_at = Instant::now(),
             failure => {
                 self.context.reconcile.failed();
-                let (namespace, name) = (&owner.namespace, report::name(owner.kind, uid));
+                let (namespace, name) = (&owner.namespace, report::name(owner));
                 let text = format!("the report cannot be {participle}: {namespace}/{name}: {failure}");
                 self.state.health.write_failed(uid, text);
             }

@@ -63,7 +63,7 @@ fn report() -> ScanReport {
         changes: None,
         summary: ScanSummary::default(),
         nodes: Vec::new(),
-        possible_faults: Vec::new(),
+        node_findings: Vec::new(),
         namespaces: Vec::new(),
         owners: vec![owner_result],
         pods: vec![PodFinding {

@@ -397,8 +397,9 @@ pub struct ClusterFacts {
     pub contested_classes: HashSet<(Kind, String)>,
     /// Claims of files.
     pub claims: KnownClaims,
-    /// The minor release of the newest kubelet among all nodes, including Linux nodes.
-    pub newest_kubelet: Option<u32>,
+    /// The minor release that the API server has at least: its own, or that of the newest kubelet among the nodes of files,
+    /// including Linux nodes.
+    pub oldest_api_server: Option<u32>,
     /// The uids of known nodes by name: they distinguish a mirror pod from a pod that only has the annotation.
     pub node_uids: BTreeMap<String, String>,
     /// Unique endpoint addresses by (namespace, Service).
@@ -569,8 +570,8 @@ impl ClusterFacts {
         match &subject.body {
             Body::Node(node) => {
                 self.knows_nodes = true;
-                if let Some((1, minor)) = major_minor(&node.status.node_info.kubelet_version) {
-                    self.newest_kubelet = self.newest_kubelet.max(Some(minor));
+                if let Some((1, minor)) = major_minor(node.kubelet_version()) {
+                    self.oldest_api_server = self.oldest_api_server.max(Some(minor));
                 }
                 if let Some(host) = Host::of_node(&**node, None) {
                     self.network.plugins.extend(node.network_plugin());

@@ -179,7 +179,7 @@ pub struct NodeVersions {
 
 impl NodeVersions {
     /// Those of a Windows node; `None` for any other node.
-    pub fn of(node: &impl NodeSigns) -> Option<Self> {
+    pub fn of(node: &(impl NodeSigns + ?Sized)) -> Option<Self> {
         node.has_windows().then(|| NodeVersions {
             kernel: node.kernel_version().to_owned(),
             kubelet: node.kubelet_version().to_owned(),
@@ -432,7 +432,7 @@ impl KnownFault {
 
 impl Knowledge {
     /// The known faults of a Windows node, the certain ones first; empty for any other node.
-    pub fn faults_of_node(&self, node: &impl NodeSigns) -> Vec<NodeFault> {
+    pub fn faults_of_node(&self, node: &(impl NodeSigns + ?Sized)) -> Vec<NodeFault> {
         let versions = NodeVersions::of(node);
         versions
             .map(|versions| self.faults_of(&versions))

@@ -1,30 +1,26 @@
-//! Properties of a node: whether it runs Windows, its build and its taints. `check`, reviews, metrics and the
-//! controllers all use this module.
+//! Nodes: what one is (`node/signs.rs`), what its taints mean (`node/taint.rs`), and Windows nodes and pools as the hosts that
+//! pods can be scheduled on. `check`, reviews, metrics and the controllers all use this module.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::extended_resources::OfferedResources;
-use super::network_plugin::NetworkPlugin;
 use super::node_affinity::{KnownNodeLabels, LabelValue, Match};
-use crate::model::objects::pod::Toleration;
-use crate::model::objects::resources::Node;
-use crate::model::syntax::json_types::Str;
-use crate::model::syntax::text::yaml_scalar;
 use crate::model::windows::build::Build;
 
 mod labels;
 mod other_nodes;
+mod signs;
+mod taint;
 mod version_labels;
 mod virtual_nodes;
 
 pub use self::labels::Labels;
 pub use self::other_nodes::{OtherNode, OtherNodes};
+pub use self::signs::{NodeSigns, ReportedOs, ReservedResources};
+pub use self::taint::Taint;
 pub use self::version_labels::{StatedVersion, VERSION_LABELS, VersionLabel};
 pub use self::virtual_nodes::{VIRTUAL_NODE_PROVIDERS, VirtualNodeProvider};
 
@@ -160,19 +156,6 @@ impl fmt::Display for NodeLabel {
     }
 }
 
-/// The operating system that a kubelet reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReportedOs {
-    /// Windows.
-    Windows,
-    /// Another one.
-    Other,
-    /// Nothing yet.
-    Silent,
-    /// None, because the node is virtual and has no kubelet.
-    Virtual,
-}
-
 /// Since when a node is Ready, according to its condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NodeReadiness {
@@ -215,339 +198,6 @@ impl NodeReadiness {
             (NodeReadiness::Unreported, now) => now.is_none(),
             (NodeReadiness::Since(_), None) => true,
             (NodeReadiness::Since(_), Some(now)) => self.settles_at().is_some_and(|at| at <= now),
-        }
-    }
-}
-
-/// The inputs from a Node, independent of its representation; the provided methods derive the rest.
-pub trait NodeSigns {
-    /// Its name.
-    fn name(&self) -> &str;
-    /// The value of one of its labels.
-    fn label(&self, key: &str) -> Option<&str>;
-    /// Its taints.
-    fn taints(&self) -> Vec<Taint>;
-    /// `status.nodeInfo.operatingSystem`; empty if the kubelet has not reported.
-    fn operating_system(&self) -> &str;
-    /// `status.nodeInfo.kernelVersion`.
-    fn kernel_version(&self) -> &str;
-    /// `status.nodeInfo.containerRuntimeVersion`.
-    fn container_runtime(&self) -> &str;
-    /// `status.nodeInfo.kubeletVersion`.
-    fn kubelet_version(&self) -> &str;
-    /// Its network plugin, if an annotation of the node names it.
-    fn network_plugin(&self) -> Option<NetworkPlugin>;
-    /// All its labels.
-    fn labels(&self) -> Arc<BTreeMap<String, String>>;
-    /// The extended resources in `status.allocatable`, which is what the scheduler counts.
-    fn offered_resources(&self) -> Cow<'_, OfferedResources>;
-    /// Since when the node is Ready.
-    fn readiness(&self) -> NodeReadiness;
-
-    /// The label that names its pool, and the name, if its platform labels pools.
-    fn pool(&self) -> Option<(&'static str, &str)> {
-        pool_of(|key| self.label(key))
-    }
-
-    /// Whether it is a virtual node of a known provider: it has no kubelet, and no Windows of its own.
-    fn is_virtual(&self) -> bool {
-        virtual_nodes::provider_of(self).is_some()
-    }
-
-    /// Whether it is a Windows node with a kubelet: what concerns the node itself, not only the pods on it.
-    fn has_windows(&self) -> bool {
-        self.is_windows() && !self.is_virtual()
-    }
-
-    /// The operating system that its kubelet reports.
-    fn reported_os(&self) -> ReportedOs {
-        match self.operating_system() {
-            _ if self.is_virtual() => ReportedOs::Virtual,
-            "" => ReportedOs::Silent,
-            os if is_windows(os) => ReportedOs::Windows,
-            _ => ReportedOs::Other,
-        }
-    }
-
-    /// Whether a label identifies it as a Windows node, including the deprecated label.
-    fn is_labelled_windows(&self) -> bool {
-        let mut labels_of = [OS_LABEL, BETA_OS_LABEL]
-            .into_iter()
-            .filter_map(|key| self.label(key));
-        labels_of.any(is_windows)
-    }
-
-    /// Whether Windows pods run on it: according to its kubelet, or to a label until the kubelet reports. A virtual node
-    /// counts, too.
-    fn is_windows(&self) -> bool {
-        match self.operating_system() {
-            "" => self.is_labelled_windows(),
-            os => is_windows(os),
-        }
-    }
-
-    /// The build of its kernel.
-    fn kernel_build(&self) -> Option<Build> {
-        Build::parse_kernel_version(self.kernel_version()).map(|(build, _)| build)
-    }
-
-    /// Its build: that of its kernel, or that of a label until the kubelet reports one. The label that a kubelet cannot
-    /// write takes precedence.
-    fn build(&self) -> Option<Build> {
-        let of_label = |key| self.label(key).and_then(Build::parse_label);
-        self.kernel_build()
-            .or_else(|| of_label(RESTRICTED_BUILD_LABEL))
-            .or_else(|| of_label(BUILD_LABEL))
-    }
-}
-
-fn is_windows(os: &str) -> bool {
-    os.eq_ignore_ascii_case("windows")
-}
-
-impl NodeSigns for Node<'_> {
-    fn name(&self) -> &str {
-        &self.metadata.name
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.get(key).map(|value| &**value)
-    }
-
-    fn taints(&self) -> Vec<Taint> {
-        let taints = self.spec.taints.iter().map(|taint| Taint {
-            key: taint.key.to_string(),
-            value: taint.value.to_string(),
-            effect: taint.effect.to_string(),
-        });
-        taints.collect()
-    }
-
-    fn operating_system(&self) -> &str {
-        &self.status.node_info.operating_system
-    }
-
-    fn kernel_version(&self) -> &str {
-        &self.status.node_info.kernel_version
-    }
-
-    fn container_runtime(&self) -> &str {
-        &self.status.node_info.container_runtime_version
-    }
-
-    fn kubelet_version(&self) -> &str {
-        &self.status.node_info.kubelet_version
-    }
-
-    fn network_plugin(&self) -> Option<NetworkPlugin> {
-        NetworkPlugin::of_annotations(self.metadata.annotations.iter().map(|(key, _)| &**key))
-    }
-
-    fn labels(&self) -> Arc<BTreeMap<String, String>> {
-        Arc::new(self.metadata.labels.to_owned_map())
-    }
-
-    fn offered_resources(&self) -> Cow<'_, OfferedResources> {
-        let allocatable = self.status.allocatable.iter();
-        Cow::Owned(OfferedResources::of_node(
-            allocatable.map(|(name, amount)| (&**name, amount.clone())),
-        ))
-    }
-
-    fn readiness(&self) -> NodeReadiness {
-        let mut conditions = self.status.conditions.iter();
-        let ready = conditions.find(|condition| &*condition.r#type == "Ready");
-        ready.map_or(NodeReadiness::Unreported, |ready| {
-            NodeReadiness::of_condition(&ready.status, ready.last_transition_time.as_deref())
-        })
-    }
-}
-
-impl<N: NodeSigns> KnownNodeLabels for N {
-    fn node_name(&self) -> Option<&str> {
-        Some(self.name())
-    }
-
-    fn label_value(&self, key: &str) -> LabelValue<'_> {
-        self.label(key).into()
-    }
-
-    fn offers(&self, resource: &str, amount: u64) -> Match {
-        self.offered_resources().offers(resource, amount)
-    }
-}
-
-/// A node taint.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are Kubernetes'
-pub struct Taint {
-    pub key: String,
-    #[serde(default)]
-    pub value: String,
-    pub effect: String,
-}
-
-impl Taint {
-    /// A taint with effect `NoSchedule`.
-    pub fn no_schedule(key: &str, value: &str) -> Self {
-        Taint {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            effect: "NoSchedule".to_owned(),
-        }
-    }
-
-    /// Whether placement may learn the taint's toleration for every Windows pod: it means Windows and nothing else, and
-    /// its effect is `NoSchedule`.
-    ///
-    /// Maintenance, pressure, spot, tenant and lifecycle taints never qualify.
-    pub fn marks_windows(&self) -> bool {
-        self.effect == "NoSchedule" && self.windows_release().is_some()
-    }
-
-    /// What the taint says after Windows: nothing, or a release as in `2019`. `None` if it does not mean Windows, or says
-    /// more, as in `os=windows-team`: the key must be one that is commonly used for this.
-    pub fn windows_release(&self) -> Option<String> {
-        const KEYS: [&str; 5] = [
-            "os",
-            "windows",
-            "sku",
-            "node.kubernetes.io/os",
-            "kubernetes.io/os",
-        ];
-        if !KEYS.contains(&self.key.as_str()) {
-            return None;
-        }
-        let value = self.value.to_ascii_lowercase();
-        if value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku") {
-            return Some(String::new());
-        }
-        let rest = value
-            .strip_prefix("windows")
-            .or_else(|| value.strip_prefix("win"))?;
-        let rest: String = rest.chars().filter(|it| !"-_.".contains(*it)).collect();
-        let rest = rest.strip_prefix("server").unwrap_or(&rest);
-        let release = ["ltsc", "sac"].iter().find_map(|name| rest.strip_prefix(name));
-        let release = release.unwrap_or(rest);
-        let is_release = release == "20h2" || release.bytes().all(|byte| byte.is_ascii_digit());
-        is_release.then(|| release.to_owned())
-    }
-
-    /// Prefixes of the keys of taints that belong to Kubernetes, a cloud or an autoscaler. The admission policies of the
-    /// chart protect the same ones: `files/node-writes.json` is generated from these lists.
-    pub const PROTECTED_PREFIXES: [&str; 9] = [
-        "node.kubernetes.io/",
-        "node.cloudprovider.kubernetes.io/",
-        "node-role.kubernetes.io/",
-        "startup-taint.cluster-autoscaler.kubernetes.io/",
-        "status-taint.cluster-autoscaler.kubernetes.io/",
-        "ignore-taint.cluster-autoscaler.kubernetes.io/",
-        "karpenter.sh/",
-        "karpenter.k8s.aws/",
-        "karpenter.azure.com/",
-    ];
-
-    /// Keys of such taints.
-    pub const PROTECTED_KEYS: [&str; 2] = [
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
-    ];
-
-    /// A key with a protected prefix that only states the system of the node: GKE's, which a policy may require.
-    pub const SETTABLE_KEY: &str = "node.kubernetes.io/os";
-
-    /// The startup taint, which whoever creates a node puts on it. It is the one taint that Transom may remove without
-    /// having set it; Transom never sets it.
-    pub const STARTUP_KEY: &str = "startup-taint.cluster-autoscaler.kubernetes.io/transom";
-
-    /// The taints of nodes that a cloud, Cluster API or Karpenter has not labelled yet. They are removed when it has.
-    pub const UNINITIALIZED_KEYS: [&str; 3] = [
-        "node.cloudprovider.kubernetes.io/uninitialized",
-        "node.cluster.x-k8s.io/uninitialized",
-        "karpenter.sh/unregistered",
-    ];
-
-    /// Whether it belongs to Kubernetes, a cloud or an autoscaler: Transom neither sets nor removes these, regardless
-    /// of policies and annotations.
-    pub fn is_protected(&self) -> bool {
-        let key = self.key.as_str();
-        key != Self::SETTABLE_KEY
-            && (Self::PROTECTED_PREFIXES
-                .iter()
-                .any(|prefix| key.starts_with(prefix))
-                || Self::PROTECTED_KEYS.contains(&key))
-    }
-
-    /// Whether pods that do not tolerate it are not scheduled on the node, or are evicted; false for
-    /// `PreferNoSchedule`.
-    pub fn keeps_off(&self) -> bool {
-        matches!(self.effect.as_str(), "NoSchedule" | "NoExecute")
-    }
-
-    /// Whether the taint is permanent. Controllers and autoscalers use temporary taints for a node that is new, in
-    /// trouble, or about to be removed; the pods that those keep off are scheduled later.
-    pub fn lasts(&self) -> bool {
-        const PASSING: [&str; 13] = [
-            "node.kubernetes.io/not-ready",
-            "node.kubernetes.io/unreachable",
-            "node.kubernetes.io/unschedulable",
-            "node.kubernetes.io/memory-pressure",
-            "node.kubernetes.io/disk-pressure",
-            "node.kubernetes.io/pid-pressure",
-            "node.kubernetes.io/network-unavailable",
-            "node.kubernetes.io/out-of-service",
-            "node.cloudprovider.kubernetes.io/shutdown",
-            "ToBeDeletedByClusterAutoscaler",
-            "DeletionCandidateOfClusterAutoscaler",
-            "karpenter.sh/disrupted",
-            "karpenter.sh/disruption",
-        ];
-        // The cluster autoscaler and others remove theirs when a node has started.
-        let of_start = [
-            "startup-taint.cluster-autoscaler.kubernetes.io/",
-            "ignore-taint.cluster-autoscaler.kubernetes.io/",
-        ];
-        !PASSING.contains(&self.key.as_str())
-            && !Self::UNINITIALIZED_KEYS.contains(&self.key.as_str())
-            && !of_start.iter().any(|start| self.key.starts_with(start))
-    }
-
-    /// A toleration of it, as YAML in one line.
-    pub fn toleration_yaml(&self) -> String {
-        let (key, effect) = (yaml_scalar(&self.key), yaml_scalar(&self.effect));
-        if self.value.is_empty() {
-            return format!("{{key: {key}, operator: Exists, effect: {effect}}}");
-        }
-        let value = yaml_scalar(&self.value);
-        format!("{{key: {key}, operator: Equal, value: {value}, effect: {effect}}}")
-    }
-
-    /// Whether a toleration tolerates this taint.
-    ///
-    /// Source: `k8s.io/component-helpers/scheduling/corev1`, `ToleratesTaint`.
-    pub fn is_tolerated_by(&self, toleration: &Toleration<'_>) -> bool {
-        let (key, effect) = (text(toleration.key.as_ref()), text(toleration.effect.as_ref()));
-        if (!effect.is_empty() && effect != self.effect) || (!key.is_empty() && key != self.key) {
-            return false;
-        }
-        match text(toleration.operator.as_ref()) {
-            "Exists" => true,
-            "" | "Equal" => !key.is_empty() && text(toleration.value.as_ref()) == self.value,
-            _ => false,
-        }
-    }
-}
-
-fn text<'t>(field: Option<&'t Str<'_>>) -> &'t str {
-    field.map(|text| &**text).unwrap_or_default()
-}
-
-impl fmt::Display for Taint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.value.is_empty() {
-            write!(f, "{}:{}", self.key, self.effect)
-        } else {
-            write!(f, "{}={}:{}", self.key, self.value, self.effect)
         }
     }
 }
@@ -628,7 +278,7 @@ impl Host {
             revision: Build::parse_kernel_version(node.kernel_version()).and_then(|(_, revision)| revision),
             taints: node.taints(),
             planned_taints: None,
-            containerd: (node.container_runtime().strip_prefix("containerd://")).and_then(major_minor),
+            containerd: node.containerd(),
             labels,
             audited_labels: Vec::new(),
             offered: node.offered_resources().into_owned(),
@@ -784,133 +434,4 @@ pub fn major_minor(version: &str) -> Option<(u32, u32)> {
 pub fn newest_minor<'k>(kubelets: impl Iterator<Item = &'k str>, cluster: u32) -> u32 {
     let minors = kubelets.filter_map(|version| Some(major_minor(version)?.1));
     minors.max().unwrap_or(cluster)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kubelet_is_believed_before_labels_and_its_kernel_before_both_builds() {
-        let node = |labels: &str, info: &str| {
-            let json = format!(r#"{{"metadata": {{"labels": {labels}}}, "status": {{"nodeInfo": {info}}}}}"#);
-            let node: Node<'_> = serde_json::from_str(&json).unwrap();
-            (
-                node.reported_os(),
-                node.is_windows(),
-                node.build().map(|build| build.to_string()),
-            )
-        };
-        let labels_of =
-            |os, windows, build: &str| (os, windows, (!build.is_empty()).then(|| build.to_owned()));
-        let labels = format!(
-            r#"{{"kubernetes.io/os": "windows", "{BUILD_LABEL}": "10.0.17763", "{RESTRICTED_BUILD_LABEL}": "10.0.26100"}}"#
-        );
-        let kernel = r#"{"operatingSystem": "Windows", "kernelVersion": "10.0.20348.1"}"#;
-        let linux = r#"{"operatingSystem": "linux", "kernelVersion": "6.1.0"}"#;
-        assert_eq!(
-            node(&labels, kernel),
-            labels_of(ReportedOs::Windows, true, "10.0.20348")
-        );
-        assert_eq!(
-            node(&labels, "{}"),
-            labels_of(ReportedOs::Silent, true, "10.0.26100")
-        );
-        assert_eq!(
-            node(&labels, linux),
-            labels_of(ReportedOs::Other, false, "10.0.26100")
-        );
-        let beta = format!(r#"{{"{BETA_OS_LABEL}": "windows", "{BUILD_LABEL}": "10.0.17763"}}"#);
-        assert_eq!(
-            node(&beta, "{}"),
-            labels_of(ReportedOs::Silent, true, "10.0.17763")
-        );
-        assert_eq!(node("{}", "{}"), labels_of(ReportedOs::Silent, false, ""));
-    }
-
-    #[test]
-    fn only_taints_that_say_windows_and_nothing_else_are_learned() {
-        for (key, value) in [
-            ("os", "windows"),
-            ("os", "Windows"),
-            ("os", "Win2019"),
-            ("node.kubernetes.io/os", "windows"),
-            ("node.kubernetes.io/os", "Windows"),
-            ("node.kubernetes.io/os", "win1809"),
-            ("kubernetes.io/os", "windows"),
-            ("sku", "windows"),
-            ("windows", "true"),
-            ("os", "windows-server-2022"),
-            ("os", "windows_ltsc2025"),
-            ("os", "win20H2"),
-        ] {
-            assert!(Taint::no_schedule(key, value).marks_windows(), "{key}={value}");
-        }
-        for (key, value) in [
-            ("cattle.io/os", "linux"),
-            ("os", "linux"),
-            ("sku", "gpu"),
-            ("team", "windows"),
-            ("os", "windows-team"),
-            ("sku", "windows2025-gpu"),
-            ("sku", "winter"),
-            ("node.kubernetes.io/unschedulable", ""),
-            ("kubernetes.azure.com/scalesetpriority", "spot"),
-        ] {
-            assert!(!Taint::no_schedule(key, value).marks_windows(), "{key}={value}");
-        }
-        let evicting = Taint {
-            effect: "NoExecute".into(),
-            ..Taint::no_schedule("os", "windows")
-        };
-        assert!(!evicting.marks_windows());
-    }
-
-    #[test]
-    fn the_toleration_of_a_taint_is_text_for_yaml_too() {
-        for (key, value, expected) in [
-            (
-                "node.kubernetes.io/os",
-                "windows",
-                "{key: node.kubernetes.io/os, operator: Equal, value: windows, effect: NoSchedule}",
-            ),
-            (
-                "windows",
-                "true",
-                "{key: windows, operator: Equal, value: \"true\", effect: NoSchedule}",
-            ),
-            (
-                "sku",
-                "2019",
-                "{key: sku, operator: Equal, value: \"2019\", effect: NoSchedule}",
-            ),
-            (
-                "dedicated",
-                "",
-                "{key: dedicated, operator: Exists, effect: NoSchedule}",
-            ),
-            ("on", "", "{key: \"on\", operator: Exists, effect: NoSchedule}"),
-        ] {
-            assert_eq!(Taint::no_schedule(key, value).toleration_yaml(), expected);
-        }
-    }
-
-    #[test]
-    fn tolerations_match_as_the_scheduler_does_it() {
-        let taint = Taint::no_schedule("os", "windows");
-        let tolerates = |json: &str| taint.is_tolerated_by(&serde_json::from_str(json).unwrap());
-        assert!(tolerates(
-            r#"{"key": "os", "value": "windows", "effect": "NoSchedule"}"#
-        ));
-        assert!(tolerates(
-            r#"{"key": "os", "operator": "Equal", "value": "windows"}"#
-        ));
-        assert!(tolerates(r#"{"key": "os", "operator": "Exists"}"#));
-        assert!(tolerates(r#"{"operator": "Exists"}"#));
-        assert!(!tolerates(r#"{"key": "os", "value": "Windows"}"#));
-        assert!(!tolerates(
-            r#"{"key": "os", "operator": "Exists", "effect": "NoExecute"}"#
-        ));
-        assert!(!tolerates("{}"));
-    }
 }

@@ -48,7 +48,7 @@ pub(super) static NODE_KNOWN_FAULT: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.31.0, containerRuntimeVersion: 'containerd://1.6.6'}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, _)) = windows_node(cx) else { return };
+        let Some(node) = windows_node(cx) else { return };
         let faults = cx.facts.knowledge.faults_of_node(node);
         let (certain, mut possible): (Vec<NodeFault>, Vec<NodeFault>) =
             faults.into_iter().partition(|fault| fault.is_certain);

@@ -1,11 +1,10 @@
 //! Rules on the maintenance of Windows nodes: releases of Windows, kubelet and containerd that are too old, and CPU
 //! that is not reserved.
 
-use super::{OF_NODES, RESOURCES, VERSIONS, kernel_build, windows_node};
+use super::{OF_NODES, RESOURCES, VERSIONS, windows_node};
 use crate::model::cluster::severity::Severity;
 use crate::model::nodes::node::major_minor;
 use crate::model::objects::workload::Kind;
-use crate::model::syntax::json_types::{Map, Quantity};
 use crate::model::syntax::path::Path;
 use crate::model::syntax::text::shown;
 use crate::model::windows::build::Build;
@@ -38,8 +37,8 @@ pub(super) static NODE_EOL_BUILD: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, _)) = windows_node(cx) else { return };
-        let Some(release) = kernel_build(node).and_then(Build::release) else {
+        let build = windows_node(cx).and_then(|node| node.kernel_build());
+        let Some(release) = build.and_then(Build::release) else {
             return;
         };
         if let Some(end) = release.end_of_support().filter(|end| *end < cx.facts.today) {
@@ -55,9 +54,9 @@ pub(super) static NODE_KUBELET_SKEW: Rule = Rule {
     name: "node-kubelet-skew",
     summary: "the kubelet of the Windows node is too old for its cluster",
     docs: "A kubelet may be three minor releases older than the API server (two before 1.28), and never newer. Windows \
-           pools are often the last to be upgraded. The rule compares with the newest kubelet among the given nodes, \
-           including Linux nodes: the API server is at least as new. It checks nodes in `transom check` only, such as \
-           those of `kubectl get nodes -o yaml`.",
+           pools are often the last to be upgraded. In a cluster, the rule compares with the API server. For files, it \
+           compares with the newest kubelet among the given nodes, including Linux nodes, because the API server is \
+           at least as new.",
     remedy: "upgrade the node pool",
     see: &[SKEW],
     bad: &[
@@ -79,15 +78,15 @@ pub(super) static NODE_KUBELET_SKEW: Rule = Rule {
 {apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.35.2}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, _)) = windows_node(cx) else { return };
-        let own = major_minor(&node.status.node_info.kubelet_version);
-        let (Some((1, own)), Some(newest)) = (own, cx.facts.newest_kubelet) else {
+        let Some(node) = windows_node(cx) else { return };
+        let own = major_minor(node.kubelet_version());
+        let (Some((1, own)), Some(newest)) = (own, cx.facts.oldest_api_server) else {
             return;
         };
         let allowed = if newest < 28 { 2 } else { 3 };
         if own + allowed < newest {
             out.report(Path::of(&["status", "nodeInfo", "kubeletVersion"])).message(format!(
-                "the kubelet is 1.{own}, {} releases older than the newest kubelet, 1.{newest}; {allowed} are supported",
+                "the kubelet is 1.{own}, {} releases older than the cluster, which has at least 1.{newest}; {allowed} are supported",
                 newest - own
             ));
         }
@@ -117,13 +116,8 @@ pub(super) static NODE_CPU_RESERVATION: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {capacity: {cpu: 4}, allocatable: {cpu: 4}, nodeInfo: {operatingSystem: linux}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, _)) = windows_node(cx) else { return };
-        let cpu = |of: &Map<'_, Quantity<'_>>| of.get("cpu")?.millis();
-        let (Some(capacity), Some(allocatable)) = (cpu(&node.status.capacity), cpu(&node.status.allocatable))
-        else {
-            return;
-        };
-        if allocatable >= capacity {
+        let reserved = windows_node(cx).and_then(|node| node.reserved().cpu);
+        if reserved == Some(0) {
             out.report(Path::of(&["status", "allocatable"]).key("cpu"));
         }
     }),
@@ -163,11 +157,11 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, containerRuntimeVersion: 'containerd://1.5.13'}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, host)) = windows_node(cx) else {
+        let Some(node) = windows_node(cx) else { return };
+        let Some(containerd) = node.containerd() else {
             return;
         };
-        let Some(containerd) = host.containerd else { return };
-        let version = &node.status.node_info.container_runtime_version;
+        let version = node.container_runtime();
         let path = || Path::of(&["status", "nodeInfo", "containerRuntimeVersion"]);
         if containerd < (1, 6) {
             out.report(path())

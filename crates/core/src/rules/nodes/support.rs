@@ -3,7 +3,7 @@
 
 use jiff::civil::Date;
 
-use super::{OF_NODES, kernel_build, windows_node};
+use super::{OF_NODES, windows_node};
 use crate::model::cluster::severity::Severity;
 use crate::model::knowledge::{NodePlatform, SupportDate, product};
 use crate::model::nodes::node::major_minor;
@@ -44,11 +44,9 @@ pub(super) static NODE_SUPPORT_ENDS: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: linux-1, labels: {kubernetes.azure.com/cluster: a}}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.37.0}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let Some((node, host)) = windows_node(cx) else {
-            return;
-        };
-        let Some(build) = kernel_build(node) else { return };
-        let platform = NodePlatform::of_labels(host.labels.keys());
+        let Some(node) = windows_node(cx) else { return };
+        let Some(build) = node.kernel_build() else { return };
+        let platform = NodePlatform::of_labels(node.labels().keys().map(String::as_str));
         let path = |field| Path::of(&["status", "nodeInfo", field]);
         let today = cx.facts.today;
         for date in cx.facts.knowledge.support_dates(platform, build) {
@@ -68,7 +66,7 @@ pub(super) static NODE_SUPPORT_ENDS: Rule = Rule {
                 finding.severity(Severity::Advice);
             }
         }
-        let kubelet = major_minor(&node.status.node_info.kubelet_version);
+        let kubelet = major_minor(node.kubelet_version());
         let support = platform.and_then(|platform| cx.facts.knowledge.support_of(platform, build));
         if let (Some((1, minor)), Some(support)) = (kubelet, support)
             && let Some(last) = support.last_minor.filter(|last| *last < minor)

@@ -1,0 +1,100 @@
+//! What the rules report of nodes. `check` prints it for files; `preflight`, `scan`, the status of a node policy and the metrics
+//! print the same for the nodes of a cluster.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::evaluate;
+use crate::model::cluster::facts::Facts;
+use crate::model::cluster::policy::Policy;
+use crate::model::cluster::severity::Severity;
+use crate::model::nodes::node::NodeSigns;
+use crate::model::objects::object::Object;
+
+/// The rules that conditions of a node policy are about.
+const NODE_KNOWN_FAULT: &str = "TSM912";
+const NODE_BUILD_UNSUPPORTED: &str = "TSM901";
+
+/// A finding of a rule on nodes, in the words of the rule.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeFinding {
+    /// The rule's id.
+    pub id: &'static str,
+    /// The rule's name.
+    pub rule: &'static str,
+    /// How severe it is.
+    pub severity: Severity,
+    /// The message.
+    pub message: String,
+    /// The remedy.
+    pub remedy: String,
+    /// The nodes that have it, by name.
+    pub nodes: Vec<String>,
+}
+
+impl NodeFinding {
+    /// Whether it is a certain fault of a version that the nodes run.
+    pub fn is_known_fault(&self) -> bool {
+        self.id == NODE_KNOWN_FAULT && !self.is_possible_fault()
+    }
+
+    /// Whether the versions of the nodes may have a fault: that depends on the workloads, or on something that nodes do not report,
+    /// so there is nothing to do yet.
+    pub fn is_possible_fault(&self) -> bool {
+        self.id == NODE_KNOWN_FAULT && self.severity == Severity::Advice
+    }
+
+    /// Whether Kubernetes does not support the build of the nodes.
+    pub fn is_unsupported_build(&self) -> bool {
+        self.id == NODE_BUILD_UNSUPPORTED
+    }
+}
+
+/// As in the answers of admission.
+impl fmt::Display for NodeFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NodeFinding {
+            id,
+            rule,
+            message,
+            remedy,
+            ..
+        } = self;
+        write!(f, "{message}; {remedy} [{id} {rule}]")
+    }
+}
+
+/// The findings of these nodes, the worst first, then by rule. Nodes with the same finding share it. The policies for pods apply to
+/// no node, so every rule has its own severity.
+pub fn node_findings(nodes: impl IntoIterator<Item = Arc<dyn NodeSigns>>, facts: &Facts) -> Vec<NodeFinding> {
+    let policy = Policy::standalone();
+    let mut all: BTreeMap<_, NodeFinding> = BTreeMap::new();
+    for node in nodes.into_iter().filter(|node| node.has_windows()) {
+        let name = node.name().to_owned();
+        for found in evaluate(&Object::of_node(node), facts, &policy).findings {
+            let (message, remedy) = (found.message.into_owned(), found.remedy.into_owned());
+            let key = (
+                Reverse(found.severity),
+                found.rule.id,
+                message.clone(),
+                remedy.clone(),
+            );
+            let known = all.entry(key).or_insert_with(|| NodeFinding {
+                id: found.rule.id,
+                rule: found.rule.name,
+                severity: found.severity,
+                message,
+                remedy,
+                nodes: Vec::new(),
+            });
+            known.nodes.push(name.clone());
+        }
+    }
+    all.into_values().collect()
+}
