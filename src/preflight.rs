@@ -58,7 +58,6 @@ pub struct ClusterInput<'s> {
     pub snapshot: &'s Snapshot,
     /// The rest of the cluster: platform, API groups, other engines.
     pub environment: &'s ClusterEnvironment,
-    /// The platform.
     pub platform: &'s Platform,
     /// The resources that could not be listed, as in `nodes`; without the workloads.
     pub unread: &'s BTreeSet<String>,

@@ -31,11 +31,9 @@ use crate::rules;
 /// Names that this version does not know.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnknownNames {
-    /// Of rules.
     pub rules: BTreeSet<String>,
     /// Of releases of Windows.
     pub releases: BTreeSet<String>,
-    /// Of kinds.
     pub kinds: BTreeSet<String>,
 }
 

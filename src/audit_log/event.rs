@@ -99,7 +99,6 @@ pub struct ObjectRef<'a> {
     pub resource: Str<'a>,
     /// As in `ephemeralcontainers`.
     pub subresource: Str<'a>,
-    /// Its namespace.
     pub namespace: Str<'a>,
     /// Its name; empty if the API server had to generate one.
     pub name: Str<'a>,

@@ -14,7 +14,6 @@ const BUFFER: usize = 256 << 10;
 /// One file to read, or standard input (`-`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogFile {
-    /// Its path.
     pub path: PathBuf,
     /// Its cluster, if the user names it; otherwise empty.
     pub cluster: String,

@@ -30,7 +30,6 @@ pub struct BaselineEntry {
     /// Its namespace; empty if neither the object nor `--namespace` names one.
     #[serde(default)]
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// The name of the rule.
     pub rule: String,

@@ -24,13 +24,11 @@ pub struct Checked<'d> {
     pub document: &'d Document,
     /// Its `apiVersion` as written.
     pub api_version: &'d str,
-    /// Its kind.
     pub kind: Kind,
     /// Its metadata as written.
     pub meta: Arc<Meta<'d>>,
     /// Its namespace; empty if neither the object nor the [`Scope`](super::Scope) names one.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// The owner whose controller is assumed to have created it, as in `Deployment web`: a file has no
     /// requester.
@@ -47,7 +45,6 @@ pub struct Checked<'d> {
     pub evaluation: Evaluation,
     /// More about each finding of the evaluation, in the same order.
     pub details: Vec<FindingDetail>,
-    /// The suppressed findings.
     pub suppressed: Vec<SuppressedFinding>,
 }
 

@@ -36,7 +36,6 @@ pub enum DocumentFileError {
 
 /// A file that was read.
 pub(super) struct DocumentFile<'f, T> {
-    /// Its content.
     pub content: T,
     document: Option<Document>,
     what: &'static str,

@@ -13,7 +13,6 @@ use crate::model::windows::os::Os;
 pub struct CheckInput {
     /// The file's name, or `-` for standard input.
     pub source: String,
-    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 

@@ -58,7 +58,6 @@ pub struct PlannedFix {
     pub before: Value,
     /// With every edit.
     pub after: Value,
-    /// The edits.
     pub edits: Vec<PlannedEdit>,
     /// The fields that prevented placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,

@@ -48,7 +48,6 @@ pub enum SuppressedBy {
 /// A finding that is suppressed.
 #[derive(Clone, Debug)]
 pub struct SuppressedFinding {
-    /// The finding.
     pub finding: Finding,
     /// The position of its field, or of the nearest existing parent.
     pub position: Position,

@@ -35,7 +35,6 @@ impl<F: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static> Forma
 
 /// The formats of a command that has a text and its report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-#[allow(missing_docs)] // `--help` would repeat them
 pub enum ReportFormat {
     Text,
     Json,
@@ -52,7 +51,6 @@ pub struct OutputArgs<F: FormatList> {
 /// One output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutputTarget<F> {
-    /// Its format.
     pub format: F,
     /// Its file; standard output if unset.
     pub file: Option<PathBuf>,

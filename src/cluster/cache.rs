@@ -21,7 +21,6 @@ pub const UNREADABLE_ANNOTATION: &str = "transom.dev/unreadable";
 pub struct CachedNamespace {
     /// Its uid, for Events about it.
     pub uid: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`.
     pub tolerations_whitelist: Option<String>,

@@ -95,7 +95,6 @@ pub struct ServerConnectArgs {
 
 /// A connection to a cluster.
 pub struct Connected {
-    /// The client.
     pub client: Client,
     /// The context of the kubeconfig, otherwise the address of the API server.
     pub name: String,

@@ -75,11 +75,8 @@ pub struct ClusterEnvironment {
 /// Any node, with what tells its platform and what keeps pods off it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AnyNode {
-    /// Its name.
     pub name: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its taints.
     pub taints: Vec<Taint>,
     /// `spec.providerID`; empty where there is none.
     pub provider_id: String,

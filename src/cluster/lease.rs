@@ -81,7 +81,6 @@ pub struct Election {
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Must be unique to this process: the name of the pod and something that changes at a restart.
     pub identity: String,

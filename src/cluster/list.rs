@@ -180,7 +180,6 @@ pub struct ListError {
     pub path: String,
     /// How many objects were read until then.
     pub read: usize,
-    /// Why.
     pub why: ApiError,
 }
 

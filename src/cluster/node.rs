@@ -87,15 +87,12 @@ struct RuntimeHandler {
 /// A Windows node, or one that might be: its labels, what its kubelet reports, and its taints.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct NodeView {
-    /// Its name.
     pub name: String,
     /// Its uid, for Events about it.
     pub uid: String,
     /// The version that every write must name. If it is outdated, the API server rejects the write.
     pub resource_version: String,
-    /// All its labels.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// Its annotation [`OWNED_ANNOTATION`].
     pub owned: Option<OwnerAnnotation>,
     /// `spec.taints`, with `timeAdded`, in order.
     pub taints: Vec<NodeTaint>,

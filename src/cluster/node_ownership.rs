@@ -53,7 +53,6 @@ pub static NOTHING_OWNED: NodeOwnership = NodeOwnership {
 /// The owner annotation of a node, read once, when the watch delivers the node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnerAnnotation {
-    /// Its text.
     pub text: String,
     /// What it says, or why it cannot be read. Then nothing is owned: Transom never removes anything on a guess.
     pub read: Result<NodeOwnership, String>,

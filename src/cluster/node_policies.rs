@@ -18,9 +18,7 @@ const LONGEST_PROBLEM: usize = 4096;
 pub struct NodePolicy {
     /// The stored object.
     pub stored: Arc<WindowsNodePolicy>,
-    /// Its name.
     pub name: String,
-    /// Its generation.
     pub generation: i64,
     /// The taints that it may request.
     pub taints: Vec<Taint>,

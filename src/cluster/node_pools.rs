@@ -22,7 +22,6 @@ pub const MOST_OBSERVED: usize = 200;
 pub struct StoredPool {
     /// The stored object.
     pub stored: Arc<WindowsNodePool>,
-    /// Its name.
     pub name: String,
     /// Whether the leader created it and nobody took it over.
     pub is_observed: bool,
@@ -76,14 +75,12 @@ pub struct NodePools(Vec<StoredPool>);
 pub struct PoolName {
     /// The key of the label.
     pub key: String,
-    /// Its value.
     pub value: String,
 }
 
 /// The node of a pool, as its newest nodes are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObservedPool {
-    /// Its build.
     pub build: Build,
     /// The taints that indicate Windows, sorted. Others are not useful for placement, and change often.
     pub taints: Vec<Taint>,

@@ -61,7 +61,6 @@ pub struct OfflineCluster {
     pub snapshot: Snapshot,
     /// The release of the API server, as in `v1.36.2`.
     pub version: String,
-    /// The API groups.
     pub groups: Result<APIGroupList, ApiError>,
     /// Whether webhooks of the installation are registered; `true` if that could not be read.
     pub has_webhooks: bool,

@@ -34,7 +34,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Objects of one kind in the whole cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectList {
-    /// The kind.
     pub kind: Kind,
     /// The path of its list.
     pub path: Cow<'static, str>,
@@ -273,16 +272,12 @@ impl<'h> ObjectHead<'h> {
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectHeadMeta<'h> {
-    /// Its uid.
     #[serde(borrow)]
     pub uid: Str<'h>,
-    /// Its namespace.
     #[serde(borrow)]
     pub namespace: Str<'h>,
-    /// Its name.
     #[serde(borrow)]
     pub name: Str<'h>,
-    /// Its resourceVersion.
     #[serde(borrow)]
     pub resource_version: Str<'h>,
 }

@@ -35,9 +35,7 @@ pub struct ConditionUpdate {
     pub holds: bool,
     /// Whether the user has to act.
     pub is_bad: bool,
-    /// Its reason.
     pub reason: &'static str,
-    /// Its message.
     pub message: String,
     /// A shorter message, for Events and for one line of the status.
     pub brief: String,

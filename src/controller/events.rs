@@ -57,7 +57,6 @@ pub struct NewEvent<'n> {
     pub is_warning: bool,
     /// What Transom did.
     pub action: &'static str,
-    /// The reason.
     pub reason: &'static str,
     /// What happened; for a problem, also what to do.
     pub note: &'n str,

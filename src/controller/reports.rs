@@ -48,7 +48,6 @@ pub struct ReportSettings {
     /// How often the API server is asked which kind of report it serves. A write that finds no such kind triggers the
     /// same question.
     pub ask: Duration,
-    /// Report writes per second.
     pub writes_per_second: u32,
     /// How long changes are collected that affect other objects, for example those of policies.
     pub gather: Duration,

@@ -56,7 +56,6 @@ impl Default for StartupSettings {
 /// Transom's own namespace, and the account of the pods that pull.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PullerAccount {
-    /// The namespace.
     pub namespace: String,
     /// The name of the ServiceAccount, which has no rights; `None`: no pod is created.
     pub name: Option<String>,

@@ -59,7 +59,6 @@ pub enum Write<K> {
 pub struct PlannedWrite<K> {
     /// What it does.
     pub task: String,
-    /// The write.
     pub write: Write<K>,
 }
 

@@ -13,7 +13,6 @@ use crate::manifest::{Document, Position, Syntax, parse};
 /// A text with the edits that could be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rewritten {
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// What was replaced in the bytes before, in order.
     pub replaced: Vec<Replacement>,

@@ -16,7 +16,6 @@ pub struct Platform {
     pub name: &'static str,
     /// Its display name.
     pub title: &'static str,
-    /// The evidence.
     pub evidence_texts: Vec<String>,
     /// The same platform, as nodes show it; `None` for bare metal.
     pub of_nodes: Option<NodePlatform>,

@@ -13,7 +13,6 @@ use crate::model::nodes::node::{NodeSigns as _, Taint};
 /// A lasting taint of Windows nodes.
 #[derive(Debug)]
 pub struct ObservedTaint<'n> {
-    /// The taint.
     pub taint: Taint,
     /// The nodes that have it.
     nodes: Vec<&'n str>,

@@ -129,7 +129,6 @@ pub struct CoverageGap {
 struct OptionalEntry {
     /// In `/mutate`, if it is registered there too.
     of_mutate: Option<&'static str>,
-    /// In `/validate`.
     of_validate: &'static str,
     /// The policy field and its value.
     setting: String,

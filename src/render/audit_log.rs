@@ -14,7 +14,6 @@ use crate::render::table::TextTable;
 
 /// What the rows of the table are grouped by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-#[allow(missing_docs)] // `--help` would repeat them
 pub enum AuditGroupBy {
     Namespace,
     Workload,

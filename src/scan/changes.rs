@@ -15,7 +15,6 @@ use crate::model::objects::workload_name::WorkloadName;
 /// A report that cannot be compared.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EarlierReportError {
-    /// It is no JSON.
     #[error("it is not a report of transom scan -o json: {0}")]
     NoJson(String),
     /// It is no report of this program.

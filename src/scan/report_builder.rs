@@ -73,7 +73,6 @@ struct SkippedObjects {
 
 /// The parts of the report that do not come from the objects.
 pub struct ReportHeader {
-    /// Which cluster.
     pub cluster: ScannedCluster,
     /// The policy settings that replaced the stored ones.
     pub assumed: Vec<String>,

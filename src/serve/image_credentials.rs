@@ -27,9 +27,7 @@ const KEY: &str = ".dockerconfigjson";
 /// A Secret with credentials.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PullSecret {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -41,7 +41,6 @@ const BACKLOG: u32 = 4_096;
 pub struct WebhookConfig {
     /// The addresses to listen on.
     pub listen: ListenArgs,
-    /// The limits.
     pub limits: Limits,
     /// The certificate to serve.
     pub certificate: CertificateSource,

@@ -196,6 +196,47 @@ fn only_the_catalogue_names_rules_in_texts() {
     assert!(wrong.is_empty(), "these texts name a rule:\n{}", wrong.join("\n"));
 }
 
+/// The lint `missing_docs` would also require a comment on each field and variant that its name explains.
+#[test]
+fn public_items_are_documented() {
+    const ITEMS: [&str; 9] = [
+        "fn ",
+        "async fn ",
+        "const fn ",
+        "struct ",
+        "enum ",
+        "trait ",
+        "type ",
+        "const ",
+        "static ",
+    ];
+    let is_item = |line: &str| {
+        let named = line.strip_prefix("pub ");
+        named.is_some_and(|rest| ITEMS.iter().any(|item| rest.starts_with(item)))
+    };
+    let (mut wrong, mut documented) = (Vec::new(), 0);
+    for path in source::roots().iter().flat_map(|root| source::files(root)) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut has_comment = false;
+        // Of a file, only the end is for tests.
+        let lines = text.lines().map(str::trim_start);
+        for (at, line) in lines.take_while(|line| *line != "mod tests {").enumerate() {
+            if line.starts_with("///") {
+                has_comment = true;
+            } else if is_item(line) {
+                documented += usize::from(has_comment);
+                if !std::mem::take(&mut has_comment) {
+                    wrong.push(format!("{}:{}: {line}", path.display(), at + 1));
+                }
+            } else if line.is_empty() || line.starts_with('}') {
+                has_comment = false;
+            }
+        }
+    }
+    assert!(documented > 2000, "{documented} items were found");
+    assert!(wrong.is_empty(), "without a comment:\n{}", wrong.join("\n"));
+}
+
 /// A type can be searched for by its name, and a sentence about it needs no path.
 #[test]
 fn each_type_has_a_name_of_its_own() {

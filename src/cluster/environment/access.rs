@@ -16,9 +16,7 @@ const REVIEWS: &str = "subjectaccessreviews";
 /// A ServiceAccount.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Account {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -21,7 +21,6 @@ const REVIEWS: &str = "localsubjectaccessreviews";
 /// The use of a credential spec by the pods of a ServiceAccount.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct GmsaUse {
-    /// The namespace.
     pub namespace: String,
     /// The ServiceAccount.
     pub account: String,

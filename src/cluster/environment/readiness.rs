@@ -8,7 +8,6 @@ use crate::model::objects::label_selector::LabelSelector;
 /// A `NodeReadinessRule`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReadinessRule {
-    /// Its name.
     pub name: String,
     /// The nodes that it is for; `None` if its selector cannot be read.
     pub selector: Option<LabelSelector>,

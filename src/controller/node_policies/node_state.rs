@@ -84,7 +84,6 @@ fn carries(node: &NodeView, taint: &Taint) -> bool {
 /// The policies, and which missing taints may be set for each of them.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyResolver {
-    /// The policies.
     pub policies: NodePolicies,
     /// The taints that affect no workload, by policy.
     pub cleared: BTreeMap<String, TaintsOfNodes>,

@@ -29,7 +29,6 @@ const NAMED: usize = 10;
 pub struct RevertOptions {
     /// What stays on nodes; the build label always does.
     pub on_nodes: KeepOptions,
-    /// RuntimeClasses.
     pub keep_runtime_classes: bool,
 }
 

@@ -37,7 +37,6 @@ pub struct OwnedClass {
     pub policy: String,
     /// The release, as in `ltsc2022`.
     pub release: String,
-    /// The isolation.
     pub isolation: Isolation,
 }
 
@@ -98,7 +97,6 @@ pub struct ClassesOfPolicy {
 /// The changes, and what to report to each policy that manages classes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ClassPlan {
-    /// The changes.
     pub changes: Vec<ClassChange>,
     /// The classes of each policy.
     pub by_policy: BTreeMap<String, ClassesOfPolicy>,

@@ -50,7 +50,6 @@ const LONGEST_PROBLEMS: usize = 3500;
 pub struct StatusUpdate {
     /// The policy.
     pub name: String,
-    /// Its uid.
     pub uid: String,
     /// The version that this was decided on.
     pub resource_version: String,

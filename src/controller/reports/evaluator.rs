@@ -28,9 +28,7 @@ const WAITS_LONG: Duration = Duration::from_secs(120);
 /// A pod that waits for a node, terminates, or is not ready on a Windows node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StuckPod {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// When to check it next; monotonic time.
     pub due: Instant,

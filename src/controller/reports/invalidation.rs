@@ -18,7 +18,6 @@ const SELDOM: Duration = Duration::from_secs(600);
 /// Which objects to evaluate again.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Invalidation {
-    /// None.
     #[default]
     None,
     /// Those in these namespaces.

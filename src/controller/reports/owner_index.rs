@@ -99,9 +99,7 @@ pub struct Recorded {
 pub enum ReportAction {
     /// Nothing: the report is up to date, or there is none to delete.
     Nothing,
-    /// Write it.
     Write(u64),
-    /// Delete it.
     Delete,
     /// The cluster serves no reports: only the Event on the owner.
     Announce(u64),
@@ -110,11 +108,9 @@ pub enum ReportAction {
 /// An object that cannot be read, its display name, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnreadableObject {
-    /// Its kind.
     pub kind: Kind,
     /// For example `shop/web`.
     pub name: String,
-    /// Why.
     pub why: String,
 }
 

@@ -42,7 +42,6 @@ pub enum Answer {
 /// What became of the write of a report.
 #[derive(Debug)]
 pub struct WriteResult {
-    /// Its owner.
     pub owner: WorkloadName,
     /// The hash of its content; `None`: it was to be deleted.
     pub content: Option<u64>,

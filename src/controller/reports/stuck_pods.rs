@@ -78,7 +78,6 @@ pub struct StuckPodsCheck {
     pub snapshot: Arc<Snapshot>,
     /// What is known of images.
     pub images: Option<ImageService>,
-    /// The list of pods.
     pub pods: ObjectList,
 }
 

@@ -104,7 +104,6 @@ pub struct StartupParts {
     pub clock: ServerClock,
     /// What registries report; `None` if they are not asked.
     pub images: Option<ImageService>,
-    /// The metrics.
     pub metrics: StartupMetrics,
     /// Receives the state of all policies.
     pub publish: watch::Sender<Arc<StartupStates>>,

@@ -57,7 +57,6 @@ impl GateRule {
 /// A node with the startup taint.
 #[derive(Clone, Debug)]
 pub struct GatedNode {
-    /// The node.
     pub node: Arc<NodeView>,
     /// What it waits for.
     pub rule: GateRule,
@@ -88,13 +87,9 @@ pub enum ReleaseReason {
 /// A pod to create.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewPuller<'g> {
-    /// The node.
     pub node: &'g Arc<NodeView>,
-    /// The policy.
     pub policy: &'g str,
-    /// Its `startup`.
     pub startup: &'g NodeStartup,
-    /// The images.
     pub images: &'g [String],
     /// When the timeout of the node is over.
     pub deadline: Timestamp,

@@ -42,9 +42,7 @@ pub enum PullProgress {
 /// A stored pod that pulls images.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PullerPod {
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
     /// The uid of its node.
     pub node_uid: String,

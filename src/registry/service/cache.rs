@@ -46,7 +46,6 @@ pub struct CacheLimits {
 /// What a look-up is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LookupOrigin {
-    /// A review.
     Review,
     /// A workload that is stored.
     Stored,

@@ -12,7 +12,6 @@ pub(super) struct Card {
     pub(super) class: &'static str,
     /// What is counted.
     pub(super) words: &'static str,
-    /// The number.
     pub(super) number: usize,
 }
 

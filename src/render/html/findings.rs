@@ -22,7 +22,6 @@ pub(super) fn counts(found: &FindingResult) -> bool {
 pub(super) struct Cell {
     /// The number.
     pub(super) count: usize,
-    /// The worst severity.
     pub(super) worst: Severity,
 }
 
@@ -54,7 +53,6 @@ pub(super) fn mark(severity: Severity) -> &'static str {
 pub(super) struct FindingsLine<'r> {
     /// Its name.
     pub(super) rule: &'static str,
-    /// Its id.
     pub(super) id: &'static str,
     /// The link to its documentation, if that is published.
     pub(super) url: Option<String>,

@@ -63,7 +63,6 @@ impl CellFit {
 
 /// One build of nodes.
 pub(super) struct Column {
-    /// The build.
     pub(super) build: Build,
     /// Its release.
     pub(super) name: &'static str,
@@ -74,7 +73,6 @@ pub(super) struct Column {
 /// One build of images; `None` for images whose names do not contain it.
 #[derive(Default)]
 pub(super) struct MatrixLine {
-    /// The build.
     pub(super) build: Option<Build>,
     /// The workloads with such an image.
     pub(super) workloads: usize,

@@ -8,7 +8,6 @@ use crate::scan::report::{NamespaceReport, ScanReport};
 
 /// One row.
 pub(super) struct NamespaceRow<'r> {
-    /// The namespace.
     pub(super) namespace: &'r NamespaceReport,
     /// How many of its workloads are denied at their next create.
     pub(super) denied: usize,

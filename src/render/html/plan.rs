@@ -8,7 +8,6 @@ use crate::plan::{PoolOutlook, UpgradeClass, UpgradeMethod, UpgradePlan, Workloa
 
 /// A plan with its texts.
 pub(super) struct PlanSection<'p> {
-    /// The plan.
     pub(super) plan: &'p UpgradePlan,
     /// Which nodes change how.
     pub(super) method: &'static str,

@@ -64,7 +64,6 @@ impl SupportState {
 
 /// One release on the timeline.
 pub(super) struct Life {
-    /// The build.
     pub(super) build: Build,
     /// Its release.
     pub(super) name: &'static str,
@@ -74,7 +73,6 @@ pub(super) struct Life {
     pub(super) available: Date,
     /// Its last day.
     pub(super) end: Date,
-    /// Its support state.
     pub(super) state: SupportState,
     /// The support state as text.
     pub(super) words: String,
@@ -84,7 +82,6 @@ pub(super) struct Life {
 
 /// A build whose dates are not documented.
 pub(super) struct Undated {
-    /// The build.
     pub(super) build: Build,
     /// Its release.
     pub(super) name: &'static str,

@@ -33,13 +33,11 @@ pub(super) struct FindingRow<'r> {
     pub(super) result: &'r FindingResult,
     /// The symbol of its severity.
     pub(super) mark: &'static str,
-    /// Its outcome.
     pub(super) outcome: &'static str,
 }
 
 /// The number of counted findings of a severity.
 pub(super) struct Tally {
-    /// The severity.
     pub(super) severity: Severity,
     /// Its symbol.
     pub(super) mark: &'static str,
@@ -187,7 +185,6 @@ fn images(owner_result: &OwnerResult) -> String {
 
 /// The values of the filters: only those that occur.
 pub(super) struct Choices<'r> {
-    /// Namespaces.
     pub(super) namespaces: BTreeSet<&'r str>,
     /// Outcomes, in their order.
     pub(super) outcomes: Vec<&'static str>,

@@ -88,7 +88,6 @@ impl fmt::Display for FindingText<'_> {
 struct FindingGroup<'s> {
     finding: &'s Finding,
     added: &'s str,
-    /// How many findings.
     findings: usize,
     /// Whether one of them denies.
     denies: bool,
@@ -265,7 +264,6 @@ impl fmt::Display for ObjectName<'_> {
 pub struct DenialMessage<'j> {
     /// The object.
     pub subject: &'j Object<'j>,
-    /// Its evaluation.
     pub evaluation: &'j Evaluation,
     /// The findings about fields that another webhook added.
     pub added: AddedFields,

@@ -22,7 +22,6 @@ use crate::model::windows::os::{EvidenceKind, Inference, Verdict};
 pub struct AdmissionContext<'c> {
     /// The facts about the cluster and the date.
     pub facts: &'c Facts,
-    /// The policies.
     pub policies: &'c PolicySet,
 }
 

@@ -14,7 +14,6 @@ use crate::model::objects::workload_name::WorkloadName;
 /// What a drain does with a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PodClass {
-    /// Evicts it.
     Evict,
     /// Leaves it where it is: a static pod, one of a DaemonSet, or one that the selector does not select.
     Ignore,

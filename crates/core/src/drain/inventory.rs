@@ -31,13 +31,11 @@ const REPORTED_IMAGES: usize = 50;
 /// A Windows node as it was listed.
 #[derive(Clone, Debug)]
 pub struct InventoryNode {
-    /// Its uid.
     pub uid: String,
     /// What the scheduler and the plan know of it.
     pub host: Host,
     /// Whether it is cordoned (`spec.unschedulable`).
     pub is_cordoned: bool,
-    /// Whether it is Ready.
     pub is_ready: bool,
     /// The images that it has, in one notation.
     pub images: BTreeSet<String>,

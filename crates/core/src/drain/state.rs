@@ -12,9 +12,7 @@ use crate::plan::ResourceList;
 /// A pod, by namespace and name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PodName {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -28,9 +26,7 @@ impl fmt::Display for PodName {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct DrainPod {
-    /// Its name.
     pub name: PodName,
-    /// Its uid.
     pub uid: String,
     /// Its node, once it is scheduled.
     pub node: Option<String>,
@@ -48,7 +44,6 @@ pub struct DrainPod {
     pub has_empty_dir: bool,
     /// The PersistentVolumeClaims of its volumes, in its namespace.
     pub claims: Vec<String>,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// The images of its containers.
     pub images: BTreeSet<String>,
@@ -66,11 +61,9 @@ pub struct DrainPod {
     pub ending_for: Duration,
     /// How long that may take.
     pub grace: Duration,
-    /// Its priority.
     pub priority: i64,
     /// Whether the pod that replaces it may preempt others (`preemptionPolicy`).
     pub preempts: bool,
-    /// What it requests.
     pub requests: ResourceList,
     /// Its spec, as JSON, if the nodes were listed with it.
     pub spec: Option<Box<str>>,
@@ -139,7 +132,6 @@ impl DrainPod {
 /// A node that is drained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DrainNode {
-    /// Its name.
     pub name: String,
     /// Whether nothing is scheduled on it: it is cordoned (`spec.unschedulable`), or gone.
     pub is_cordoned: bool,
@@ -150,9 +142,7 @@ pub struct DrainNode {
 /// A PodDisruptionBudget.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DisruptionBudget {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// The pods that it selects; `None` selects none.
     pub selector: Option<LabelSelector>,

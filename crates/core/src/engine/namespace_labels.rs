@@ -70,9 +70,7 @@ pub struct EffectivePolicy<'p> {
 /// A label of a namespace that has no effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IgnoredLabel {
-    /// Its key.
     pub key: String,
-    /// Its value.
     pub value: String,
     /// Whether the key is unknown; otherwise the value is the problem.
     pub is_unknown: bool,

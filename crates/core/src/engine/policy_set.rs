@@ -92,7 +92,6 @@ impl StoredPolicy {
 /// The user, the namespace and the date of a query.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyQuery<'q> {
-    /// The namespace.
     pub namespace: &'q str,
     /// The namespace's labels, if known.
     pub labels: Option<&'q BTreeMap<String, String>>,

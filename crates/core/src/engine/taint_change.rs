@@ -40,7 +40,6 @@ fn with_taints(facts: &Facts, taints: impl Fn(&Host) -> Vec<Taint>) -> Facts {
 /// A node that the pods of an object lose.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LostNode {
-    /// Its name.
     pub name: String,
     /// The taints that keep the pods off it now.
     pub taints: Vec<Taint>,

@@ -64,7 +64,6 @@ pub enum SyntaxForm {
     Block,
     /// `*name`, with the number of the anchor.
     Alias(usize),
-    /// A mapping.
     Mapping(SyntaxMapping),
     /// A sequence, with its items.
     Sequence {
@@ -116,7 +115,6 @@ pub struct SyntaxEntry {
     pub(super) key_place: Place,
     /// The bytes of the key, with its quotes.
     pub key_span: Range<usize>,
-    /// The value.
     pub value: SyntaxNode,
 }
 
@@ -263,7 +261,6 @@ pub struct Syntax {
 /// An object of a text: its node, and the aliases of its document.
 #[derive(Clone, Copy, Debug)]
 pub struct SyntaxObject<'s> {
-    /// Its node.
     pub node: &'s SyntaxNode,
     /// The offsets of the aliases of its document, by the number of their anchor.
     pub aliases: &'s HashMap<usize, Vec<usize>>,

@@ -7,7 +7,6 @@ use std::time::Duration;
 pub struct DoublingPause {
     /// The pause after the first failure.
     pub first: Duration,
-    /// The longest pause.
     pub longest: Duration,
 }
 

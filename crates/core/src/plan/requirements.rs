@@ -20,7 +20,6 @@ pub(super) enum RequirementField {
 enum Comparison<'c> {
     /// A label with one value.
     Label(&'c str),
-    /// `nodeName`.
     NodeName(&'c str),
     /// An expression on a label.
     Expression(&'c Expression<'c>),

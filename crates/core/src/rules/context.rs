@@ -154,7 +154,6 @@ impl<'c> Cx<'c> {
 pub struct PodCx<'c> {
     /// The object that contains the pod, facts and policy.
     pub cx: Cx<'c>,
-    /// The pod spec.
     pub spec: &'c PodSpec<'c>,
     /// The metadata of the pod: of the bare pod, or of the workload's template.
     pub meta: &'c Meta<'c>,
@@ -424,7 +423,6 @@ pub struct ContainerAt<'c> {
     pub list: ContainerList,
     /// Its index in that list.
     pub index: usize,
-    /// The container.
     pub container: &'c Container<'c>,
 }
 
@@ -494,9 +492,7 @@ impl ExpressionAt<'_> {
 #[derive(Clone, Copy)]
 pub struct VolumeAt<'c> {
     subject: &'c Object<'c>,
-    /// Its index.
     pub index: usize,
-    /// The volume.
     pub volume: &'c Volume<'c>,
 }
 

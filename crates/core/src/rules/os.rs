@@ -40,7 +40,6 @@ const VALIDATION: &str = "kubernetes: pkg/apis/core/validation/validation.go";
 /// What restricts the pod to nodes of one operating system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum OsSelection {
-    /// Nothing.
     Nothing,
     /// A build label or a pool label that only Windows nodes have.
     ByPool,

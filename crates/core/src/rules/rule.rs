@@ -93,7 +93,6 @@ pub struct Rule {
     pub bad: &'static [&'static str],
     /// Examples that it does not report.
     pub good: &'static [&'static str],
-    /// The check.
     pub check: Check,
 }
 
@@ -443,7 +442,6 @@ pub enum Required {
 /// One rule that fires at one path of one object.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// The rule.
     pub rule: &'static Rule,
     /// The rule's severity, or less for a milder case.
     pub severity: Severity,

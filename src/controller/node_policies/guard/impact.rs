@@ -21,7 +21,6 @@ const NAMED_AGAIN: usize = 5;
 /// How a workload would be affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AffectedWorkload {
-    /// Why.
     pub why: String,
     /// What to write; `None` if it could not be read.
     pub remedy: Option<Remedy>,

@@ -22,7 +22,6 @@ pub enum ApplyResult {
     Stands(Arc<NodeView>),
     /// It was written: the new version, and the changes.
     Wrote(Arc<NodeView>, Vec<NodeChange>),
-    /// It is gone.
     Gone,
     /// It could not be brought to the desired state, and why.
     Failed(ApiError),

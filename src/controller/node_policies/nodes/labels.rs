@@ -8,7 +8,6 @@ use crate::model::syntax::text::{cut, one_line};
 
 /// A label that is kept on Windows nodes.
 pub struct KeptLabel {
-    /// Its key.
     pub key: &'static str,
     /// The field of a policy that requests it.
     pub field: &'static str,

@@ -32,7 +32,6 @@ pub enum NodeChange {
         /// The new value.
         to: Option<String>,
     },
-    /// A taint is set.
     TaintSet(Taint),
     /// A taint of Transom's is removed.
     TaintTaken(Taint),

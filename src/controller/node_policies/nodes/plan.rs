@@ -50,7 +50,6 @@ pub fn plan(node: &NodeView, desired: Option<&DesiredNode>, in_use: &LabelUse) -
 pub struct KeepOptions {
     /// Keeps the labels that are otherwise removed.
     pub labels: bool,
-    /// Keeps the taints.
     pub taints: bool,
 }
 

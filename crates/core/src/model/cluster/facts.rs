@@ -138,7 +138,6 @@ const EXEMPTS_WINDOWS: u32 = 25;
 /// What is known about a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamespaceFacts {
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`, as written.
     pub tolerations_whitelist: Option<String>,
@@ -194,11 +193,8 @@ impl NamespaceFacts {
 /// A known Windows pod or template, for the rules on related objects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WindowsWorkload {
-    /// Its namespace.
     pub namespace: String,
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
     /// The source it was read from.
     pub source: ObjectSource,

@@ -63,7 +63,6 @@ pub struct Explicit {
     pub action: Option<Action>,
     /// `validation.ignoredFields`.
     pub ignored_fields: Option<IgnoredFields>,
-    /// `placement.mode`.
     pub placement: Option<PlacementMode>,
     /// Whether the file of the policy lists `placement.toleratedTaints`. False for a policy of a cluster, where the API
     /// server writes the default.

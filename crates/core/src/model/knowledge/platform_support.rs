@@ -138,7 +138,6 @@ pub struct SupportDate {
     pub event: SupportEvent,
     /// The platform; `None` for Microsoft's own support.
     pub platform: Option<NodePlatform>,
-    /// The build.
     pub build: Build,
     /// The page that documents it.
     pub source: String,

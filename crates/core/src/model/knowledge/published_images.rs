@@ -47,7 +47,6 @@ pub struct PublishedImages {
 pub struct PublishedTag {
     /// The reference.
     pub image: String,
-    /// The build.
     pub build: Build,
     /// The day by which Microsoft stopped building it.
     pub last_build: Option<Date>,

@@ -74,7 +74,6 @@ pub struct VolumeOfDriver<'v> {
     pub driver: &'v str,
     /// The file system.
     pub fs_type: Option<&'v str>,
-    /// The access modes.
     pub access_modes: Vec<&'v str>,
     /// The parameters of its StorageClass, or its attributes.
     pub parameters: Vec<(&'v str, &'v str)>,

@@ -162,7 +162,6 @@ pub enum NodeReadiness {
     /// The node has no such condition: it comes from a file, or its kubelet has not reported.
     #[default]
     Unreported,
-    /// It is not Ready.
     NotReady,
     /// It has been Ready since this time; `None` if the condition has no valid time.
     Since(Option<Timestamp>),
@@ -211,7 +210,6 @@ pub struct Host {
     pub build: Option<Build>,
     /// Its update revision (UBR), the fourth number of its kernel version.
     pub revision: Option<u32>,
-    /// Its taints.
     pub taints: Vec<Taint>,
     /// Its taints once the leader has applied a node policy, if that changes them. Pods that are created before must fit
     /// the node as it is and as it will be.

@@ -14,7 +14,6 @@ use crate::model::windows::build::Build;
 pub struct NodeGroupResource {
     /// Its kind and name, for example `NodePool windows`.
     pub source: String,
-    /// Its name.
     pub name: String,
     /// The labels that its nodes will have, as far as it specifies them.
     pub labels: BTreeMap<String, String>,

@@ -70,7 +70,6 @@ pub enum TermOs {
     Is(Os, usize),
     /// It matches no node: it is empty, or its expressions on the operating system exclude each other.
     NoNode,
-    /// Nothing.
     Nothing,
 }
 

@@ -7,7 +7,6 @@ use super::workload::Kind;
 pub struct ServedVersion {
     /// The group and version, as in `apps/v1`.
     pub api_version: &'static str,
-    /// The kinds.
     pub kinds: &'static [Kind],
     /// The first minor release.
     pub since: u32,

@@ -12,7 +12,6 @@ macro_rules! k8s_structs {
         $(#[$of_struct])*
         #[$derive]
         #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
-        #[allow(missing_docs)]
         pub struct $name<$lifetime> {
             $($(#[$of_field])* pub $field: $type,)*
         }

@@ -21,7 +21,6 @@ pub type ObjectSource = Option<Arc<InputSource>>;
 pub enum Nearness {
     /// In the same file, or in the same cluster.
     SameFile,
-    /// In the same folder.
     SameFolder,
     /// One of the two describes the cluster.
     Cluster,
@@ -51,9 +50,7 @@ pub fn nearness(one: &ObjectSource, other: &ObjectSource) -> Option<Nearness> {
 pub enum ClaimMode {
     /// No claim of this name is known.
     Unknown,
-    /// `Filesystem`.
     Filesystem,
-    /// `Block`.
     Block,
     /// Several claims of this name are equally near, and their modes differ.
     Ambiguous,

@@ -24,7 +24,6 @@ pub struct LabelSelector {
 pub struct LabelExpression {
     /// The label.
     pub key: String,
-    /// The operator.
     pub operator: LabelOperator,
     /// The values, for `In` and `NotIn`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

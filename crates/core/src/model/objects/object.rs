@@ -96,7 +96,6 @@ impl ReviewContext<'_> {
 /// value of it (`Object { context, ..object }`).
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
-    /// The kind.
     pub kind: Kind,
     /// The `apiVersion` as its author wrote it in a file; empty for an object of an API server, which serves all of its own.
     pub api_version: Str<'a>,
@@ -119,7 +118,6 @@ pub struct Object<'a> {
 
 /// The content of an object in addition to its metadata.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)] // the names are Kubernetes'
 pub enum Body<'a> {
     Pod(Box<Template<'a>>),
     Service(Box<Service<'a>>),
@@ -141,7 +139,6 @@ pub enum Body<'a> {
 pub struct Template<'a> {
     /// The metadata of the pod: of the bare pod, or of the workload's template.
     pub meta: Arc<Meta<'a>>,
-    /// The pod spec.
     pub spec: PodSpec<'a>,
     /// Whether the object has a spec; without one there is nothing to edit.
     pub has_spec: bool,
@@ -398,7 +395,6 @@ impl ObjectError {
 /// Parses an object of a known kind from any deserializer that accepts structs from objects only ([`Strict`]).
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectSeed {
-    /// The kind.
     pub kind: Kind,
     /// The stage at which the object is evaluated.
     pub stage: ReviewStage,

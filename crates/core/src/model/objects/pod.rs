@@ -353,11 +353,9 @@ impl Toleration<'_> {
 /// The three lists of containers of a pod, in the order in which the API server visits them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ContainerList {
-    /// `initContainers`
     Init,
     /// `containers`
     App,
-    /// `ephemeralContainers`
     Ephemeral,
 }
 
@@ -510,7 +508,6 @@ pub const DEFAULT_MODE: i64 = 0o644;
 /// `v1.Capabilities`.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct Capabilities {
     pub add: List<serde::de::IgnoredAny>,
     pub drop: List<serde::de::IgnoredAny>,
@@ -519,7 +516,6 @@ pub struct Capabilities {
 /// A volume source that writes files with modes: secret, configMap, downwardAPI.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct FileSource {
     pub default_mode: Option<i64>,
     pub default_user: IsPresent,
@@ -529,7 +525,6 @@ pub struct FileSource {
 /// `v1.KeyToPath` and `v1.DownwardAPIVolumeFile`, and the projections that are one file: mode and owner.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct FileItem {
     pub mode: Option<i64>,
     pub user: IsPresent,
@@ -538,7 +533,6 @@ pub struct FileItem {
 /// `v1.ProjectedVolumeSource`.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct Projected {
     pub default_mode: Option<i64>,
     pub default_user: IsPresent,
@@ -548,7 +542,6 @@ pub struct Projected {
 /// `v1.VolumeProjection`.
 #[derive(Deserialize, Clone, PartialEq, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct Projection {
     pub secret: Option<FileSource>,
     pub config_map: Option<FileSource>,

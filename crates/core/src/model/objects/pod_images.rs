@@ -5,7 +5,6 @@ use super::pod::PodSpec;
 /// The images of a pod, or of the pods of a workload.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PodImages {
-    /// The namespace.
     pub namespace: String,
     /// The references of its containers, as written.
     pub references: Vec<String>,

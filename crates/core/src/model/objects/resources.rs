@@ -308,7 +308,6 @@ impl<'a> Meta<'a> {
 /// `v1.SessionAffinityConfig`.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct SessionAffinityConfig {
     #[serde(rename = "clientIP")]
     pub client_ip: Option<ClientIpConfig>,
@@ -317,7 +316,6 @@ pub struct SessionAffinityConfig {
 /// `v1.ClientIPConfig`.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct ClientIpConfig {
     pub timeout_seconds: Option<i64>,
 }

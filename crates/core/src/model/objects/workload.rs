@@ -18,7 +18,6 @@ macro_rules! kinds {
     ) => {
         /// A kind of object that rules check.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[allow(missing_docs)] // the names are Kubernetes', or those of the custom resource
         pub enum Kind {
             $($native,)*
             $($custom,)*

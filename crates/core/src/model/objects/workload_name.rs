@@ -16,11 +16,8 @@ const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 /// A workload. Kinds of different API groups may have the same name, for example the StatefulSet of OpenKruise.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkloadName {
-    /// Its namespace.
     pub namespace: String,
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
     /// The API group of its kind; empty for the core group.
     pub group: Box<str>,

@@ -92,7 +92,6 @@ fn number(text: &str) -> Option<u32> {
 /// Source: Microsoft's "Base image servicing lifecycles" and hcsshim's `osversion/windowsbuilds.go`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Release {
-    /// Its build.
     pub build: Build,
     /// Its product name: `Windows Server 2022`.
     pub product: &'static str,

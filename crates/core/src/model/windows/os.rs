@@ -11,9 +11,7 @@ use crate::model::syntax::string_enum::string_enum;
 /// The operating systems of pods.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Os {
-    /// Windows.
     Windows,
-    /// Linux.
     Linux,
 }
 
@@ -119,7 +117,6 @@ string_enum! {
 /// A verdict with the evidence for it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inference {
-    /// The verdict.
     pub verdict: Verdict,
     /// All evidence, strongest first.
     pub evidence: Vec<Evidence>,

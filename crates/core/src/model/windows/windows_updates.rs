@@ -11,7 +11,6 @@ use super::build::Build;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct OsVersion {
-    /// The build.
     pub build: Build,
     /// The update revision (UBR), if stated.
     pub revision: Option<u32>,
@@ -162,7 +161,6 @@ pub fn barrier(build: Build, image: u32, node: u32) -> Option<&'static RevisionB
 /// A revision of base images with a known fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultyImage {
-    /// Its version.
     pub version: OsVersion,
     /// What happens: lower case, no full stop.
     pub symptom: &'static str,

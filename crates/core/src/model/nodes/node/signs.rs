@@ -20,7 +20,6 @@ use crate::model::windows::build::Build;
 /// The operating system that a kubelet reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportedOs {
-    /// Windows.
     Windows,
     /// Another one.
     Other,

@@ -12,7 +12,6 @@ use crate::model::syntax::text::yaml_scalar;
 
 /// A node taint.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are Kubernetes'
 pub struct Taint {
     pub key: String,
     #[serde(default)]

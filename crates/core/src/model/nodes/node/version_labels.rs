@@ -7,7 +7,6 @@ use crate::model::windows::build::Build;
 /// A label with the Windows version of a node.
 #[derive(Debug)]
 pub struct VersionLabel {
-    /// Its key.
     pub key: &'static str,
     /// The platform that writes it.
     pub platform: &'static str,

@@ -10,7 +10,6 @@ use super::{NodeSigns, Taint};
 pub struct VirtualNodeProvider {
     /// The value of its taint [`PROVIDER_TAINT`].
     pub provider: &'static str,
-    /// Its name.
     pub name: &'static str,
     /// Where this is from.
     pub source: &'static str,

@@ -5,7 +5,6 @@ use super::Kind;
 /// A custom resource that describes pods.
 #[derive(Debug)]
 pub struct CustomWorkload {
-    /// The kind.
     pub kind: Kind,
     /// Its API group. Every version has the same layout.
     pub group: &'static str,
