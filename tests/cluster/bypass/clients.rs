@@ -361,8 +361,9 @@ fn injector_configuration(injector: &Recorder, name: &str, entry: &str) -> Value
             "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
         })
     };
+    let webhooks = ["Never", "IfNeeded"].map(webhook);
     json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": name}, "webhooks": ["Never", "IfNeeded"].map(webhook)})
+        "metadata": {"name": name}, "webhooks": webhooks})
 }
 
 /// Creates a pod as a dry run; its labels say what is injected.
