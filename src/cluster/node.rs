@@ -188,17 +188,15 @@ impl From<WatchedNode> for NodeView {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             Quantity(text.into())
         };
-        let millis = |of: &Option<BTreeMap<String, serde_json::Value>>, name: &str| {
-            amount(of.as_ref()?.get(name)?).millis()
-        };
         let status = &node.status;
-        let reserved = ReservedResources::between(
-            |name| millis(&status.capacity, name),
-            |name| millis(&status.allocatable, name),
-        );
-        let storage = millis(&status.allocatable, "ephemeral-storage");
+        let (capacity, allocatable) = (status.capacity.as_ref(), status.allocatable.as_ref());
+        let millis =
+            |of: Option<&BTreeMap<String, serde_json::Value>>, name: &str| amount(of?.get(name)?).millis();
+        let reserved =
+            ReservedResources::between(|name| millis(capacity, name), |name| millis(allocatable, name));
+        let storage = millis(allocatable, "ephemeral-storage");
         let storage = storage.and_then(|millis| u64::try_from(millis / 1000).ok());
-        let allocatable = status.allocatable.iter().flatten();
+        let allocatable = allocatable.into_iter().flatten();
         let offered =
             OfferedResources::of_node(allocatable.map(|(name, value)| (name.as_str(), amount(value))));
         let has_disk_pressure = (node.status.conditions.iter().flatten())

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::evaluate;
+use super::infer_os;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
 use crate::model::cluster::severity::Severity;
 use crate::model::nodes::node::NodeSigns;
-use crate::model::objects::object::Object;
+use crate::model::objects::object::{Object, ReviewStage};
+use crate::model::objects::workload::Kind;
+use crate::rules::{self, Cx};
 
 /// The rules that conditions of a node policy are about.
 const NODE_KNOWN_FAULT: &str = "TSM912";
@@ -75,9 +77,19 @@ impl fmt::Display for NodeFinding {
 pub fn node_findings(nodes: impl IntoIterator<Item = Arc<dyn NodeSigns>>, facts: &Facts) -> Vec<NodeFinding> {
     let policy = Policy::standalone();
     let mut all: BTreeMap<_, NodeFinding> = BTreeMap::new();
+    // The rules read the node from their context.
+    let Ok(subject) = Object::parse(Kind::Node, "{}", ReviewStage::Stored) else {
+        return Vec::new();
+    };
+    let inference = infer_os(&subject, facts, &policy);
     for node in nodes.into_iter().filter(|node| node.has_windows()) {
-        let name = node.name().to_owned();
-        for found in evaluate(&Object::of_node(node), facts, &policy).findings {
+        let cx = Cx::new(&subject, &inference, facts, &policy, &[]).with_node(&*node);
+        let mut findings = Vec::new();
+        for rule in rules::applicable(&cx) {
+            rule.run(&cx, None, &mut findings);
+        }
+        let name = node.name();
+        for found in findings {
             let (message, remedy) = (found.message.into_owned(), found.remedy.into_owned());
             let key = (
                 Reverse(found.severity),
@@ -93,7 +105,7 @@ pub fn node_findings(nodes: impl IntoIterator<Item = Arc<dyn NodeSigns>>, facts:
                 remedy,
                 nodes: Vec::new(),
             });
-            known.nodes.push(name.clone());
+            known.nodes.push(name.to_owned());
         }
     }
     all.into_values().collect()

@@ -11,11 +11,11 @@ use crate::model::cluster::facts::{Facts, RuntimeClassFacts};
 use crate::model::cluster::policy::Policy;
 use crate::model::field_set::FieldSet;
 use crate::model::nodes::node::{
-    BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, build_of_sku,
+    BUILD_LABELS, HOSTNAME_LABEL, Host, NodeSigns, OS_SKU_LABELS, POOL_LABELS, build_of_sku,
 };
 use crate::model::nodes::node_affinity::holds;
 use crate::model::nodes::os_selectors::is_build_label;
-use crate::model::objects::object::{Object, Template};
+use crate::model::objects::object::{Body, Object, Template};
 use crate::model::objects::pod::{
     Container, ContainerList, Expression, NodeSelectorTerm, PodSpec, REQUIRED_TERMS, Volume,
 };
@@ -39,6 +39,8 @@ pub struct Cx<'c> {
     pub facts: &'c Facts,
     /// The effective policy.
     pub policy: &'c Policy,
+    /// The node: the object itself, or one of a cluster, of which only what rules read is known.
+    pub node: Option<&'c dyn NodeSigns>,
     /// The images of the pod's containers, in the order of [`PodSpec::visit_containers`]: parsed once for all rules.
     pub images: &'c [Option<Image<'c>>],
     /// The fields that the pod has, as currently evaluated.
@@ -61,8 +63,21 @@ impl<'c> Cx<'c> {
             inference,
             facts,
             policy,
+            node: match &subject.body {
+                Body::Node(node) => Some(&**node),
+                _ => None,
+            },
             images,
             fields: template.map_or(FieldSet::ALL, FieldSet::of),
+        }
+    }
+
+    /// The same for a node of a cluster.
+    #[must_use]
+    pub fn with_node(&self, node: &'c dyn NodeSigns) -> Self {
+        Cx {
+            node: Some(node),
+            ..*self
         }
     }
 

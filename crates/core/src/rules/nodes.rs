@@ -45,8 +45,8 @@ const OF_NODES: Rule = Rule {
 
 /// The checked node, if it is a Windows node with a kubelet. Its build is that of its kernel, because a label may be stale or
 /// wrong.
-fn windows_node<'c>(cx: &Cx<'c>) -> Option<&'c (dyn NodeSigns + 'c)> {
-    cx.subject.node().filter(|node| node.has_windows())
+fn windows_node<'c>(cx: &Cx<'c>) -> Option<&'c dyn NodeSigns> {
+    cx.node.filter(|node| node.has_windows())
 }
 
 static NODE_BUILD_UNSUPPORTED: Rule = Rule {

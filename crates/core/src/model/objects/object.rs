@@ -20,7 +20,6 @@ use super::resources::{
 };
 use super::workload::Kind;
 use super::workload::custom::PodLayout;
-use crate::model::nodes::node::NodeSigns;
 use crate::model::objects::known_claims::ObjectSource;
 use crate::model::syntax::json_types::{List, SharedList, Str, nullable};
 use crate::model::syntax::path::Path;
@@ -128,8 +127,6 @@ pub enum Body<'a> {
     StorageClass(StorageClass<'a>),
     CsiNode(CsiNode<'a>),
     Node(Box<Node<'a>>),
-    /// A node of a cluster, of which only what is read is known.
-    CachedNode(Arc<dyn NodeSigns>),
     RuntimeClass(RuntimeClass<'a>),
     Autoscaler(Autoscaler<'a>),
 }
@@ -220,29 +217,6 @@ impl<'a> Object<'a> {
             source: None,
             unknown_fields: Vec::new(),
             context: ReviewContext::of_author(kind, stage),
-        }
-    }
-
-    /// A node of a cluster.
-    pub fn of_node(node: Arc<dyn NodeSigns>) -> Object<'static> {
-        let meta = Meta {
-            name: node.name().to_owned().into(),
-            ..Meta::default()
-        };
-        Object::of_author(
-            Kind::Node,
-            Arc::new(meta),
-            Body::CachedNode(node),
-            ReviewStage::Stored,
-        )
-    }
-
-    /// The node, if it is one.
-    pub fn node(&self) -> Option<&(dyn NodeSigns + 'a)> {
-        match &self.body {
-            Body::Node(node) => Some(&**node),
-            Body::CachedNode(node) => Some(&**node),
-            _ => None,
         }
     }
 

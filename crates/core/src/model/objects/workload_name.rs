@@ -87,9 +87,9 @@ impl WorkloadName {
         }
     }
 
-    /// As in `Deployment web`, for a reader who knows the namespace.
+    /// As in `Deployment web`, for a reader who knows the namespace and the kind.
     pub fn in_namespace(&self) -> String {
-        object_title(self.qualified_kind(), "", &self.name)
+        object_title(&self.kind, "", &self.name)
     }
 
     /// The kind as kubectl shows it: with its group, unless it is a kind of Kubernetes.
@@ -122,7 +122,8 @@ pub fn root_owner(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
         (!prefix.is_empty()).then(|| format!("{kind} {prefix}*"))
     };
     let owner = WorkloadName::top_owner_of(kind, meta, "", today);
-    owner.map(|owner| owner.in_namespace()).or_else(generated)
+    let title = |owner: WorkloadName| object_title(owner.qualified_kind(), "", &owner.name);
+    owner.map(title).or_else(generated)
 }
 
 /// The Deployment of a ReplicaSet: the ReplicaSet's name is that of the Deployment plus the hash, which the pod has as

@@ -37,8 +37,8 @@ pub(super) static NODE_EOL_BUILD: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
     ],
     check: Check::Object(&[Kind::Node], |cx, out| {
-        let build = windows_node(cx).and_then(|node| node.kernel_build());
-        let Some(release) = build.and_then(Build::release) else {
+        let Some(node) = windows_node(cx) else { return };
+        let Some(release) = node.kernel_build().and_then(Build::release) else {
             return;
         };
         if let Some(end) = release.end_of_support().filter(|end| *end < cx.facts.today) {

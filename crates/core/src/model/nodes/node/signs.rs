@@ -88,7 +88,7 @@ pub trait NodeSigns: fmt::Debug + Send + Sync {
 
     /// Whether it is a virtual node of a known provider: it has no kubelet, and no Windows of its own.
     fn is_virtual(&self) -> bool {
-        virtual_nodes::provider_of(self).is_some()
+        virtual_nodes::provider_of(self.kubelet_version(), |key| self.label(key), || self.taints()).is_some()
     }
 
     /// Whether it is a Windows node with a kubelet: what concerns the node itself, not only the pods on it.

@@ -3,7 +3,7 @@
 
 use jiff::civil::{Date, date};
 
-use super::{NodeSigns, Taint};
+use super::Taint;
 
 /// A provider of virtual nodes that can run Windows pods.
 #[derive(Debug)]
@@ -33,12 +33,16 @@ const TYPE_LABEL: (&str, &str) = ("type", "virtual-kubelet");
 const VERSION_PART: &str = "-vk-";
 
 /// The known provider of a virtual node; `None` for any other node.
-pub(super) fn provider_of(node: &(impl NodeSigns + ?Sized)) -> Option<&'static VirtualNodeProvider> {
-    let (label, value) = TYPE_LABEL;
-    if !node.kubelet_version().contains(VERSION_PART) || node.label(label) != Some(value) {
+pub(super) fn provider_of<'l>(
+    kubelet_version: &str,
+    label: impl FnOnce(&str) -> Option<&'l str>,
+    taints: impl FnOnce() -> Vec<Taint>,
+) -> Option<&'static VirtualNodeProvider> {
+    let (key, value) = TYPE_LABEL;
+    if !kubelet_version.contains(VERSION_PART) || label(key) != Some(value) {
         return None;
     }
-    let taints = node.taints();
+    let taints = taints();
     let is_of = |provider: &&VirtualNodeProvider| {
         let is_its = |taint: &Taint| {
             taint.key == PROVIDER_TAINT && taint.value == provider.provider && taint.effect == "NoSchedule"
@@ -51,6 +55,7 @@ pub(super) fn provider_of(node: &(impl NodeSigns + ?Sized)) -> Option<&'static V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::nodes::node::NodeSigns as _;
     use crate::model::objects::resources::Node;
 
     #[test]
