@@ -99,6 +99,7 @@ struct SessionAnswer {
 }
 
 impl<'c> Session<'c> {
+    /// A session with one registry, which has asked nothing yet.
     pub fn new(
         transport: &'c Transport,
         tokens: &'c Tokens,

@@ -171,6 +171,7 @@ pub(super) struct Transport {
 }
 
 impl Transport {
+    /// Clients with and without a proxy, which look names up with `lookup`.
     pub fn new(config: &RegistryConfig, lookup: Lookup, proxies: Matcher) -> Result<Self, NoClient> {
         let tls = tls(config)?;
         let mut direct = HttpConnector::new_with_resolver(PublicResolver(lookup));

@@ -92,6 +92,7 @@ pub struct InClusterArgs {
 /// How long shutdown may take after the server has drained; it includes releasing the lease.
 const LEASE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Serves in a cluster until the process is told to stop.
 pub async fn run(
     args: InClusterArgs,
     (base, knowledge): (Facts, ServedKnowledge),

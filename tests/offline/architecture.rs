@@ -216,19 +216,29 @@ fn public_items_are_documented() {
     };
     let (mut wrong, mut documented) = (Vec::new(), 0);
     for path in source::roots().iter().flat_map(|root| source::files(root)) {
+        // The commands' functions are `run`, and clap prints the comments of their arguments.
+        if path.ends_with("tests.rs")
+            || path.components().any(|part| part.as_os_str() == "cli")
+            || path.ends_with("src/cli.rs")
+        {
+            continue;
+        }
         let text = std::fs::read_to_string(&path).unwrap();
         let mut has_comment = false;
-        // Of a file, only the end is for tests.
+        // Of a file, only the end is for tests. A macro is given the comments of what it defines.
         let lines = text.lines().map(str::trim_start);
-        for (at, line) in lines.take_while(|line| *line != "mod tests {").enumerate() {
-            if line.starts_with("///") {
+        for (at, line) in lines
+            .take_while(|line| !line.ends_with("mod tests {"))
+            .enumerate()
+        {
+            if line.starts_with("///") || line.starts_with("$(#[") {
                 has_comment = true;
             } else if is_item(line) {
                 documented += usize::from(has_comment);
                 if !std::mem::take(&mut has_comment) {
                     wrong.push(format!("{}:{}: {line}", path.display(), at + 1));
                 }
-            } else if line.is_empty() || line.starts_with('}') {
+            } else if line.is_empty() || line == "}" {
                 has_comment = false;
             }
         }

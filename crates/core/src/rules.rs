@@ -25,6 +25,7 @@ pub use identity::{HOST_PROCESS_HYPERV, HOST_PROCESS_VERSION};
 pub use images::{
     DOTNET_TAG_LINUX_ONLY, IMAGE_BASE_OLD, IMAGE_UNTAGGED_OR_LATEST, LINUX_IMAGE_ON_WINDOWS_POD,
 };
+pub use nodes::{NODE_BUILD_UNSUPPORTED, NODE_KNOWN_FAULT};
 pub use os::{OsSelection, selects_windows};
 pub use placement::{DAEMONSET_SPANS_BUILDS, MISSING_WINDOWS_TOLERATION, WINDOWS_NODES_ONLY};
 pub use pod::{HOST_PID, relies_on_user_namespace};

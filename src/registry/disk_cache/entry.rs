@@ -57,6 +57,7 @@ fn text<T: Serialize>(key: &EntryKey, entry: T) -> String {
 }
 
 impl AnswerEntry {
+    /// The entry in a file, if it belongs to the key and is plausible.
     pub fn read(bytes: &[u8], key: &EntryKey) -> Option<Self> {
         let entry: AnswerEntry = read(bytes, key)?;
         let is_plausible = match &entry.outcome {
@@ -66,12 +67,14 @@ impl AnswerEntry {
         is_plausible.then_some(entry)
     }
 
+    /// The text of the file for the key.
     pub fn text(&self, key: &EntryKey) -> String {
         text(key, self)
     }
 }
 
 impl ContentsEntry {
+    /// The entry in a file, if it belongs to the key and is plausible.
     pub fn read(bytes: &[u8], key: &EntryKey) -> Option<Self> {
         let entry: ContentsEntry = read(bytes, key)?;
         // The digest is the last part of the key.
@@ -79,6 +82,7 @@ impl ContentsEntry {
         (is_own && is_plausible(&entry.contents)).then_some(entry)
     }
 
+    /// The text of the file for the key.
     pub fn text(&self, key: &EntryKey) -> String {
         text(key, self)
     }

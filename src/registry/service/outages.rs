@@ -91,6 +91,7 @@ impl FailedRepositories {
         self.0.entry(used).or_default()
     }
 
+    /// How many it remembers.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.0.len()

@@ -18,10 +18,6 @@ use crate::model::objects::object::{Object, ReviewStage};
 use crate::model::objects::workload::Kind;
 use crate::rules::{self, Cx};
 
-/// The rules that conditions of a node policy are about.
-const NODE_KNOWN_FAULT: &str = "TSM912";
-const NODE_BUILD_UNSUPPORTED: &str = "TSM901";
-
 /// A finding of a rule on nodes, in the words of the rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -43,18 +39,18 @@ pub struct NodeFinding {
 impl NodeFinding {
     /// Whether it is a certain fault of a version that the nodes run.
     pub fn is_known_fault(&self) -> bool {
-        self.id == NODE_KNOWN_FAULT && !self.is_possible_fault()
+        self.id == rules::NODE_KNOWN_FAULT.id && !self.is_possible_fault()
     }
 
     /// Whether the versions of the nodes may have a fault: that depends on the workloads, or on something that nodes do not report,
     /// so there is nothing to do yet.
     pub fn is_possible_fault(&self) -> bool {
-        self.id == NODE_KNOWN_FAULT && self.severity == Severity::Advice
+        self.id == rules::NODE_KNOWN_FAULT.id && self.severity == Severity::Advice
     }
 
     /// Whether Kubernetes does not support the build of the nodes.
     pub fn is_unsupported_build(&self) -> bool {
-        self.id == NODE_BUILD_UNSUPPORTED
+        self.id == rules::NODE_BUILD_UNSUPPORTED.id
     }
 }
 

@@ -136,6 +136,7 @@ impl SourceText {
         }
     }
 
+    /// The line and column of a byte.
     pub fn position(&self, offset: usize) -> Position {
         match &self.positions {
             Positions::Own(index) => index

@@ -43,6 +43,7 @@ pub(super) struct DocumentReader {
 type Checkpoint = ((usize, usize), usize);
 
 impl DocumentReader {
+    /// Reads this input from its beginning.
     pub fn new(text: String) -> Self {
         DocumentReader {
             input: SourceText::of_input(text),

@@ -5,6 +5,8 @@ mod known_faults;
 mod lifecycle;
 mod support;
 
+pub use known_faults::NODE_KNOWN_FAULT;
+
 use super::context::Cx;
 use super::rule::{Check, Rule};
 use crate::model::cluster::severity::{Class, Severity};
@@ -27,7 +29,7 @@ pub static RULES: &[&Rule] = &[
     &lifecycle::NODE_CPU_RESERVATION,
     &lifecycle::NODE_CONTAINERD_VERSION,
     &classes::RUNTIME_CLASS_WITHOUT_SCHEDULING,
-    &known_faults::NODE_KNOWN_FAULT,
+    &NODE_KNOWN_FAULT,
     &support::NODE_SUPPORT_ENDS,
     &classes::RUNTIME_CLASS_WITHOUT_OVERHEAD,
 ];
@@ -49,7 +51,8 @@ fn windows_node<'c>(cx: &Cx<'c>) -> Option<&'c dyn NodeSigns> {
     cx.node.filter(|node| node.has_windows())
 }
 
-static NODE_BUILD_UNSUPPORTED: Rule = Rule {
+/// Nodes of a build that Windows or Kubernetes no longer supports.
+pub static NODE_BUILD_UNSUPPORTED: Rule = Rule {
     id: "TSM901",
     name: "node-build-unsupported",
     summary: "this Kubernetes release does not support the Windows build of the node",

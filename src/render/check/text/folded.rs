@@ -16,6 +16,7 @@ pub(super) struct Folded<'f> {
 }
 
 impl<'f> Folded<'f> {
+    /// Folds the findings of one object.
     pub fn of(findings: impl Iterator<Item = &'f Finding>) -> Self {
         let mut first = HashMap::new();
         let (mut others, mut hidden) = (HashMap::<usize, Vec<&str>>::new(), HashSet::new());

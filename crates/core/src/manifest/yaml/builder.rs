@@ -85,6 +85,7 @@ struct EventSpot {
 }
 
 impl<'t, 's> TreeBuilder<'t, 's> {
+    /// Builds the tree of a document whose text begins at the byte `base` of the input.
     pub fn new(
         text: &'t str,
         base: usize,

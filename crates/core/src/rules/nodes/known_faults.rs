@@ -10,7 +10,8 @@ use crate::model::syntax::path::Path;
 use crate::model::syntax::text::list;
 use crate::rules::rule::{Check, Rule};
 
-pub(super) static NODE_KNOWN_FAULT: Rule = Rule {
+/// Nodes with a known fault of Windows, Kubernetes or a component on the node.
+pub static NODE_KNOWN_FAULT: Rule = Rule {
     id: "TSM912",
     name: "node-known-fault",
     severities: "warning; one advice for all faults that depend on the workloads or on something that the node does not report, or that only users reported",

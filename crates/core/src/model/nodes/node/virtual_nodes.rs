@@ -54,7 +54,6 @@ pub(super) fn provider_of<'l>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::model::nodes::node::NodeSigns as _;
     use crate::model::objects::resources::Node;
 
