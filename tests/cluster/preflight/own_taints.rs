@@ -73,7 +73,7 @@ fn ordinary_pods_stay_off_nodes_with_a_taint_of_their_own_and_no_other_node_gets
     let text = report["sections"].to_string();
     for (name, _, key, value) in NODES.into_iter().filter(|node| !node.2.is_empty()) {
         let decision = format!(
-            "the taint {key}={value}:NoSchedule on 1 of 5 Windows nodes may be for some workloads only"
+            "the taint {key}={value}:NoSchedule on 1 of 5 Windows nodes keeps Linux pods off, and may be for some workloads only"
         );
         assert!(text.contains(&decision), "{name}: {text}");
     }
