@@ -102,7 +102,7 @@ fn of_build(build: Build, nodes: &[&NodeView]) -> PreflightFinding {
 /// What the rules report of the nodes, in the words of `transom check`.
 fn of_rules(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let findings = input.snapshot.node_findings().into_iter().map(|found| {
-        let message = format!("{} [{} {}]", found.message, found.id, found.rule);
+        let message = format!("{} {}", found.message, found.source());
         let finding = if found.is_possible_fault() {
             PreflightFinding {
                 remedy: Some(found.remedy),

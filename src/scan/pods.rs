@@ -60,7 +60,8 @@ fn foreign_os_label<'s>(subject: &'s Object<'_>) -> Option<&'s str> {
 ///
 /// A ready pod is in the right place, regardless of its fields; only its label can be wrong. If only the tag of an image names an
 /// operating system or a build, the problem is reported only if the kubelet confirms it; a repository that
-/// has only Windows images needs no confirmation. `owner` is the top owner of the pod, if it is known; otherwise the controller of the pod is used.
+/// has only Windows images needs no confirmation. `owner` is the top owner of the pod, if it is known; otherwise the controller
+/// of the pod is used.
 pub fn trouble(
     subject: &Object<'_>,
     json: &str,

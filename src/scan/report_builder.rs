@@ -46,8 +46,7 @@ pub struct Scan<'s> {
     owners: Vec<OwnerResult>,
     pods: Vec<PodFinding>,
     gaps: Vec<ScanGap>,
-    /// The owners of ReplicaSets and Jobs that may have pods: kind, namespace and name of the ReplicaSet or
-    /// Job, to the display name of the owner.
+    /// The owners of ReplicaSets and Jobs that may have pods, by the ReplicaSet or Job.
     made_by: HashMap<WorkloadName, WorkloadName>,
     stored: StoredEvaluations,
     unreadable: UnreadableObjects,
@@ -80,7 +79,7 @@ pub struct ReportHeader {
     pub limited_to: Vec<String>,
     /// The Windows nodes.
     pub nodes: Vec<ScannedNode>,
-    /// The faults that they may have.
+    /// What the rules report of them.
     pub node_findings: Vec<NodeFinding>,
     /// The images of which registries report nothing, with the reason.
     pub notes: Vec<String>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::nodes::plan::{DesiredNode, LabelUse, NodePlan, plan};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
-use crate::engine::{NodeFinding, node_findings};
+use crate::engine::node_findings;
 use crate::model::cluster::facts::Facts;
 use crate::model::nodes::node::{NodeSigns as _, ReportedOs, Taint};
 use crate::model::windows::build::Build;
@@ -294,8 +294,8 @@ impl NodesOfPolicy {
             } else if found.is_possible_fault() {
                 (&mut self.possible_faults, found.remedy)
             } else {
-                let NodeFinding { id, rule, remedy, .. } = found;
-                (&mut self.findings, format!("{remedy} [{id} {rule}]"))
+                let remedy = format!("{} {}", found.remedy, found.source());
+                (&mut self.findings, remedy)
             };
             let nodes = findings.entry((found.message, remedy)).or_default();
             nodes.insert(node.name.clone());

@@ -184,12 +184,10 @@ pub fn plan<'g>(now: Timestamp, nodes: &'g [GatedNode], pullers: Option<&'g [Pul
     }
     if let Some(pullers) = pullers {
         plan.deleted = no_longer_needed(now, &waiting, pullers);
-        let waiting = waiting.into_values().collect();
-        let without_slot = new_pullers(waiting, pullers, &mut plan.created);
+        let without_slot = new_pullers(waiting.values().copied().collect(), pullers, &mut plan.created);
         let is_stalled = |pod: &PullerPod| {
-            let of_pod = |gated: &&GatedNode| gated.node.uid == pod.node_uid;
-            let is_not_ready = |gated: &GatedNode| gated.node.readiness == NodeReadiness::NotReady;
-            pod.is_idle(now) || nodes.iter().find(of_pod).is_some_and(is_not_ready)
+            let gated = waiting.get(&*pod.node_uid);
+            pod.is_idle(now) || gated.is_some_and(|gated| gated.node.readiness == NodeReadiness::NotReady)
         };
         let mut idle = idle_pullers(is_stalled, &plan.deleted, pullers, &without_slot);
         plan.deleted.append(&mut idle);

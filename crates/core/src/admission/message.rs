@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use crate::engine::Evaluation;
-use crate::model::cluster::policy::Action;
-use crate::model::cluster::policy::PlacementField;
+use crate::model::cluster::policy::{Action, PlacementField};
 use crate::model::cluster::severity::Class;
 use crate::model::objects::object::Object;
 use crate::model::objects::requester::qualified;

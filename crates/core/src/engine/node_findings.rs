@@ -37,6 +37,11 @@ pub struct NodeFinding {
 }
 
 impl NodeFinding {
+    /// The id and the name of its rule, as in the answers of admission: `[TSM904 node-missing-taint]`.
+    pub fn source(&self) -> String {
+        format!("[{} {}]", self.id, self.rule)
+    }
+
     /// Whether it is a certain fault of a version that the nodes run.
     pub fn is_known_fault(&self) -> bool {
         self.id == rules::NODE_KNOWN_FAULT.id && !self.is_possible_fault()
@@ -54,17 +59,9 @@ impl NodeFinding {
     }
 }
 
-/// As in the answers of admission.
 impl fmt::Display for NodeFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NodeFinding {
-            id,
-            rule,
-            message,
-            remedy,
-            ..
-        } = self;
-        write!(f, "{message}; {remedy} [{id} {rule}]")
+        write!(f, "{}; {} {}", self.message, self.remedy, self.source())
     }
 }
 

@@ -51,7 +51,7 @@ fn windows_node<'c>(cx: &Cx<'c>) -> Option<&'c dyn NodeSigns> {
     cx.node.filter(|node| node.has_windows())
 }
 
-/// Nodes of a build that Windows or Kubernetes no longer supports.
+/// Nodes of a build that their release of Kubernetes does not support.
 pub static NODE_BUILD_UNSUPPORTED: Rule = Rule {
     id: "TSM901",
     name: "node-build-unsupported",
