@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 pub use self::garbage_collection::{GarbageCollection, count, sweep};
 pub use self::health::ReportingState;
@@ -118,18 +119,30 @@ fn send_if_different<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
     });
 }
 
+/// How long what is known of stored objects is kept after leadership is lost. An API server under load makes a leader renew
+/// its Lease a few seconds late, again and again: if each time began with the first object, the last would never be reported.
+const KEPT: Duration = Duration::from_secs(60);
+
 /// Evaluates stored objects while this replica leads. Returns when the snapshot channel or the leader election ends.
 pub async fn run(context: ReportContext) {
     let (mut leadership, mut latest) = (context.leadership.clone(), context.latest.clone());
     while leadership.switched(false).await.is_ok()
         && latest.wait_for(|snapshot| snapshot.is_known()).await.is_ok()
     {
-        tokio::select! {
-            () = Box::pin(ReportsController::run(&context)) => (),
-            _ = leadership.switched(true) => (),
+        let mut term = Box::pin(ReportsController::run(&context));
+        loop {
+            let ended = tokio::select! {
+                () = &mut term => true,
+                _ = leadership.switched(true) => false,
+            };
+            context.gauges.show(None);
+            context.reporting.send_replace(ReportingState::Unknown);
+            context.next_denials.send_replace(NextDenials::default());
+            // Nothing runs meanwhile. What another leader writes until then arrives by the watch of reports, as what anybody
+            // else writes does.
+            if ended || !matches!(timeout(KEPT, leadership.switched(false)).await, Ok(Ok(()))) {
+                break;
+            }
         }
-        context.gauges.show(None);
-        context.reporting.send_replace(ReportingState::Unknown);
-        context.next_denials.send_replace(NextDenials::default());
     }
 }

@@ -175,7 +175,7 @@ struct TestLeader {
     server: Arc<Mutex<FakeApiServer>>,
     reporting: watch::Receiver<ReportingState>,
     latest: watch::Sender<Arc<Snapshot>>,
-    _lease: watch::Sender<Option<Instant>>,
+    lease: watch::Sender<Option<Instant>>,
 }
 
 impl TestLeader {
@@ -221,7 +221,7 @@ impl TestLeader {
             server,
             reporting: state,
             latest,
-            _lease: lease,
+            lease,
         }
     }
 
@@ -306,6 +306,39 @@ async fn what_was_missed_while_a_watch_window_expired_is_read_anew() {
     let written = leader.server.lock().unwrap().written.clone();
     let ones = written.iter().filter(|it| it["scope"]["name"] == "one");
     assert_eq!(ones.count(), 1, "what is the same is written once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_renews_late_goes_on_and_one_that_returns_later_begins_anew() {
+    let all: Vec<Value> = (0..60).map(|it| deployment(&format!("web-{it}"), it)).collect();
+    let leader = TestLeader::start(&[(DEPLOYMENTS, &[list("9", &all)])]);
+    let written = || leader.server.lock().unwrap().written.len();
+    let lists = || {
+        let server = leader.server.lock().unwrap();
+        let listed = format!("GET {DEPLOYMENTS}");
+        server.requested.iter().filter(|it| **it == listed).count()
+    };
+    // Ten writes a second: it never leads long enough to report everything.
+    while written() < all.len() {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        leader.lease.send_replace(None);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = written();
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert_eq!(written(), before, "it does not lead");
+        assert_eq!(*leader.reporting.borrow(), ReportingState::Unknown);
+        leader
+            .lease
+            .send_replace(Some(Instant::now() + Duration::from_secs(1_000)));
+    }
+    assert_eq!((written(), lists()), (all.len(), 1), "each object is read and reported once");
+
+    leader.lease.send_replace(None);
+    tokio::time::sleep(super::KEPT + Duration::from_secs(1)).await;
+    leader
+        .lease
+        .send_replace(Some(Instant::now() + Duration::from_secs(1_000)));
+    leader.until("everything is read anew", |_| lists() == 2).await;
 }
 
 #[tokio::test(start_paused = true)]
