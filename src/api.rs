@@ -1,5 +1,6 @@
 //! The custom resources, group `transom.dev/v1alpha1`: as they are written, and how they become what the engine reads.
 
+mod cluster_config;
 mod compile;
 mod crd;
 mod decode;
@@ -17,6 +18,7 @@ mod policy_file;
 mod schema;
 mod selector;
 
+pub use cluster_config::{AllowedToleration, ClusterConfigSpec, ControllerSpec, NodeLabelSpec};
 pub use crd::{
     VERSION_ANNOTATION, definitions, node_policy_definition, node_pool_definition, pod_policy_definition,
 };
@@ -33,13 +35,13 @@ pub use node_startup::{
     FailedImage, ImagePuller, NodeStartup, PullSecretName, StartupImages, StartupStatus, bytes_of,
 };
 pub use pod_policy::{
-    ControllerSpec, EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, NodeLabelSpec,
-    PlacementRuntimeClasses, PlacementSpec, PoolTaint, RuleSpec, RuntimeClassSpec, ValidationSpec,
-    WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
+    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementRuntimeClasses, PlacementSpec,
+    PoolTaint, RuleSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec,
+    WindowsPodPolicyStatus,
 };
 pub use policy_decode::{DecodedPolicy, PolicyError, decode_policy};
 pub use policy_file::{
-    PolicyFile, PolicyFileError, check_node_policy, read_document, read_node_pool, read_policies, read_policy,
+    ClusterConfigFile, PolicyFile, PolicyFileError, check_node_policy, read_cluster_config, read_document, read_node_pool, read_policies, read_policy,
 };
 pub use selector::node_selector;
 

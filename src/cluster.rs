@@ -23,6 +23,7 @@ pub(crate) mod rate_limit;
 pub mod revisions;
 pub mod snapshot;
 pub(crate) mod snapshot_task;
+pub(crate) mod stated_cluster;
 pub(crate) mod stored;
 #[cfg(test)]
 pub(crate) mod test_client;

@@ -93,17 +93,19 @@ pub struct RegistrationOptions {
     pub timeout: Duration,
     /// Namespaces to exclude, in addition to [`NEVER`] and Transom's own.
     pub excluded_namespaces: Vec<String>,
-    /// Node labels that mean Windows, as in `evidence.nodeLabels` of pod policies, including well-known ones.
+    /// Node labels that mean Windows, including well-known ones.
     pub node_labels: Vec<NodeLabel>,
-    /// Custom resources that describe pods, as in `podTemplates` of pod policies, in addition to the built-in ones.
+    /// Custom resources that describe pods, in addition to the built-in ones.
     pub pod_templates: Vec<ConfiguredKind>,
+    /// The namespaces that may have a default node selector. The API server also sends their templates without evidence.
+    pub default_node_selector: Option<LabelSelector>,
+    /// The hash of the file of facts about the cluster from which the three options above come.
+    pub cluster_config_hash: Option<String>,
     /// The namespaces whose Linux pods are kept off Windows nodes. The API server also sends their pods that
     /// could run there.
     pub linux_pods: Option<LabelSelector>,
     /// The namespaces with a default operating system. The API server also sends their pods without evidence.
     pub default_os: Option<LabelSelector>,
-    /// The namespaces with a default node selector. The API server also sends their templates without evidence.
-    pub namespace_selector: Option<LabelSelector>,
     /// The registries that Transom may ask about images. The API server also sends objects without evidence whose images
     /// are there. Empty: no such entries.
     pub image_registries: RegistryPatterns,
@@ -125,7 +127,8 @@ impl Default for RegistrationOptions {
             pod_templates: Vec::new(),
             linux_pods: None,
             default_os: None,
-            namespace_selector: None,
+            default_node_selector: None,
+            cluster_config_hash: None,
             image_registries: RegistryPatterns::default(),
         }
     }
@@ -278,7 +281,7 @@ impl RegistrationOptions {
             MatchScope::Certain if !fails_closed => return None,
             MatchScope::Images if self.image_registries.is_empty() => return None,
             MatchScope::Unsaid => Some(self.default_os.as_ref()?),
-            MatchScope::UnsaidTemplates => Some(self.namespace_selector.as_ref()?),
+            MatchScope::UnsaidTemplates => Some(self.default_node_selector.as_ref()?),
             MatchScope::LinuxPods => Some(self.linux_pods.as_ref()?),
             _ => None,
         };
@@ -295,12 +298,16 @@ impl RegistrationOptions {
     }
 
     fn metadata(&self) -> ObjectMeta {
-        let map = |key: &str, value: &str| Some([(key.to_owned(), value.to_owned())].into());
+        let map = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        // Without it, AKS rewrites the selectors repeatedly.
+        let mut annotations = map("admissions.enforcer/disabled", "true");
+        if let Some(hash) = &self.cluster_config_hash {
+            annotations.extend(map(names::CLUSTER_CONFIG_HASH, hash));
+        }
         ObjectMeta {
             name: Some(configuration_name(&self.name)),
-            labels: map("app.kubernetes.io/name", "transom"),
-            // Without it, AKS rewrites the selectors repeatedly.
-            annotations: map("admissions.enforcer/disabled", "true"),
+            labels: Some(map("app.kubernetes.io/name", "transom")),
+            annotations: Some(annotations),
             ..ObjectMeta::default()
         }
     }

@@ -2,6 +2,7 @@
 
 mod audit_line;
 mod certificates;
+mod cluster_config;
 mod cluster_metrics;
 mod image_args;
 mod image_credentials;
@@ -19,6 +20,7 @@ use tokio::runtime::Handle;
 
 use self::in_cluster::InClusterArgs;
 
+pub use self::cluster_config::ServedClusterConfig;
 pub use self::image_args::{ImageArgs, ImageSettings};
 pub use self::knowledge::ServedKnowledge;
 use self::standalone::StandaloneFiles;
@@ -48,8 +50,8 @@ pub struct ServeSettings {
 pub enum PolicySource {
     /// Files, without a cluster.
     Files(StandaloneFiles),
-    /// The watches of a cluster, the facts from the arguments, and the known faults.
-    Cluster(Box<InClusterArgs>, Facts, ServedKnowledge),
+    /// The watches of a cluster, the facts from the arguments, those that administrators state, and the known faults.
+    Cluster(Box<InClusterArgs>, Facts, ServedClusterConfig, ServedKnowledge),
 }
 
 /// Serves until the process is asked to stop, then drains.
@@ -91,8 +93,9 @@ async fn serve(settings: ServeSettings, background: Handle) -> anyhow::Result<()
     }
     let ended = match source {
         PolicySource::Files(files) => standalone::run(files, images, webhook, background, shutdown).await,
-        PolicySource::Cluster(args, base, knowledge) => {
-            in_cluster::run(*args, (base, knowledge), images, webhook, background, shutdown).await
+        PolicySource::Cluster(args, base, stated, knowledge) => {
+            let known = (base, stated, knowledge);
+            in_cluster::run(*args, known, images, webhook, background, shutdown).await
         }
     };
     if let Some(exporter) = exporter {

@@ -8,23 +8,18 @@ use jiff::civil::Date;
 use super::field_error::{FieldError, FieldStep, place, spell};
 use super::node_policy::{Isolation, class_name};
 use super::pod_policy::{
-    ControllerSpec, ExemptionSpec, NodeLabelSpec, PlacementRuntimeClasses, RuleSpec, RuntimeClassSpec,
-    ValidationSpec, WindowsPodPolicySpec,
+    ExemptionSpec, PlacementRuntimeClasses, RuleSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicySpec,
 };
 use super::schema::{
     BREAK_GLASS, BREAK_GLASS_PRIORITY, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS,
-    PRIORITY_IS_RESERVED, TOO_LONG_EXEMPTION_PATTERNS, TOO_MANY_EXEMPTION_PATTERNS,
-    TOO_MANY_NODE_LABEL_VALUES, USERS_IN_FULL, VALUES_OR_PREFIXES, WHOM, WITHOUT_RELEASE,
+    PRIORITY_IS_RESERVED, TOO_LONG_EXEMPTION_PATTERNS, TOO_MANY_EXEMPTION_PATTERNS, WHOM, WITHOUT_RELEASE,
 };
 use super::selector;
 use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::cluster::policy::{
     Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Policy, RulesVersion,
 };
-use crate::model::nodes::node::{MOST_NODE_LABELS, NodeLabel, Taint};
-use crate::model::objects::requester::{ListedController, is_named, qualified};
-use crate::model::objects::workload::Kind;
-use crate::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
+use crate::model::nodes::node::Taint;
 use crate::model::windows::build::{RELEASES, Release};
 use crate::rules;
 
@@ -34,7 +29,6 @@ pub struct UnknownNames {
     pub rules: BTreeSet<String>,
     /// Of releases of Windows.
     pub releases: BTreeSet<String>,
-    pub kinds: BTreeSet<String>,
 }
 
 /// What is done about names that this version does not know.
@@ -109,19 +103,9 @@ impl Compiler<'_> {
             image_evidence: spec.evidence.images,
             image_wait: self.image_wait(spec.evidence.image_wait_milliseconds),
             default_os: spec.evidence.default_os,
-            pod_node_selector: spec.evidence.pod_node_selector,
-            default_node_selector: spec.evidence.default_node_selector,
-            allowed_tolerations: placement
-                .allowed_tolerations
-                .into_iter()
-                .map(Into::into)
-                .collect(),
             taints: placement.tolerated_taints.iter().map(Taint::from).collect(),
             build_label: placement.build_label,
             runtime_classes: self.runtime_classes(placement.runtime_classes),
-            controllers: self.controllers(spec.controllers, &spec.pod_templates),
-            pod_templates: self.pod_templates(&spec.pod_templates),
-            node_labels: self.node_labels(&spec.evidence.node_labels),
             ..Policy::standalone()
         };
         let policy = policy.in_mode(spec.mode);
@@ -241,94 +225,6 @@ impl Compiler<'_> {
         classes
     }
 
-    /// Users who are believed to be controllers. A pattern would trust too many, and no name at all is every unknown
-    /// user. A kind that is not known would silently have no effect.
-    fn controllers(
-        &mut self,
-        written: Vec<ControllerSpec>,
-        pod_templates: &[PodTemplateKind],
-    ) -> Vec<ListedController> {
-        let place = |i: usize, field: &str| place(&["spec", "controllers", &i.to_string(), field]);
-        let is_configured = |name: &str| {
-            let mut configured = pod_templates.iter();
-            configured.any(|kind| name.split_once('.') == Some((kind.kind.as_str(), kind.group.as_str())))
-        };
-        let mut listed = Vec::new();
-        for (i, ControllerSpec { username, kinds }) in written.into_iter().enumerate() {
-            let problem = match username.trim() {
-                "" => Some(("username", "the user name is empty")),
-                name if name.contains('*') => Some(("username", USERS_IN_FULL)),
-                _ if kinds.is_empty() => {
-                    Some(("kinds", "name the kinds of which the user is the controller"))
-                }
-                _ => None,
-            };
-            let problem = problem.map(|(field, problem)| FieldError::at(place(i, field), problem));
-            self.problems.extend(problem);
-            for name in &kinds {
-                if Kind::ALL.into_iter().any(|kind| is_named(kind, name)) || is_configured(name) {
-                    continue;
-                }
-                if let UnknownNameHandling::LeftOut(names) = &mut self.unknown {
-                    names.kinds.insert(name.clone());
-                } else {
-                    let message = format!("unknown kind \"{name}\"; {}", kind_meant(name));
-                    self.problems.push(FieldError::at(place(i, "kinds"), &message));
-                }
-            }
-            listed.push(ListedController { username, kinds });
-        }
-        listed
-    }
-
-    /// Custom resources. A stored policy may name one that this version knows: its own path then applies.
-    fn pod_templates(&mut self, written: &[PodTemplateKind]) -> Vec<ConfiguredKind> {
-        let mut kinds: Vec<ConfiguredKind> = Vec::new();
-        for (i, entry) in written.iter().enumerate() {
-            let problem = match entry.configured() {
-                Ok(kind) if kinds.iter().any(|known| known.is(kind.group(), kind.kind())) => {
-                    "the kind is named twice".to_owned()
-                }
-                Ok(kind) => {
-                    kinds.push(kind);
-                    continue;
-                }
-                Err(PodTemplateKindError::BuiltIn(_))
-                    if matches!(self.unknown, UnknownNameHandling::LeftOut(_)) =>
-                {
-                    continue;
-                }
-                Err(error) => error.to_string(),
-            };
-            let path = place(&["spec", "podTemplates", &i.to_string()]);
-            self.problems.push(FieldError::at(path, &problem));
-        }
-        kinds
-    }
-
-    /// Labels that mean Windows. The API server checks the same.
-    fn node_labels(&mut self, written: &[NodeLabelSpec]) -> Vec<NodeLabel> {
-        let list = || place(&["spec", "evidence", "nodeLabels"]);
-        for (i, entry) in written.iter().enumerate() {
-            let problem = if entry.labels().next().is_none() {
-                VALUES_OR_PREFIXES
-            } else if written.iter().take(i).any(|other| other.key == entry.key) {
-                "the key is named twice; write all its values in one entry"
-            } else {
-                continue;
-            };
-            let mut path = list();
-            path.push(FieldStep::Index(i));
-            self.problems.push(FieldError::at(path, problem));
-        }
-        let labels: Vec<NodeLabel> = written.iter().flat_map(NodeLabelSpec::labels).collect();
-        if labels.len() > MOST_NODE_LABELS {
-            self.problems
-                .push(FieldError::at(list(), TOO_MANY_NODE_LABEL_VALUES));
-        }
-        labels
-    }
-
     /// The bounds of all exemptions together, which the API server checks too.
     fn exemption_bounds(&mut self, exemptions: &[ExemptionSpec]) {
         let patterns = || {
@@ -422,20 +318,6 @@ fn known_releases(name: &str) -> String {
     format!("\"{name}\"; {hint}use one of {}", all.join(", "))
 }
 
-/// What to write instead of the name of a kind that is not known.
-fn kind_meant(name: &str) -> String {
-    let kind = name.split('.').next().unwrap_or_default();
-    let of_name = Kind::ALL
-        .into_iter()
-        .filter(|known| known.creates().is_some() && known.as_str() == kind);
-    let meant: Vec<String> = of_name.map(qualified).collect();
-    if meant.is_empty() {
-        return "write the kind with its group, as in Rollout.argoproj.io, and add it to podTemplates if Transom does not know it"
-            .to_owned();
-    }
-    format!("did you mean {}?", meant.join(" or "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -445,61 +327,6 @@ mod tests {
     /// A spec that says nothing but its mode.
     fn in_mode(mode: Mode) -> WindowsPodPolicySpec {
         serde_json::from_value(serde_json::json!({"mode": mode})).unwrap()
-    }
-
-    #[test]
-    fn a_controller_is_a_user_who_is_named_in_full_with_kinds_that_are_known() {
-        let compiled = |controllers: serde_json::Value| {
-            let spec =
-                serde_json::from_value(serde_json::json!({"mode": "Enforce", "controllers": controllers,
-                "podTemplates": [{"group": "example.com", "kind": "Set", "path": "spec.template"}]}));
-            let compiled = compile("p".to_owned(), spec.unwrap(), UnknownNameHandling::Refused);
-            compiled
-                .map(|stored| stored.policy.controllers.len())
-                .map_err(|problems| {
-                    let messages = problems.into_iter().map(|problem| problem.message);
-                    messages.collect::<Vec<_>>()
-                })
-        };
-        let of = |name: &str, kinds: &[&str]| serde_json::json!({"username": name, "kinds": kinds});
-        let known = of(
-            "platform:workloads",
-            &[
-                "Rollout.argoproj.io",
-                "Job.batch",
-                "ReplicationController",
-                "Set.example.com",
-            ],
-        );
-        assert_eq!(compiled(serde_json::json!([known])), Ok(1));
-        let wrong = serde_json::json!([
-            of(" ", &["Job.batch"]),
-            of("system:*", &["Job.batch"]),
-            of("a", &[]),
-            of("b", &["DaemonSet", "Bus.example.com"]),
-        ]);
-        let problems = compiled(wrong).unwrap_err();
-        let at = |i: usize, field: &str, what: &str| format!("spec.controllers[{i}].{field}: {what}");
-        let with_group = "write the kind with its group, as in Rollout.argoproj.io, and add it to podTemplates if Transom does not \
-                          know it";
-        assert_eq!(
-            problems,
-            [
-                at(0, "username", "the user name is empty"),
-                at(1, "username", "write the complete user name, without *"),
-                at(2, "kinds", "name the kinds of which the user is the controller"),
-                at(
-                    3,
-                    "kinds",
-                    "unknown kind \"DaemonSet\"; did you mean DaemonSet.apps or DaemonSet.apps.kruise.io?"
-                ),
-                at(
-                    3,
-                    "kinds",
-                    &format!("unknown kind \"Bus.example.com\"; {with_group}")
-                ),
-            ]
-        );
     }
 
     #[test]
@@ -583,82 +410,6 @@ mod tests {
         );
         let long = problems(&[(32, 512, 0), (1, 1, 0)]);
         assert!(long[0].contains("more than 16384 characters"), "{long:?}");
-    }
-
-    #[test]
-    fn labels_that_mean_windows_are_read_with_values_and_prefixes_and_bad_entries_are_named() {
-        let compiled = |labels: serde_json::Value| {
-            let spec = WindowsPodPolicySpec {
-                evidence: serde_json::from_value(serde_json::json!({"nodeLabels": labels})).unwrap(),
-                ..in_mode(Mode::Enforce)
-            };
-            let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
-            let problems = |all: Vec<FieldError>| all.into_iter().map(|it| it.message).collect::<Vec<_>>();
-            compiled.map(|it| it.policy.node_labels).map_err(problems)
-        };
-        let both =
-            serde_json::json!([{"key": "pool", "values": ["a"], "valuePrefixes": ["win-", "windows-"]}]);
-        assert_eq!(
-            compiled(both),
-            Ok(vec![
-                NodeLabel::exact("pool", "a"),
-                NodeLabel::prefix("pool", "win-"),
-                NodeLabel::prefix("pool", "windows-"),
-            ])
-        );
-        let wrong = serde_json::json!([{"key": "pool"}, {"key": "team", "values": ["a"]}, {"key": "team", "values": ["b"]}]);
-        assert_eq!(
-            compiled(wrong),
-            Err(vec![
-                "spec.evidence.nodeLabels[0]: name at least one of values or valuePrefixes".to_owned(),
-                "spec.evidence.nodeLabels[2]: the key is named twice; write all its values in one entry"
-                    .to_owned(),
-            ])
-        );
-        let values = |count: u32| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
-        assert!(compiled(serde_json::json!([{"key": "pool", "values": values(64)}])).is_ok());
-        let many =
-            compiled(serde_json::json!([{"key": "pool", "values": values(60), "valuePrefixes": values(5)}]));
-        assert!(many.unwrap_err()[0].contains("more than 64 values"));
-    }
-
-    #[test]
-    fn a_pod_template_that_cannot_be_used_is_a_problem_of_its_entry() {
-        let spec = |texts: &[&str]| WindowsPodPolicySpec {
-            pod_templates: texts
-                .iter()
-                .map(|text| PodTemplateKind::parse(text).unwrap())
-                .collect(),
-            ..in_mode(Mode::Enforce)
-        };
-        let good = "example.com/GameServerSet=spec.template";
-        let compiled = compile("p".to_owned(), spec(&[good]), UnknownNameHandling::Refused).unwrap();
-        assert_eq!(compiled.policy.pod_templates[0].kind(), "GameServerSet");
-        let rollout = "argoproj.io/Rollout=spec.template";
-        let problems = compile(
-            "p".to_owned(),
-            spec(&[good, good, rollout, "kubevirt.io/VirtualMachine=spec.template"]),
-            UnknownNameHandling::Refused,
-        )
-        .unwrap_err();
-        let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-        assert_eq!(
-            messages,
-            [
-                "spec.podTemplates[1]: the kind is named twice",
-                "spec.podTemplates[2]: kind: Transom evaluates Rollout.argoproj.io already; remove the entry",
-                "spec.podTemplates[3]: kind: VirtualMachine.kubevirt.io is not evaluated: its pods are Linux pods, \
-                 whatever system the virtual machine runs; remove the entry",
-            ]
-        );
-        // A newer version may know a kind that a stored policy adds.
-        let mut names = UnknownNames::default();
-        let stored = compile(
-            "p".to_owned(),
-            spec(&[rollout]),
-            UnknownNameHandling::LeftOut(&mut names),
-        );
-        assert_eq!(stored.unwrap().policy.pod_templates, []);
     }
 
     #[test]

@@ -1,23 +1,18 @@
 //! `WindowsPodPolicy`: its fields and their defaults, the same for files and for the cluster.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::node_policy::TaintEffect;
 use super::schema;
 use crate::engine::namespace_labels::NamespaceOverrides;
 use crate::model::cluster::policy::{
     Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, MOST_AGE_DAYS, Mode, PlacementField,
-    PlacementMode, PodNodeSelector,
+    PlacementMode,
 };
-use crate::model::nodes::node::{NodeLabel, Taint};
+use crate::model::nodes::node::Taint;
 use crate::model::objects::label_selector::LabelSelector;
-use crate::model::objects::pod::Toleration;
-use crate::model::objects::workload::configured::PodTemplateKind;
 use crate::model::windows::os::Os;
 use crate::rules::IMAGE_BASE_OLD;
 
@@ -86,25 +81,6 @@ pub struct WindowsPodPolicySpec {
     /// The evidence that a pod is for Windows.
     #[serde(default)]
     pub evidence: EvidenceSpec,
-    /// Users that are the controllers of kinds: of custom resources, whose controllers are never known otherwise, or of
-    /// Kubernetes' kinds, if the platform names their controllers differently. Objects that such a user creates for an
-    /// owner of one of its kinds are denied only if they could not run anyway, so name no user here that people or
-    /// pipelines use.
-    #[serde(default)]
-    #[schemars(
-        length(max = 64),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["username"])
-    )]
-    pub controllers: Vec<ControllerSpec>,
-    /// Custom resources that describe pods and that Transom does not know: they are evaluated like Deployments in the
-    /// namespaces to which this policy applies. The webhook configurations must name them too: webhooks.podTemplates of the
-    /// chart.
-    #[serde(default)]
-    #[schemars(
-        length(max = 32),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "kind"])
-    )]
-    pub pod_templates: Vec<PodTemplateKind>,
     /// Findings that are accepted until a date. All exemptions together may name 512 namespaces, images, users and groups,
     /// with 16 KiB of text.
     #[serde(default)]
@@ -117,18 +93,6 @@ pub struct WindowsPodPolicySpec {
         )
     )]
     pub exemptions: Vec<ExemptionSpec>,
-}
-
-/// A controller that is not one of Kubernetes' own.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ControllerSpec {
-    /// Its complete user name, such as system:serviceaccount:argo-rollouts:argo-rollouts.
-    #[schemars(schema_with = "schema::user")]
-    pub username: String,
-    /// The kinds of the owners for which it creates objects, such as Rollout.argoproj.io or Job.batch.
-    #[schemars(schema_with = "schema::kinds")]
-    pub kinds: Vec<String>,
 }
 
 /// What findings do.
@@ -228,11 +192,6 @@ pub struct PlacementSpec {
     /// it the nodeSelector kubernetes.io/os: linux (while placement is applied), Warn warns, Disabled does nothing.
     #[schemars(schema_with = "schema::one_of::<LinuxPods>")]
     pub linux_pods: LinuxPods,
-    /// The whitelist in the configuration file of the plug-in PodTolerationRestriction, which Transom cannot read: placement
-    /// adds only tolerations that it allows, in namespaces without a whitelist of their own. Empty: every toleration is
-    /// allowed.
-    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
-    pub allowed_tolerations: Vec<AllowedToleration>,
 }
 
 impl Default for PlacementSpec {
@@ -248,7 +207,6 @@ impl Default for PlacementSpec {
             build_label: BuildLabel::default(),
             runtime_classes: PlacementRuntimeClasses::default(),
             linux_pods: LinuxPods::Disabled,
-            allowed_tolerations: Vec::new(),
         }
     }
 }
@@ -299,63 +257,6 @@ pub struct EvidenceSpec {
     #[serde(rename = "defaultOS", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::os")]
     pub default_os: Option<Os>,
-    /// Whether the API server adds the namespace annotation scheduler.alpha.kubernetes.io/node-selector to pods, which is
-    /// then evidence for their templates too: only where stored pods show it (Detected), always (Enabled) or never
-    /// (Disabled). The API does not show whether the plug-in PodNodeSelector is on.
-    #[schemars(schema_with = "schema::one_of::<PodNodeSelector>")]
-    pub pod_node_selector: PodNodeSelector,
-    /// The clusterDefaultNodeSelector of PodNodeSelector's configuration file, which Transom cannot read: labels that the
-    /// API server adds to the nodeSelector of pods in namespaces without the annotation. Not used if podNodeSelector is
-    /// Disabled.
-    #[schemars(schema_with = "schema::labels")]
-    pub default_node_selector: BTreeMap<String, String>,
-    /// Labels of nodes that mean Windows, in addition to those of AKS, GKE and OpenShift, which are built in: a pod whose
-    /// nodeSelector or affinity requires one is for Windows. Those of all policies together are evidence everywhere. All
-    /// entries together may have 64 values and prefixes. The webhook configurations must contain them too:
-    /// webhooks.nodeLabels of the chart.
-    #[schemars(
-        length(max = 64),
-        extend(
-            "x-kubernetes-list-type" = "map",
-            "x-kubernetes-list-map-keys" = ["key"],
-            "x-kubernetes-validations" = [{
-                "rule": "self.map(l, (has(l.values) ? size(l.values) : 0) \
-                         + (has(l.valuePrefixes) ? size(l.valuePrefixes) : 0)).sum() <= 64",
-                "message": schema::TOO_MANY_NODE_LABEL_VALUES,
-            }],
-        )
-    )]
-    pub node_labels: Vec<NodeLabelSpec>,
-}
-
-/// A label of nodes that means Windows.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.values) && size(self.values) > 0 || has(self.valuePrefixes) && size(self.valuePrefixes) > 0",
-    "message": schema::VALUES_OR_PREFIXES,
-}]))]
-pub struct NodeLabelSpec {
-    /// The label's key.
-    #[schemars(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME))]
-    pub key: String,
-    /// Its values that mean Windows; case-sensitive.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::label_values")]
-    pub values: Vec<String>,
-    /// Prefixes of such values.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::label_value_prefixes")]
-    pub value_prefixes: Vec<String>,
-}
-
-impl NodeLabelSpec {
-    /// Each of its values and prefixes.
-    pub fn labels(&self) -> impl Iterator<Item = NodeLabel> {
-        let values = self.values.iter().map(|value| NodeLabel::exact(&self.key, value));
-        let prefixes = self.value_prefixes.iter();
-        values.chain(prefixes.map(|prefix| NodeLabel::prefix(&self.key, prefix)))
-    }
 }
 
 /// A taint of Windows nodes.
@@ -381,40 +282,6 @@ impl From<&PoolTaint> for Taint {
             key: written.key.clone(),
             value: written.value.clone(),
             effect: written.effect.clone(),
-        }
-    }
-}
-
-/// A toleration that pods may have.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AllowedToleration {
-    /// The key of the taint; unset with the operator Exists: every key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::taint_key")]
-    pub key: Option<String>,
-    /// How the value is compared: Equal or Exists. Unset: Equal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::toleration_operator")]
-    pub operator: Option<String>,
-    /// The value of the taint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::taint_value")]
-    pub value: Option<String>,
-    /// The effect of the taint; unset: every effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::one_of::<TaintEffect>")]
-    pub effect: Option<String>,
-}
-
-impl From<AllowedToleration> for Toleration<'static> {
-    fn from(written: AllowedToleration) -> Self {
-        Toleration {
-            key: written.key.map(Into::into),
-            operator: written.operator.map(Into::into),
-            value: written.value.map(Into::into),
-            effect: written.effect.map(Into::into),
-            toleration_seconds: None,
         }
     }
 }

@@ -21,8 +21,6 @@ pub struct DecodedPolicy {
     pub unknown_rules: BTreeSet<String>,
     /// Names of releases of Windows that this version does not have; omitted.
     pub unknown_releases: BTreeSet<String>,
-    /// Names of kinds that neither this version nor `podTemplates` has; the user is not trusted for them.
-    pub unknown_kinds: BTreeSet<String>,
     /// Paths of fields that this version does not have; omitted.
     pub unknown_fields: BTreeSet<String>,
 }
@@ -33,7 +31,6 @@ impl DecodedPolicy {
         let unknown = [
             &self.unknown_rules,
             &self.unknown_releases,
-            &self.unknown_kinds,
             &self.unknown_fields,
         ];
         unknown.into_iter().any(|names| !names.is_empty())
@@ -97,7 +94,6 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
         policy: Arc::new(policy.map_err(PolicyError::of)?),
         unknown_rules: left_out.rules,
         unknown_releases: left_out.releases,
-        unknown_kinds: left_out.kinds,
         unknown_fields,
     })
 }

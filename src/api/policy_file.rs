@@ -1,9 +1,11 @@
 //! Reading `WindowsPodPolicy` objects from a file, with errors that name line and remedy.
 
+use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::cluster_config::ClusterConfigSpec;
 use super::compile::{UnknownNameHandling, compile};
 use super::decode::read;
 use super::field_error::{FieldError, FieldStep, MOST_PROBLEMS, WHOLE};
@@ -13,7 +15,9 @@ use super::pod_policy::WindowsPodPolicySpec;
 use super::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::engine::policy_set::StoredPolicy;
 use crate::manifest::{self, Document, NodeStep, ParseWarning, Position};
+use crate::model::cluster::config::ClusterConfig;
 use crate::model::nodes::node::Host;
+use crate::model::syntax::text::hex;
 
 /// An object of Transom as it is written in a file: nothing unknown, and no more of the metadata than its name.
 #[derive(Deserialize, Debug)]
@@ -215,6 +219,51 @@ pub fn read_document<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<
         }
         errors
     })
+}
+
+/// A file of facts about the cluster.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClusterConfigFile {
+    /// The facts.
+    pub config: ClusterConfig,
+    /// SHA-256 of the file without the line breaks at its end, in hexadecimal digits: a ConfigMap and the chart's template
+    /// differ in these only.
+    pub hash: String,
+}
+
+/// Reads a file of facts about the cluster, as YAML or JSON; an empty one states nothing.
+///
+/// # Errors
+/// What is wrong with the file, up to ten problems.
+pub fn read_cluster_config(bytes: Vec<u8>) -> Result<ClusterConfigFile, Vec<PolicyFileError>> {
+    let end = bytes.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+    let hash = hex(digest(&SHA256, bytes.get(..end).unwrap_or_default()).as_ref());
+    let mut parsed = manifest::parse(bytes);
+    if parsed.documents.is_empty() && parsed.errors.is_empty() {
+        parsed = manifest::parse(b"{}".to_vec());
+    }
+    let at = |line: usize, message: &str| PolicyFileError {
+        line,
+        message: message.to_owned(),
+    };
+    let mut errors: Vec<PolicyFileError> =
+        (parsed.errors.iter()).map(|error| at(error.line, &error.message)).collect();
+    let warnings = parsed.warnings.iter();
+    errors.extend(warnings.map(|warning| at(warning.position.line, &warning.message)));
+    if let Some(second) = parsed.documents.get(1) {
+        errors.push(at(second.start().line, "there is a second document; the file has only one"));
+    }
+    let read = parsed.documents.first().map(|document| {
+        let spec = read_document::<ClusterConfigSpec>(document)?;
+        spec.compile().map_err(|problems| in_order(document, problems))
+    });
+    match read {
+        Some(Ok(config)) if errors.is_empty() => Ok(ClusterConfigFile { config, hash }),
+        read => {
+            errors.extend(read.and_then(Result::err).into_iter().flatten());
+            Err(errors)
+        }
+    }
 }
 
 fn value_of(document: &Document) -> Result<Value, Vec<FieldError>> {

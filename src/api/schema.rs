@@ -270,9 +270,9 @@ pub fn exemption_bounds() -> serde_json::Value {
 
 /// What an exemption lacks that is for everybody and everything.
 pub const WHOM: &str = "name at least one of namespaces, images, usernames or groups";
-/// What an entry of `evidence.nodeLabels` lacks.
+/// What an entry of `nodeLabels` lacks.
 pub const VALUES_OR_PREFIXES: &str = "name at least one of values or valuePrefixes";
-/// What `evidence.nodeLabels` has too much of: the API server compares each of them for every pod.
+/// What `nodeLabels` has too much of: the API server compares each of them for every pod.
 pub const TOO_MANY_NODE_LABEL_VALUES: &str =
     "the labels have more than 64 values and prefixes together; replace several values with one prefix";
 

@@ -138,7 +138,7 @@ impl Look {
 /// Why this is not a label key.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/validation`, `IsQualifiedName`.
-fn wrong_key(key: &str) -> Option<String> {
+pub fn wrong_key(key: &str) -> Option<String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -165,7 +165,7 @@ fn wrong_key(key: &str) -> Option<String> {
 /// Why this is not a label value.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/validation`, `IsValidLabelValue`.
-fn wrong_value(value: &str) -> Option<String> {
+pub fn wrong_value(value: &str) -> Option<String> {
     let why = if value.len() > 63 {
         "it has more than 63 characters"
     } else if !value.is_empty() && !is_name(value) {
@@ -175,6 +175,16 @@ fn wrong_value(value: &str) -> Option<String> {
     };
     let value = cut(value, 80);
     Some(format!("no label has the value \"{value}\": {why}"))
+}
+
+/// Why no label's value begins like this.
+pub fn wrong_prefix(prefix: &str) -> Option<String> {
+    // The beginning of a value, with a letter after it, is a value.
+    let is_one = !prefix.is_empty() && prefix.len() <= 63 && is_name(&format!("{prefix}a"));
+    (!is_one).then(|| {
+        let prefix = cut(prefix, 80);
+        format!("no value of a label begins with \"{prefix}\": it takes letters, digits, - _ and ., and begins with a letter or digit")
+    })
 }
 
 fn is_name(text: &str) -> bool {

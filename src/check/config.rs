@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::baseline::unknown_rule;
 use super::document_file::{self, DocumentFileError};
 use super::files::EMPTY_PATTERN;
-use crate::api::{FieldStep, RuleSpec};
+use crate::api::{ClusterConfigSpec, FieldStep, RuleSpec};
 use crate::manifest::NodeStep;
+use crate::model::cluster::config::ClusterConfig;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Action, MOST_AGE_DAYS, Policy};
 use crate::model::nodes::node::major_minor;
-use crate::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::model::windows::os::Os;
 use crate::process::files::absolute;
 use crate::rules;
@@ -54,8 +54,8 @@ pub struct CheckConfig {
     pub rules: Vec<RuleSpec>,
     /// Whether to look up images in their registries, as with --registry.
     pub registry: bool,
-    /// Custom resources with a pod template or a pod spec, in addition to the built-in kinds, as with --pod-template.
-    pub pod_templates: Vec<PodTemplateKind>,
+    /// Facts about the cluster that its API does not show, as in the file of --cluster-config.
+    pub cluster: ClusterConfigSpec,
 }
 
 /// What ends in exit status 1.
@@ -225,20 +225,16 @@ impl CheckConfig {
             let path = vec![FieldStep::Key("os".to_owned()), FieldStep::Key(pattern.clone())];
             problems.push((path, format!("os: {EMPTY_PATTERN}")));
         }
-        for (index, entry) in self.pod_templates.iter().enumerate() {
-            if let Err(error) = entry.configured() {
-                let path = vec![FieldStep::Key("podTemplates".to_owned()), FieldStep::Index(index)];
-                problems.push((path, format!("podTemplates[{index}]: {error}")));
-            }
+        for problem in self.cluster.compile().err().into_iter().flatten() {
+            let path = [&[FieldStep::Key("cluster".to_owned())], &problem.path[..]].concat();
+            problems.push((path, format!("cluster.{}", problem.message)));
         }
         problems
     }
 
-    /// Its custom resources.
-    pub fn configured_kinds(&self) -> Vec<ConfiguredKind> {
-        (self.pod_templates.iter())
-            .filter_map(|entry| entry.configured().ok())
-            .collect()
+    /// What it states about the cluster.
+    pub fn cluster_config(&self) -> ClusterConfig {
+        self.cluster.compile().unwrap_or_default()
     }
 
     /// The IDs of the rules whose actions it sets.

@@ -41,9 +41,8 @@ pub struct LoadedPolicies {
 }
 
 impl LoadedPolicies {
-    /// Adds the node labels of the policies and the pools to the facts.
+    /// Adds the pools to the facts.
     pub fn declare(&self, facts: &mut Facts) {
-        facts.add_node_labels(self.set.node_labels());
         for pool in &self.pools {
             facts.add_pool(pool.clone());
         }

@@ -12,7 +12,6 @@ use super::parallel::in_order;
 use super::scope::Scope;
 use super::source_lines::SourceLines;
 use super::suppression::CommentSuppressions;
-use crate::engine::policy_set::PolicySet;
 use crate::manifest::{self, Document, ParseError, Parsed, Position};
 use crate::model::objects::known_claims::InputSource;
 use crate::model::objects::workload::configured::ConfiguredKind;
@@ -47,8 +46,6 @@ pub struct Manifests {
     pub(super) errors: Vec<UnreadableInput>,
     /// Notes about what was read.
     pub(super) notes: Vec<CheckNote>,
-    /// Custom resources that a policy adds where it applies.
-    of_policies: Vec<ConfiguredKind>,
     /// The files that were read, by their real paths, if each is to be read once.
     read_files: HashSet<PathBuf>,
 }
@@ -59,17 +56,6 @@ impl Manifests {
         Manifests {
             settings,
             ..Manifests::default()
-        }
-    }
-
-    /// Adds the custom resources that these policies evaluate.
-    pub fn add_policies(&mut self, policies: &PolicySet) {
-        let stored = policies.stored().iter();
-        let of_policies = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
-        self.of_policies.extend(of_policies);
-        let documents = self.sources.iter_mut().flat_map(|source| &mut source.documents);
-        for object_type in documents.filter_map(|document| document.object_type.as_mut().ok()) {
-            object_type.recognize(&self.of_policies);
         }
     }
 
@@ -130,10 +116,9 @@ impl Manifests {
         let mut types = Vec::with_capacity(documents.len());
         in_order(&documents, ObjectType::of, |object_type| types.push(object_type));
         let documents = documents.into_iter().zip(types);
-        let kinds = || self.settings.pod_templates.iter().chain(&self.of_policies);
         let input = |(content, mut object_type): (Document, Result<ObjectType, String>)| {
             if let Ok(object_type) = &mut object_type {
-                object_type.recognize(kinds());
+                object_type.recognize(&self.settings.pod_templates);
             }
             InputDocument { content, object_type }
         };
@@ -207,7 +192,6 @@ impl Manifests {
     #[must_use]
     pub fn with_texts(&self, texts: &BTreeMap<&str, &[u8]>) -> Manifests {
         let mut others = Manifests::new(self.settings.clone());
-        others.of_policies.clone_from(&self.of_policies);
         for source in &self.sources {
             let text = texts.get(source.name.as_str()).copied();
             let text = text.or_else(|| source.text.as_ref().map(SourceLines::bytes));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::civil::Date;
 use schemars::JsonSchema;
@@ -14,10 +15,11 @@ use super::config::KubernetesVersion;
 use super::document_file::{self, DocumentFileError};
 use super::files::{Excludes, read_except};
 use super::{CheckSettings, Checked, Manifests, Scope, SourceRole, UnreadableInput};
-use crate::api::{NODE_POLICY, NODE_POOL, POD_POLICY};
+use crate::api::{ClusterConfigSpec, FieldStep, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::NodeStep;
+use crate::model::cluster::config::ClusterConfig;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Action, Policy};
 use crate::model::objects::object::ReviewStage;
@@ -50,6 +52,9 @@ pub struct PolicyTest {
     today: Option<String>,
     /// The namespace of objects that name none, as in kubectl apply -n.
     namespace: Option<String>,
+    /// Facts about the cluster that its API does not show, as in the file of --cluster-config, which replaces them.
+    #[serde(default)]
+    cluster: ClusterConfigSpec,
     /// What admission must do.
     expectations: Vec<Expectation>,
 }
@@ -165,8 +170,8 @@ pub fn find_tests(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Runs one test file. `today` applies if the file names no day.
-pub fn run_test(file: &Path, today: Date) -> TestFileResult {
+/// Runs one test file. `today` applies if the file names no day, and `stated` instead of what the file states about the cluster.
+pub fn run_test(file: &Path, today: Date, stated: Option<&Arc<ClusterConfig>>) -> TestFileResult {
     let name = file.display().to_string();
     let mut result = TestFileResult {
         file: name.clone(),
@@ -180,7 +185,10 @@ pub fn run_test(file: &Path, today: Date) -> TestFileResult {
             if let Some(name) = &test.name {
                 result.name.clone_from(name);
             }
-            evaluate(file, &test, &lines, today, &mut result);
+            // The reader has refused what cannot be used.
+            let of_file = || Arc::new(test.cluster.compile().unwrap_or_default());
+            let stated = stated.cloned().unwrap_or_else(of_file);
+            evaluate(file, &test, &lines, (today, &stated), &mut result);
         }
         Err(DocumentFileError::Invalid { problems, .. }) => result.errors = problems,
         Err(error) => result.errors = vec![error.to_string()],
@@ -233,6 +241,11 @@ fn read(file: &Path) -> Result<(PolicyTest, Vec<usize>), DocumentFileError> {
     for (path, message) in problems {
         read.problem(&path, &message);
     }
+    for problem in read.content.cluster.compile().err().into_iter().flatten() {
+        let steps = problem.path.iter().map(FieldStep::step);
+        let path: Vec<NodeStep<'_>> = std::iter::once(NodeStep::Key("cluster")).chain(steps).collect();
+        read.problem(&path, &format!("cluster.{}", problem.message));
+    }
     let count = read.content.expectations.len();
     let lines = (0..count)
         .map(|index| read.line(&[NodeStep::Key("expectations"), NodeStep::Index(index)]))
@@ -283,13 +296,20 @@ impl TestedObject {
     }
 }
 
-fn evaluate(file: &Path, test: &PolicyTest, lines: &[usize], today: Date, result: &mut TestFileResult) {
-    let (manifests, policies) = inputs(file, test);
+fn evaluate(
+    file: &Path,
+    test: &PolicyTest,
+    lines: &[usize],
+    (today, stated): (Date, &Arc<ClusterConfig>),
+    result: &mut TestFileResult,
+) {
+    let (manifests, policies) = inputs(file, test, stated);
     let day = test.today.as_deref().and_then(|day| date(day).ok());
     let kubernetes = test
         .kubernetes_version
         .map_or(Facts::KUBERNETES, |version| version.0.min(Facts::KUBERNETES));
     let mut facts = Facts::new(kubernetes, day.unwrap_or(today));
+    facts.set_config(Arc::clone(stated));
     let written = manifests.objects(ReviewStage::Written);
     written.learn(&mut facts, &policies);
     let mut objects = Vec::new();
@@ -304,10 +324,11 @@ fn evaluate(file: &Path, test: &PolicyTest, lines: &[usize], today: Date, result
 }
 
 /// The inputs of a test, and its policies.
-fn inputs(file: &Path, test: &PolicyTest) -> (Manifests, PolicySet) {
+fn inputs(file: &Path, test: &PolicyTest, stated: &ClusterConfig) -> (Manifests, PolicySet) {
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut manifests = Manifests::new(CheckSettings {
         for_admission: true,
+        pod_templates: stated.pod_templates.clone(),
         scope: Scope {
             namespace: test.namespace.clone(),
             ..Scope::default()
@@ -337,7 +358,6 @@ fn inputs(file: &Path, test: &PolicyTest) -> (Manifests, PolicySet) {
     read_all(&mut manifests, &test.resources, SourceRole::Named);
     manifests.policies_after(known, false);
     let policies = PolicySet::new(policies, Policy::standalone());
-    manifests.add_policies(&policies);
     (manifests, policies)
 }
 

@@ -20,7 +20,6 @@ use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Action, IgnoredFields, PlacementMode, Policy};
 use crate::model::objects::object::Object;
 use crate::model::objects::requester::Origin;
-use crate::model::objects::workload::Kind;
 use crate::model::objects::workload_name::WorkloadName;
 use crate::model::windows::os::Verdict;
 use crate::rules::Finding;
@@ -143,9 +142,6 @@ impl ObjectChecker<'_> {
         };
         let query = PolicyQuery::without_user(&object.namespace, self.facts);
         let mut policy = self.policies.effective(&query);
-        if !self.evaluates(object.kind, &policy) {
-            return Ok(None);
-        }
         let choice = PolicyChoice::of(self.policies, &query, &policy);
         let scope = &self.manifests.settings.scope;
         let not_reviewed = scope.not_reviewed(&object.namespace, self.facts);
@@ -196,16 +192,6 @@ impl ObjectChecker<'_> {
         }
         used.notes.extend(ambiguity_notes(checked, object, self.facts));
         used
-    }
-
-    /// Whether objects of a kind are evaluated: a custom resource only if the inputs or its policy say so.
-    fn evaluates(&self, kind: Kind, policy: &Policy) -> bool {
-        match kind {
-            Kind::Configured(kind) => {
-                self.manifests.settings.pod_templates.contains(&kind) || policy.pod_templates.contains(&kind)
-            }
-            _ => true,
-        }
     }
 
     /// The namespace that the object or an argument names.

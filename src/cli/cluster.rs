@@ -1,15 +1,20 @@
 //! The flags that describe the cluster: release, container runtime, feature gates.
 
+use std::path::PathBuf;
 use std::sync::Once;
 
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use jiff::civil::Date;
 
 use super::options::one_of;
 use super::{is_quiet, warn_line};
+use crate::cluster::snapshot::StatedCluster;
+use crate::cluster::stated_cluster;
 use crate::model::cluster::facts::{Facts, Runtime};
 use crate::model::cluster::feature_gates::parse;
 use crate::model::nodes::node::major_minor;
+use crate::process::files::{self, Accept};
 
 /// What kind of cluster it is.
 #[derive(Args, Clone, Debug)]
@@ -32,6 +37,33 @@ pub struct ClusterArgs {
         value_parser = gate
     )]
     feature_gates: Vec<String>,
+}
+
+/// What administrators state about the cluster.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ClusterConfigArgs {
+    /// A file of facts about the cluster that its API does not show, as the value cluster of the chart has them: controllers,
+    /// pod templates, node labels that mean Windows. Without it, commands that read a cluster use the ConfigMap of the
+    /// installation
+    #[arg(long, env = "TRANSOM_CLUSTER_CONFIG", value_name = "FILE")]
+    pub cluster_config: Option<PathBuf>,
+}
+
+impl ClusterConfigArgs {
+    /// What the file states; `None` without a file.
+    ///
+    /// # Errors
+    /// The file cannot be read or used.
+    pub fn load(&self) -> anyhow::Result<Option<StatedCluster>> {
+        let read = |file: &PathBuf| {
+            let name = file.display().to_string();
+            let bytes = files::read(file, Accept::RegularOrPipe, files::POLICY_BYTES)
+                .with_context(|| format!("cannot read the facts about the cluster {name}"))?;
+            stated_cluster::read(&name, bytes)
+                .map_err(|problem| anyhow!("the facts about the cluster cannot be used: {problem}"))
+        };
+        self.cluster_config.as_ref().map(read).transpose()
+    }
 }
 
 impl ClusterArgs {

@@ -9,10 +9,10 @@ use anyhow::bail;
 use clap::Args;
 use jiff::civil::Date;
 
-use super::cluster::ClusterArgs;
+use super::cluster::{ClusterArgs, ClusterConfigArgs};
 use super::knowledge::KnowledgeArgs;
 use super::options::{
-    NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, nearest, os, pod_template,
+    NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, nearest, os,
 };
 use crate::check::files::{Excludes, policies, read, read_except};
 use crate::check::{
@@ -23,7 +23,6 @@ use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
 use crate::model::objects::object::Object;
-use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::text::list;
 use crate::model::windows::os::Os;
 use crate::process::today;
@@ -68,13 +67,11 @@ pub(super) struct ManifestArgs {
     namespaces: NamespaceArgs,
     #[command(flatten)]
     selector: SelectorArgs,
-    /// A custom resource that holds a pod template or a pod spec at PATH, as in example.com/GameServerSet=spec.template; in
-    /// addition to the built-in ones. Repeatable
-    #[arg(long, value_name = "GROUP/KIND=PATH", value_parser = pod_template)]
-    pod_template: Vec<ConfiguredKind>,
     /// The day to check for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
+    #[command(flatten)]
+    cluster_config: ClusterConfigArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -186,18 +183,18 @@ impl ManifestArgs {
             .facts_or(kubernetes, self.today.unwrap_or_else(today));
         self.knowledge.apply(&mut facts);
         of_file.declare(&mut facts);
-        let added = if self.pod_template.is_empty() {
-            config.configured_kinds()
-        } else {
-            self.pod_template.clone()
+        let stated = match self.cluster_config.load()? {
+            Some(stated) => stated.config,
+            None => Arc::new(config.cluster_config()),
         };
+        facts.set_config(Arc::clone(&stated));
         let named = file.as_ref().map(|file| file.display().to_string());
         let mut manifests = Manifests::new(CheckSettings {
             keep_text: options.keep_text,
             read_once: options.once,
             command: Some(options.command),
             scope: self.scope(options, &config, file.as_deref()),
-            pod_templates: added,
+            pod_templates: stated.pod_templates.clone(),
             baseline: options.baseline.clone(),
             for_admission: false,
             rule_actions: named.map(|name| (name, config.rule_ids())),
@@ -218,7 +215,6 @@ impl ManifestArgs {
         }
         manifests.note_policies(options.command, policy.map(PathBuf::as_path));
         let policies = of_file.set.with(|policy| config.change(policy));
-        manifests.add_policies(&policies);
         Ok(ManifestGroup {
             file,
             config,

@@ -18,7 +18,6 @@ use serde::Serialize;
 use crate::check::files::EMPTY_PATTERN;
 use crate::model::cluster::severity::Severity;
 use crate::model::objects::label_selector::{LabelExpression, LabelOperator, LabelSelector};
-use crate::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::model::syntax::dns::is_label;
 use crate::model::syntax::string_enum::string_enum;
 pub use crate::model::syntax::suggest::{date, nearest};
@@ -544,15 +543,6 @@ pub fn glob(text: &str) -> Result<String, String> {
         return Err(EMPTY_PATTERN.to_owned());
     }
     Ok(text.to_owned())
-}
-
-/// Parses a kind that holds pods, `GROUP/KIND=PATH`.
-///
-/// # Errors
-/// The text has another form, or a part of it cannot be used.
-pub fn pod_template(text: &str) -> Result<ConfiguredKind, String> {
-    let parsed = PodTemplateKind::parse(text).and_then(|entry| entry.configured());
-    parsed.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

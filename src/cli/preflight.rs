@@ -1,7 +1,6 @@
 //! `transom preflight`: evaluates a cluster without Transom, and prints what Transom would do there and the values to
 //! install it with.
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -9,6 +8,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use kube::Client;
 
+use super::cluster::ClusterConfigArgs;
 use super::knowledge::KnowledgeArgs;
 use super::options::{FailOn, OutputArgs, date};
 use super::scan::of_discovery;
@@ -52,6 +52,8 @@ pub struct PreflightArgs {
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
     #[command(flatten)]
+    cluster_config: ClusterConfigArgs,
+    #[command(flatten)]
     knowledge: KnowledgeArgs,
     #[command(flatten)]
     connect: ConnectArgs,
@@ -89,11 +91,13 @@ async fn read_cluster(
 ) -> anyhow::Result<Preflight> {
     let client = &connected.client;
     let excluded = excluded_by_default(namespace);
+    let stated = args.cluster_config.load()?;
     let options = OfflineOptions {
         namespace,
         installation: "transom",
         excluded: &excluded,
         namespaces: &[],
+        stated: stated.as_ref(),
     };
     let (mut nodes, mut plan_nodes) = (Vec::new(), NodeInventory::default());
     let mut visit = |kind, json: &str| {
@@ -115,7 +119,7 @@ async fn read_cluster(
         unread: &unread().map(|part| part.resource.clone()).collect(),
     };
     let facts = facts(input);
-    let custom = CustomLists::read(client, &BTreeSet::new()).await;
+    let custom = CustomLists::read(client, &facts.config.pod_templates).await;
     let mut workloads = WorkloadFindings::new(input, &facts, &excluded).listing(&custom);
     let mut planner = planner(&cluster, plan_nodes);
     let unlisted = visit_objects(client, &custom, &mut workloads, planner.as_mut()).await;

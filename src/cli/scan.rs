@@ -14,6 +14,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 
+use super::cluster::ClusterConfigArgs;
 use super::knowledge::KnowledgeArgs;
 use super::options::{
     DocumentationArgs, ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs,
@@ -78,6 +79,8 @@ pub struct ScanArgs {
     /// The day to scan for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
+    #[command(flatten)]
+    cluster_config: ClusterConfigArgs,
     #[command(flatten)]
     knowledge: KnowledgeArgs,
     #[command(flatten)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::cluster::ClusterArgs;
+use super::cluster::{ClusterArgs, ClusterConfigArgs};
 use super::knowledge::KnowledgeArgs;
 use crate::process::logs::LogArgs;
 use crate::process::metrics::Metrics;
@@ -15,7 +15,7 @@ use crate::process::today;
 use crate::process::traces::TracingArgs;
 use crate::serve::in_cluster::InClusterArgs;
 use crate::serve::standalone::StandaloneFiles;
-use crate::serve::{self, ImageArgs, PolicySource, ServeSettings, ServedKnowledge};
+use crate::serve::{self, ImageArgs, PolicySource, ServeSettings, ServedClusterConfig, ServedKnowledge};
 use crate::tls::args::{ClientArgs, TlsArgs};
 use crate::webhook::{LimitArgs, ListenArgs, WebhookConfig};
 
@@ -49,6 +49,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
+    cluster_config: ClusterConfigArgs,
+    #[command(flatten)]
     knowledge: KnowledgeArgs,
     #[command(flatten)]
     listen: ListenArgs,
@@ -72,6 +74,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         in_cluster,
         images,
         cluster,
+        cluster_config,
         knowledge,
         listen,
         tls,
@@ -84,6 +87,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Dropped last, so that the final log lines are written too.
     let _logs = logs.start(&metrics)?;
     let base = cluster.facts(today());
+    let stated = ServedClusterConfig::new(cluster_config.cluster_config, &metrics);
     let knowledge = ServedKnowledge::new(knowledge.knowledge, &metrics);
     serve::run(ServeSettings {
         source: if standalone {
@@ -92,9 +96,10 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
                 facts,
                 base,
                 knowledge,
+                stated,
             })
         } else {
-            PolicySource::Cluster(Box::new(in_cluster), base, knowledge)
+            PolicySource::Cluster(Box::new(in_cluster), base, stated, knowledge)
         },
         tracing: tracing.settings()?,
         images: images.settings()?,

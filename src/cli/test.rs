@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 
+use super::cluster::ClusterConfigArgs;
 use super::exit_status;
 use super::image_evidence::note_of;
 use super::options::{OutputArgs, date};
@@ -34,6 +35,8 @@ pub struct TestArgs {
     /// The day to evaluate for, as in 2026-12-31, for tests that name none; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
+    #[command(flatten)]
+    cluster_config: ClusterConfigArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -51,7 +54,9 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
         paths,
         output,
         today: day,
+        cluster_config,
     } = args;
+    let stated = cluster_config.load()?.map(|stated| stated.config);
     let day = day.unwrap_or_else(today);
     let mut files = Vec::new();
     for path in paths {
@@ -62,7 +67,7 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
         files.extend(found);
     }
     files.dedup();
-    let results: Vec<_> = files.iter().map(|file| run_test(file, day)).collect();
+    let results: Vec<_> = files.iter().map(|file| run_test(file, day, stated.as_ref())).collect();
     let policies = results.iter().flat_map(|file| &file.using_registries);
     let policies = policies.map(|name| format!("policy {name}")).collect();
     note_of(policies, "evidence.images: Registry", None);

@@ -6,12 +6,15 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 
+use super::cluster::ClusterConfigArgs;
 use super::{block_on, is_quiet, warn_line};
 use crate::cluster::client::{ConnectArgs, Connected, NamesArgs};
-use crate::cluster::offline::version;
+use crate::cluster::offline::{PATIENCE, version};
+use crate::cluster::stated_cluster::of_installation_named;
 use crate::controller::cleanup::{self, CleanupOptions, CleanupReport, HOOKS};
 use crate::controller::node_policies::nodes::plan::KeepOptions;
 use crate::controller::node_policies::revert;
+use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::text::one_line;
 
 /// Uninstall Transom from a cluster: webhook configurations first, then everything it created
@@ -61,6 +64,8 @@ pub struct UninstallArgs {
     #[arg(long, value_name = "HOOK", value_parser = HOOKS)]
     hook: Option<String>,
     #[command(flatten)]
+    cluster_config: ClusterConfigArgs,
+    #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
     names: NamesArgs,
@@ -73,7 +78,8 @@ pub fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
 async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let (connected, namespace) = args.connect.connect().await?;
     let (dry_run, yes) = (args.dry_run, args.yes);
-    let options = args.options(namespace);
+    let pod_templates = pod_templates(&args, &connected).await;
+    let options = args.options(namespace, pod_templates);
     if dry_run {
         let preview = preview(&connected, &options).await?;
         let mut out = anstream::stdout().lock();
@@ -103,6 +109,29 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     Ok(success_if(report.failures.is_empty()))
 }
 
+/// The custom resources that the installation evaluates too: RuntimeClasses that they name stay. Without the facts about the
+/// cluster, these kinds are not looked at.
+async fn pod_templates(args: &UninstallArgs, connected: &Connected) -> Vec<ConfiguredKind> {
+    let stated = match args.cluster_config.load() {
+        Ok(Some(stated)) => Ok(Some(stated)),
+        Ok(None) => {
+            let name = &args.names.installation.name;
+            let read = of_installation_named(&connected.client, name, PATIENCE).await;
+            read.map_err(|part| format!("cannot read {}: {}", part.resource, part.why))
+        }
+        Err(error) => Err(format!("{error:#}")),
+    };
+    match stated {
+        Ok(stated) => stated.map_or_else(Vec::new, |stated| stated.config.pod_templates.clone()),
+        Err(error) => {
+            warn_line(format_args!(
+                "note: {error}; objects of the kinds that it adds are not searched for the names of RuntimeClasses"
+            ));
+            Vec::new()
+        }
+    }
+}
+
 fn success_if(is_complete: bool) -> ExitCode {
     if is_complete {
         ExitCode::SUCCESS
@@ -112,7 +141,7 @@ fn success_if(is_complete: bool) -> ExitCode {
 }
 
 impl UninstallArgs {
-    fn options(self, namespace: String) -> CleanupOptions {
+    fn options(self, namespace: String, pod_templates: Vec<ConfiguredKind>) -> CleanupOptions {
         CleanupOptions {
             namespace,
             name: self.names.installation.name,
@@ -127,6 +156,7 @@ impl UninstallArgs {
                 keep_runtime_classes: self.keep_runtime_classes,
             },
             crds: self.crds,
+            pod_templates,
             // A chart without a test grants its Job no rights for this.
             test_namespace: (self.test_namespace)
                 .or_else(|| self.hook.is_none().then(|| "default".to_owned())),

@@ -1,8 +1,6 @@
 //! Which custom resources with pods a cluster serves, by discovery. A kind that it does not have is not listed, and its absence
 //! is no gap.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::Client;
 
@@ -21,7 +19,7 @@ pub struct CustomLists {
 
 impl CustomLists {
     /// Asks the API server for the built-in custom resources and these.
-    pub async fn read(client: &Client, configured: &BTreeSet<ConfiguredKind>) -> Self {
+    pub async fn read(client: &Client, configured: &[ConfiguredKind]) -> Self {
         let built_in = CUSTOM_WORKLOADS.iter().map(|custom| custom.kind);
         let configured = configured.iter().map(|kind| Kind::Configured(*kind));
         let wanted: Vec<Kind> = built_in.chain(configured).collect();

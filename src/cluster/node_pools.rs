@@ -1,6 +1,6 @@
 //! The stored `WindowsNodePool`s, and the pools of the Windows nodes that there are; pure.
 //!
-//! Only pools with a label are observed: a platform's, or one of `evidence.nodeLabels` of a WindowsPodPolicy. An autoscaler
+//! Only pools with a label are observed: a platform's, or one of `nodeLabels` of the facts about the cluster. An autoscaler
 //! creates a pool's nodes with that label; other labels of a node that is gone say nothing about nodes to come.
 
 use std::collections::{BTreeMap, BTreeSet};

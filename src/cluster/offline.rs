@@ -18,10 +18,11 @@ use super::client::Connected;
 use super::errors::{ApiError, answered_within};
 use super::list::{Listing, UnreadPart, for_each_as};
 use super::node_selectors;
-use super::snapshot::{Snapshot, SnapshotBuilder};
+use super::snapshot::{Snapshot, SnapshotBuilder, StatedCluster};
+use super::stated_cluster;
 use super::transform;
 use super::watches::{ApiGroups, NO_GROUPS};
-use super::webhook_configurations::resources;
+use super::webhook_configurations::{configuration, resources};
 use crate::model::cluster::facts::Facts;
 use crate::model::nodes::node::{OtherNode, OtherNodes, major_minor};
 use crate::model::objects::resources::Node;
@@ -31,7 +32,7 @@ use crate::registration::configuration_name;
 use crate::registration::configurations::{Configuration, Configurations};
 
 /// How long one page may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The API server cannot be reached at all.
 #[derive(thiserror::Error, Debug)]
@@ -52,6 +53,8 @@ pub struct OfflineOptions<'o> {
     pub excluded: &'o [String],
     /// The namespaces of interest, read one by one where they cannot be listed; empty: all.
     pub namespaces: &'o [String],
+    /// What a file states about the cluster; `None`: what the ConfigMap of the installation states.
+    pub stated: Option<&'o StatedCluster>,
 }
 
 /// A cluster without the objects that carry pods, as it was read once.
@@ -129,9 +132,16 @@ pub async fn open(
     let has_entries =
         |it: &Configurations| !(it.mutating.entries.is_empty() && it.validating.entries.is_empty());
     let has_webhooks = registered.as_ref().is_none_or(has_entries);
+    let stated = match (options.stated, &registered) {
+        (Some(stated), _) => stated.clone(),
+        (None, Some(registered)) => reading.stated(registered).await,
+        (None, None) => StatedCluster::default(),
+    };
     let ClusterReader { unread, cache, .. } = reading;
     let base = Facts::new(cache.kubernetes, today());
-    let snapshot = SnapshotBuilder::new(base, options.excluded.iter().cloned()).take(
+    let mut snapshots = SnapshotBuilder::new(base, options.excluded.iter().cloned());
+    snapshots.set_stated(stated);
+    let snapshot = snapshots.take(
         &Arc::new(cache),
         registered.filter(has_entries).map(Arc::new),
         Timestamp::now(),
@@ -340,13 +350,23 @@ impl ClusterReader<'_> {
         })
     }
 
+    /// What the ConfigMap of the installation states about the cluster.
+    async fn stated(&mut self, registered: &Configurations) -> StatedCluster {
+        match stated_cluster::of_installation(self.client, &registered.validating, PATIENCE).await {
+            Ok(stated) => stated.unwrap_or_default(),
+            Err(part) => {
+                self.unread.push(UnreadPart { is_unknown: false, ..part });
+                StatedCluster::default()
+            }
+        }
+    }
+
     async fn configuration(&mut self, resource: &ApiResource, installation: &str) -> Option<Configuration> {
         let name = configuration_name(installation);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
         match answered_within(PATIENCE, api.get_opt(&name)).await {
             Ok(object) => {
-                let webhooks = object.as_ref().map(|object| &object.data["webhooks"]);
-                Some(Configuration::read(format!("{} {name}", resource.kind), webhooks))
+                Some(configuration(format!("{} {name}", resource.kind), object.as_ref()))
             }
             Err(why) => {
                 self.note_known(&resource.plural, &why);

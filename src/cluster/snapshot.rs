@@ -14,10 +14,10 @@ use super::policy_store::{PodPolicies, PolicyState, was_accepted};
 use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
 use crate::engine::{NodeFinding, node_findings};
+use crate::model::cluster::config::ClusterConfig;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{PlacementMode, Policy};
 use crate::model::knowledge::Knowledge;
-use crate::model::nodes::node::NodeLabel;
 use crate::model::windows::registry_patterns::RegistryPatterns;
 use crate::process::day_of;
 use crate::registration::{self, configurations::Configurations};
@@ -44,6 +44,19 @@ pub struct Snapshot {
     pub excluded: Arc<[String]>,
     /// The registries that this process may ask about images.
     pub image_registries: RegistryPatterns,
+    /// The file of facts about the cluster.
+    pub stated: StatedCluster,
+}
+
+/// What administrators state about the cluster, and the state of the file that says it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct StatedCluster {
+    /// The facts.
+    pub config: Arc<ClusterConfig>,
+    /// The hash of the file with these facts; `None` without a file, or if it could never be used.
+    pub hash: Option<Arc<str>>,
+    /// Why the file cannot be used as it is now; the facts are then those of its last valid version.
+    pub problem: Option<Arc<str>>,
 }
 
 /// What applies to the pods of a namespace, regardless of the user.
@@ -69,6 +82,7 @@ impl Snapshot {
             registered: None,
             excluded: Arc::default(),
             image_registries: RegistryPatterns::default(),
+            stated: StatedCluster::default(),
         }
     }
 
@@ -139,6 +153,7 @@ pub struct SnapshotBuilder {
     last: Arc<ClusterCache>,
     excluded: Arc<[String]>,
     image_registries: RegistryPatterns,
+    stated: StatedCluster,
     policies: PodPolicies,
 }
 
@@ -150,6 +165,7 @@ impl SnapshotBuilder {
             last: Arc::default(),
             excluded: excluded.into_iter().collect(),
             image_registries: RegistryPatterns::default(),
+            stated: StatedCluster::default(),
             policies: PodPolicies::default(),
         }
     }
@@ -168,12 +184,23 @@ impl SnapshotBuilder {
         self.base.knowledge = knowledge;
     }
 
+    /// Sets what administrators state about the cluster from the next snapshot on.
+    pub fn set_stated(&mut self, stated: StatedCluster) {
+        if self.base.config != stated.config {
+            self.base.set_config(Arc::clone(&stated.config));
+            // The selectors of namespaces follow from it.
+            self.last = Arc::default();
+        }
+        self.stated = stated;
+    }
+
     /// The snapshot before the first cache: only the arguments are known, and the built-in policy applies, which
     /// changes and denies nothing.
     pub fn unknown(&self) -> Snapshot {
         Snapshot {
             excluded: Arc::clone(&self.excluded),
             image_registries: self.image_registries.clone(),
+            stated: self.stated.clone(),
             policies: Arc::clone(self.policies.set()),
             ..Snapshot::of_files(
                 self.base.clone(),
@@ -198,8 +225,6 @@ impl SnapshotBuilder {
             self.base.namespaces = Arc::new(facts::namespaces(cache));
             namespace_selector::resolve(&mut self.base, self.policies.set());
         }
-        self.base.node_labels = NodeLabel::well_known();
-        self.base.add_node_labels(self.policies.set().node_labels());
         self.last = Arc::clone(cache);
         let pools = NodePools::of(&cache.node_pools);
         Snapshot {
@@ -211,6 +236,7 @@ impl SnapshotBuilder {
             registered,
             excluded: Arc::clone(&self.excluded),
             image_registries: self.image_registries.clone(),
+            stated: self.stated.clone(),
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::facts;
-use super::snapshot::{Snapshot, SnapshotBuilder, SnapshotReceiver};
+use super::snapshot::{Snapshot, SnapshotBuilder, SnapshotReceiver, StatedCluster};
 use super::watch_staleness::WatchStaleness;
 use super::watches::{self, CacheReceiver};
 use crate::model::knowledge::Knowledge;
@@ -30,6 +30,8 @@ pub struct SnapshotTask {
     pub snapshots: SnapshotBuilder,
     /// The known faults and dates of support.
     pub knowledge: watch::Receiver<Arc<Knowledge>>,
+    /// What administrators state about the cluster.
+    pub stated: watch::Receiver<StatedCluster>,
     /// The content of the webhook configurations, once known.
     pub registered: watch::Receiver<Option<Arc<Configurations>>>,
     /// Held until the first snapshot, and while this replica lacks a policy that another one has.
@@ -65,11 +67,13 @@ impl SnapshotTask {
             let cache = caches.borrow_and_update().clone();
             let registered = self.registered.borrow_and_update().clone();
             let knowledge = Arc::clone(&self.knowledge.borrow_and_update());
+            let stated = self.stated.borrow_and_update().clone();
             let now = Timestamp::now();
             let mut change_at = None;
             if let Some(cache) = cache {
                 let began = Instant::now();
                 self.snapshots.set_knowledge(knowledge);
+                self.snapshots.set_stated(stated);
                 let snapshot = Arc::new(self.snapshots.take(&cache, registered, now));
                 change_at = facts::change_at(&cache, now);
                 // Only at startup: a replica that is ready stays ready.
@@ -87,6 +91,7 @@ impl SnapshotTask {
                     // If the sending task has ended, its last value remains.
                     Ok(()) = self.registered.changed() => break,
                     Ok(()) = self.knowledge.changed() => break,
+                    Ok(()) = self.stated.changed() => break,
                     () = sleep(LOOK) => {
                         let then = Timestamp::now();
                         if day_of(then) != day_of(now) || change_at.is_some_and(|at| at <= then) { break }
@@ -151,9 +156,11 @@ mod tests {
         let readiness = Readiness::default();
         let (_publish, registered) = watch::channel(None);
         let (_known, knowledge) = watch::channel(Knowledge::built_in());
+        let (_stated, stated) = watch::channel(StatedCluster::default());
         let task = SnapshotTask {
             snapshots: SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
             knowledge,
+            stated,
             registered,
             readiness: readiness.clone(),
             staleness: WatchStaleness::default(),

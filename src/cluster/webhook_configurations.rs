@@ -75,6 +75,15 @@ pub fn resources() -> [ApiResource; 2] {
     ]
 }
 
+/// The content of a configuration; of one that does not exist, `None`.
+pub fn configuration(title: String, object: Option<&DynamicObject>) -> Configuration {
+    let read = Configuration::read(title, object.map(|object| &object.data["webhooks"]));
+    match object.and_then(|object| object.metadata.annotations.as_ref()) {
+        Some(annotations) => read.annotated(annotations),
+        None => read,
+    }
+}
+
 /// The values of the label, in the order of the two configurations.
 const TYPES: [&str; 2] = ["mutating", "validating"];
 
@@ -110,8 +119,7 @@ impl ConfigurationPresence {
         } else {
             "is not there"
         };
-        let webhooks = object.map(|object| &object.data["webhooks"]);
-        let now = Configuration::read(title.to_owned(), webhooks);
+        let now = configuration(title.to_owned(), object);
         let is_there = !now.entries.is_empty();
         let labels = [("type", TYPES[which])];
         (self.present.get_or_create(&labels)).set(i64::from(is_there));

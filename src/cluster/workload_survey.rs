@@ -1,7 +1,6 @@
 //! Every stored object that describes pods, in one pass. The taint guard, and what still names a RuntimeClass or a node label,
 //! read it here, so that none of them knows fewer kinds than the others. Nothing can be concluded from a part of it.
 
-use std::collections::BTreeSet;
 
 use kube::Client;
 
@@ -33,7 +32,7 @@ pub enum SurveyError {
     /// The right to list a kind is missing.
     #[error(
         "cannot list {resource} of the API group \"{group}\": {why}. Grant the verb list on it to Transom's account; the chart does \
-         with rbac.nodePolicies and rbac.runtimeClasses, for kinds of podTemplates if webhooks.podTemplates contains them"
+         with rbac.nodePolicies and rbac.runtimeClasses, for kinds of cluster.podTemplates too"
     )]
     Forbidden {
         /// The group; empty for the core group.
@@ -53,7 +52,7 @@ impl WorkloadSurvey {
     ///
     /// # Errors
     /// It does not say that of every group.
-    pub async fn of(client: &Client, configured: &BTreeSet<ConfiguredKind>) -> Result<Self, SurveyError> {
+    pub async fn of(client: &Client, configured: &[ConfiguredKind]) -> Result<Self, SurveyError> {
         let CustomLists { kinds, unknown } = CustomLists::read(client, configured).await;
         match unknown.into_iter().next() {
             Some((group, why)) => Err(SurveyError::Group { group, why }),
@@ -146,7 +145,7 @@ pub(crate) mod tests {
     }
 
     async fn names(client: &Client) -> Result<Vec<String>, SurveyError> {
-        let survey = WorkloadSurvey::of(client, &BTreeSet::new()).await?;
+        let survey = WorkloadSurvey::of(client, &[]).await?;
         let mut names = Vec::new();
         let note = |kind: Kind, json: &str| {
             let object: Value = serde_json::from_str(json).unwrap();
@@ -176,7 +175,7 @@ pub(crate) mod tests {
             "Pod. pod",
         ];
         assert_eq!(names(&client).await.unwrap(), expected);
-        let survey = WorkloadSurvey::of(&client, &BTreeSet::new()).await.unwrap();
+        let survey = WorkloadSurvey::of(&client, &[]).await.unwrap();
         assert!(survey.reads(Kind::AdvancedDaemonSet) && survey.reads(Kind::Deployment));
         assert!(!survey.reads(Kind::Rollout));
         assert_eq!(
@@ -202,7 +201,7 @@ pub(crate) mod tests {
             "daemonsets of the API group \"apps.kruise.io\"",
             "the verb list",
             "rbac.nodePolicies",
-            "webhooks.podTemplates",
+            "cluster.podTemplates",
         ] {
             assert!(error.contains(part), "{part}: {error}");
         }

@@ -23,6 +23,7 @@ use super::node_policies::revert::{RevertOptions, RevertReport, revert};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::revisions::POLICY_UID_LABEL;
+use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::text::list;
 use crate::registration::configuration_name;
 
@@ -63,6 +64,8 @@ pub struct CleanupOptions {
     pub keep_webhooks: bool,
     /// What stays on nodes, and whether RuntimeClasses stay.
     pub revert: RevertOptions,
+    /// The custom resources that the installation evaluates in addition to the built-in ones.
+    pub pod_templates: Vec<ConfiguredKind>,
     /// Delete the CustomResourceDefinitions too, and with them every policy.
     pub crds: bool,
     /// The namespace of `helm test`; `None`: what a failed test left is not deleted.
@@ -242,7 +245,13 @@ impl<'a> Cleanup<'a> {
             left,
             gated_pools,
             failures,
-        } = revert(self.client, self.options.revert, self.is_preview).await;
+        } = revert(
+            self.client,
+            self.options.revert,
+            &self.options.pod_templates,
+            self.is_preview,
+        )
+        .await;
         let still_set = start_gate::still_set(self.client, gated_pools).await;
         self.report.left.extend(still_set);
         let removed = if self.is_preview { "" } else { " were removed" };
@@ -394,6 +403,7 @@ mod tests {
             certificate_secret: format!("{name}-certificates"),
             keep_webhooks: false,
             revert: RevertOptions::default(),
+            pod_templates: Vec::new(),
             crds: false,
             test_namespace: None,
             hook: None,

@@ -385,7 +385,7 @@ impl Controller for NodePoolController {
         if !snapshot.is_known() {
             return PassResult::default();
         }
-        let labels = snapshot.facts.policy_node_labels();
+        let labels = snapshot.facts.stated_node_labels();
         self.recorded.retain(|_, at| at.elapsed() < ONE_POOL);
         let settled = self.recorded.keys().cloned().collect();
         let now = Timestamp::now();

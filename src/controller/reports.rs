@@ -70,7 +70,7 @@ impl Default for ReportSettings {
 /// What would be denied next although it is stored.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NextDenials {
-    /// Custom resources that would be denied, and whose controllers their pod policy does not list: their next rollout. As in
+    /// Custom resources that would be denied, and whose controllers are not listed: their next rollout. As in
     /// `Rollout.argoproj.io shop/web`.
     pub rollouts: ByPolicy,
     /// Workloads that would be denied and are for Windows only by their RuntimeClass, which may be newer than they are. As in

@@ -266,7 +266,7 @@ impl Controllers {
             .map(|(username, kinds)| json!({"username": username, "kinds": kinds}))
             .collect();
         values.add(
-            &["policy", "spec", "controllers"],
+            &["cluster", "controllers"],
             Value::from(entries),
             "each account runs the controller of these kinds, by its image, and may create their objects in every namespace; \
              remove the accounts that you do not trust",
@@ -307,7 +307,7 @@ impl Controllers {
                     format!(
                         "{runs}, which may not create the objects of {kinds} in every namespace: the values do not list it"
                     ),
-                    "if you trust it with the objects of every namespace, list it in policy.spec.controllers",
+                    "if you trust it with the objects of every namespace, list it in cluster.controllers",
                 ),
                 Some(trusted) => PreflightFinding::act(
                     format!(
@@ -315,7 +315,7 @@ impl Controllers {
                          denied is denied too",
                         trusted.into_iter().collect::<Vec<_>>().join(" and ")
                     ),
-                    "the values below list it in policy.spec.controllers; remove the entry if you do not trust it",
+                    "the values below list it in cluster.controllers; remove the entry if you do not trust it",
                 ),
             }
         };
@@ -340,7 +340,7 @@ impl Controllers {
                      it{denied}",
                     count(owners.all, "Windows workload")
                 ),
-                "list the account of its controller in policy.spec.controllers",
+                "list the account of its controller in cluster.controllers",
             )
         })
     }

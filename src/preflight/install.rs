@@ -24,7 +24,7 @@ pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Helm
     if !marking.is_empty() {
         let by = marking.values().filter_map(|by| by.first());
         values.add(
-            &["policy", "spec", "evidence", "nodeLabels"],
+            &["cluster", "nodeLabels"],
             Value::from(recommendations::node_labels(input, marking.keys().copied())),
             format!(
                 "only Windows nodes have these labels, and workloads select them: {}",

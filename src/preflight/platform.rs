@@ -126,12 +126,12 @@ impl Platform {
         format!("charts/transom/platforms/{}.yaml", self.name)
     }
 
-    /// A list field in the chart's values file for the platform: `toleratedTaints` and `nodeLabels` of the pod policy,
+    /// A list field in the chart's values file for the platform: `toleratedTaints` of the pod policy, `nodeLabels` of the cluster,
     /// `required` taints of the node policy, and `nodePools`. Helm replaces lists, so a later file must repeat the complete list.
     pub fn list(&self, field: &str) -> Vec<Value> {
         let written = match field {
             "toleratedTaints" => &self.values["policy"]["spec"]["placement"][field],
-            "nodeLabels" => &self.values["policy"]["spec"]["evidence"][field],
+            "nodeLabels" => &self.values["cluster"][field],
             "required" => &self.values["nodePolicy"]["spec"]["taints"][field],
             _ => &self.values[field],
         };

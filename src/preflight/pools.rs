@@ -109,14 +109,14 @@ fn gated_in_vain(input: ClusterInput<'_>) -> Option<PreflightFinding> {
 /// Nodes of which nothing is known once an autoscaler has removed the last of them.
 fn unlabelled(input: ClusterInput<'_>) -> Option<PreflightFinding> {
     let snapshot = input.snapshot;
-    let labels = snapshot.facts.policy_node_labels();
+    let labels = snapshot.facts.stated_node_labels();
     let nodes = snapshot.pools.undeclared(&snapshot.cache.nodes, &labels);
     let text = format!(
         "{} without a pool label, which an autoscaler may remove: with the last one, Transom forgets its build",
         count(nodes.len(), "Windows node")
     );
     let remedy =
-        "declare a pool in nodePools, or name one of their labels in policy.spec.evidence.nodeLabels";
+        "declare a pool in nodePools, or name one of their labels in cluster.nodeLabels";
     (!nodes.is_empty()).then(|| PreflightFinding::act(text, remedy).on_nodes(nodes))
 }
 

@@ -209,7 +209,7 @@ pub fn node_labels<'l>(
     all.iter().map(|label| json!(label)).collect()
 }
 
-/// Entries of `evidence.nodeLabels`. The API server accepted these values on nodes, so they are valid.
+/// Entries of `cluster.nodeLabels`. The API server accepted these values on nodes, so they are valid.
 fn label_specs(labels: &[Value]) -> Vec<NodeLabelSpec> {
     let labels = labels.iter().cloned();
     labels

@@ -393,7 +393,7 @@ fn a_node_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
     let spec = json!({"nodeSelector": {"eks.amazonaws.com/nodegroup": "team-b"}});
     let report = world.report(&[(Kind::Deployment, workload(&spec))]);
     assert_eq!(
-        report.values.json()["policy"]["spec"]["evidence"]["nodeLabels"],
+        report.values.json()["cluster"]["nodeLabels"],
         json!([{"key": "eks.amazonaws.com/nodegroup", "values": ["team-b"], "valuePrefixes": ["windows"]}])
     );
 }

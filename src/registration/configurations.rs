@@ -10,15 +10,13 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MutatingWebhoo
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::match_conditions::{REST, matches_node_label, reads_pod_template};
+use super::match_conditions::REST;
 use super::names;
 use crate::engine::policy_set::StoredPolicy;
 use crate::model::cluster::policy::{
-    Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, PodNodeSelector, Policy,
+    Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, Policy,
 };
-use crate::model::nodes::node::{NodeLabel, NodeLabelValue};
 use crate::model::objects::label_selector::{LabelExpression, LabelOperator, LabelSelector};
-use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::text::list;
 use crate::model::windows::registry_patterns::RegistryPatterns;
 
@@ -44,6 +42,10 @@ pub struct Configuration {
     pub title: String,
     /// Its entries; empty if the object does not exist.
     pub entries: Vec<RegisteredEntry>,
+    /// The hash of the facts about the cluster for which it was made, if it has the annotation.
+    pub cluster_config_hash: Option<String>,
+    /// The ConfigMap with these facts, as `namespace/name`, if it has the annotation.
+    pub cluster_config_map: Option<String>,
 }
 
 /// One entry: what it matches, and how it is called.
@@ -78,16 +80,6 @@ impl RegisteredEntry {
         self.conditions().is_empty() || conditions.any(|condition| is_like(&condition.expression))
     }
 
-    /// Whether a rule matches a resource of an API group.
-    fn matches_resource(&self, group: &str, resource: &str) -> bool {
-        let has = |list: &Option<Vec<String>>, item: &str| {
-            let mut items = list.iter().flatten();
-            items.any(|known| known == item || known == "*")
-        };
-        let mut rules = self.webhook.rules.iter().flatten();
-        rules.any(|rule| has(&rule.api_groups, group) && has(&rule.resources, resource))
-    }
-
     /// Whether it leaves some of the Windows pods to `certain`.
     fn excludes_certain(&self) -> bool {
         (self.conditions().iter()).any(|condition| condition.name == REST)
@@ -102,6 +94,18 @@ impl Configuration {
         Configuration {
             title,
             entries: webhooks.filter_map(RegisteredEntry::read).collect(),
+            cluster_config_hash: None,
+            cluster_config_map: None,
+        }
+    }
+
+    /// The same with what its annotations say about the facts about the cluster.
+    #[must_use]
+    pub fn annotated(self, annotations: &BTreeMap<String, String>) -> Self {
+        Configuration {
+            cluster_config_hash: annotations.get(names::CLUSTER_CONFIG_HASH).cloned(),
+            cluster_config_map: annotations.get(names::CLUSTER_CONFIG_MAP).cloned(),
+            ..self
         }
     }
 
@@ -127,15 +131,10 @@ pub struct CoverageGap {
 
 /// An entry that is registered only on request.
 struct OptionalEntry {
-    /// In `/mutate`, if it is registered there too.
-    of_mutate: Option<&'static str>,
+    of_mutate: &'static str,
     of_validate: &'static str,
     /// The policy field and its value.
     setting: String,
-    /// What the setting has no effect on without the entry; empty: on anything.
-    without: &'static str,
-    /// Whether it is for every namespace of the policy.
-    is_for_all: bool,
     value: &'static str,
     flag: &'static str,
 }
@@ -158,16 +157,14 @@ impl OptionalCall<'_> {
 }
 
 impl OptionalEntry {
-    /// The entry in each configuration that has it.
+    /// The entry in each configuration.
     fn entries<'c>(&self, of: &'c Configurations) -> Vec<OptionalCall<'c>> {
-        let names = [self.of_mutate, Some(self.of_validate)];
+        let names = [self.of_mutate, self.of_validate];
         let all = of.phases().into_iter().zip(names);
-        all.filter_map(|((configuration, sign), name)| {
-            Some(OptionalCall {
-                name: name?,
-                registered: configuration.entry(name?),
-                sign: configuration.entry(sign),
-            })
+        all.map(|((configuration, sign), name)| OptionalCall {
+            name,
+            registered: configuration.entry(name),
+            sign: configuration.entry(sign),
         })
         .collect()
     }
@@ -231,13 +228,28 @@ impl Configurations {
         if policy.image_evidence == ImageEvidence::Registry {
             gaps.extend(self.image_gap(image_registries));
         }
-        gaps.extend(self.unmatched_node_labels(policy));
-        gaps.extend(self.unmatched_pod_templates(policy));
         gaps
     }
 
-    /// The problems of the registration that do not depend on a policy.
-    pub fn problems(&self) -> Vec<CoverageGap> {
+    /// Whether both were made for the facts about the cluster with this hash.
+    pub fn is_for_cluster_config(&self, hash: Option<&str>) -> bool {
+        let phases = [&self.mutating, &self.validating];
+        phases.iter().all(|configuration| configuration.entries.is_empty() || configuration.cluster_config_hash.as_deref() == hash)
+    }
+
+    /// The problems of the registration that do not depend on a policy. `hash`: of the facts about the cluster that this process
+    /// uses.
+    pub fn problems(&self, hash: Option<&str>) -> Vec<CoverageGap> {
+        let other_facts = (!self.is_for_cluster_config(hash)).then(|| CoverageGap {
+            reason: "ClusterConfigDiffers",
+            message: format!(
+                "the webhook configurations were made for other facts about the cluster (annotation {}) than those of \
+                 --cluster-config, so the API server may not call Transom for Windows pods that only these facts show; if this \
+                 lasts longer than two minutes after a change, run helm upgrade again, or transom generate webhooks \
+                 --cluster-config FILE | kubectl apply --server-side -f -",
+                names::CLUSTER_CONFIG_HASH
+            ),
+        });
         let drift = self.drift();
         let differs = (!drift.is_empty()).then(|| CoverageGap {
             reason: "WebhookConfigurationDrifted",
@@ -247,7 +259,7 @@ impl Configurations {
                 drift.join("; ")
             ),
         });
-        differs.into_iter().collect()
+        differs.into_iter().chain(other_facts).collect()
     }
 
     /// Both configurations, each with the name of its entry for any evidence of Windows.
@@ -274,8 +286,7 @@ impl Configurations {
             return Some(CoverageGap {
                 reason: "WebhookEntryMissing",
                 message: format!(
-                    "{setting} has no effect{}: the webhook configurations lack the entry {}; {}",
-                    optional.without,
+                    "{setting} has no effect: the webhook configurations lack the entry {}; {}",
                     names(" or "),
                     optional.remedy(selector)
                 ),
@@ -283,7 +294,7 @@ impl Configurations {
         }
         let is_called = |labels| entries.iter().all(|entry| entry.covers(labels));
         let left_out: Vec<&str> = counts_in
-            .filter(|(_, labels)| optional.is_for_all && !is_called(labels))
+            .filter(|(_, labels)| !is_called(labels))
             .map(|(name, _)| name)
             .collect();
         (!left_out.is_empty()).then(|| CoverageGap {
@@ -296,77 +307,14 @@ impl Configurations {
             ),
         })
     }
-
-    /// The `podTemplates` of a policy that no rule matches, or whose path the condition does not read. That the entry of the
-    /// built-in kinds is missing is not a gap: charts before it have none, and their pods are evaluated.
-    fn unmatched_pod_templates(&self, policy: &Policy) -> Option<CoverageGap> {
-        let entry = self.validating.entry(names::CUSTOM_RESOURCES_VALIDATE);
-        let is_matched = |kind: &ConfiguredKind| {
-            entry.is_some_and(|entry| {
-                entry.matches_resource(kind.group(), kind.resource())
-                    && entry.has_condition(|expression| reads_pod_template(expression, *kind))
-            })
-        };
-        let unmatched = policy.pod_templates.iter().filter(|kind| !is_matched(kind));
-        not_registered(unmatched, |kind| {
-            let (group, resource, path) = (kind.group(), kind.resource(), kind.path().join("."));
-            let flag = format!("--pod-template \'{group}/{}={path}\'", kind.kind());
-            let value = json!({"group": group, "kind": kind.kind(), "path": path, "resource": resource});
-            (value, flag)
-        })
-        .map(|(values, flags)| CoverageGap {
-            reason: "PodTemplatesNotRegistered",
-            message: format!(
-                "the webhook configurations do not know all podTemplates of the policy with their paths, so that Transom is \
-                 not called for these kinds; add to the chart's webhooks.podTemplates: {values}, or to transom generate webhooks: {flags}"
-            ),
-        })
-    }
-
-    /// The node labels of a policy that no condition matches.
-    fn unmatched_node_labels(&self, policy: &Policy) -> Option<CoverageGap> {
-        let matches = |label: &NodeLabel| {
-            self.phases().iter().all(|(configuration, sign)| {
-                let names = [*sign, names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE];
-                let mut entries = names.iter().filter_map(|name| configuration.entry(name));
-                entries.all(|entry| entry.has_condition(|expression| matches_node_label(expression, label)))
-            })
-        };
-        let unmatched = policy.node_labels.iter().filter(|label| !matches(label));
-        not_registered(unmatched, |label| {
-            let value = match &label.value {
-                NodeLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
-                NodeLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefixes": [prefix]}),
-            };
-            (value, format!("--node-label \'{label}\'"))
-        })
-        .map(|(values, flags)| CoverageGap {
-            reason: "NodeLabelsNotRegistered",
-            message: format!(
-                "the webhook configurations do not contain all evidence.nodeLabels of the policy, so Transom is not called for \
-                 pods that are recognized only by them; add to the chart's webhooks.nodeLabels: {values}, or to transom generate webhooks: {flags}"
-            ),
-        })
-    }
-}
-
-/// The values of the chart and the flags that register the first of these; `None` if there are none.
-fn not_registered<T>(
-    unmatched: impl Iterator<Item = T>,
-    remedy: impl Fn(T) -> (Value, String),
-) -> Option<(Value, String)> {
-    let (values, flags): (Vec<Value>, Vec<String>) = unmatched.take(NAMED).map(remedy).unzip();
-    (!flags.is_empty()).then(|| (Value::from(values), flags.join(" ")))
 }
 
 fn optional(policy: &Policy) -> Vec<OptionalEntry> {
     let mut entries = Vec::new();
     if policy.linux_pods != LinuxPods::Disabled {
         entries.push(OptionalEntry {
-            of_mutate: Some(names::LINUX_PODS_MUTATE),
+            of_mutate: names::LINUX_PODS_MUTATE,
             of_validate: names::LINUX_PODS_VALIDATE,
-            without: "",
-            is_for_all: true,
             setting: format!("placement.linuxPods: {}", policy.linux_pods),
             value: "webhooks.linuxPods",
             flag: "--linux-pods-selector",
@@ -374,29 +322,11 @@ fn optional(policy: &Policy) -> Vec<OptionalEntry> {
     }
     if let Some(os) = policy.default_os {
         entries.push(OptionalEntry {
-            of_mutate: Some(names::DEFAULT_OS_MUTATE),
+            of_mutate: names::DEFAULT_OS_MUTATE,
             of_validate: names::DEFAULT_OS_VALIDATE,
-            without: "",
-            is_for_all: true,
             setting: format!("evidence.defaultOS: {os:?}"),
             value: "webhooks.defaultOS",
             flag: "--default-os-selector",
-        });
-    }
-    let setting = if policy.pod_node_selector == PodNodeSelector::Enabled {
-        Some("evidence.podNodeSelector: Enabled")
-    } else {
-        (!policy.default_node_selector.is_empty()).then_some("evidence.defaultNodeSelector")
-    };
-    if let Some(setting) = setting {
-        entries.push(OptionalEntry {
-            of_mutate: None,
-            of_validate: names::NAMESPACE_SELECTOR_VALIDATE,
-            setting: setting.to_owned(),
-            without: " on templates without a sign of Windows",
-            is_for_all: false,
-            value: "webhooks.defaultNodeSelector",
-            flag: "--node-selector-namespaces",
         });
     }
     entries

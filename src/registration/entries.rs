@@ -38,7 +38,7 @@ pub(super) static ENTRIES: [EntryKind; 11] = [
     validate(names::VALIDATE, MatchScope::Sign),
     validate(names::CUSTOM_RESOURCES_VALIDATE, MatchScope::CustomResources),
     validate(names::DEFAULT_OS_VALIDATE, MatchScope::Unsaid),
-    validate(names::NAMESPACE_SELECTOR_VALIDATE, MatchScope::UnsaidTemplates),
+    validate(names::DEFAULT_NODE_SELECTOR_VALIDATE, MatchScope::UnsaidTemplates),
     validate(names::LINUX_PODS_VALIDATE, MatchScope::LinuxPods),
     validate(names::IMAGES_VALIDATE, MatchScope::Images),
 ];

@@ -20,7 +20,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
-pub use self::custom_resources::reads_pod_template;
 use self::windows_images::says_windows_in_a_container;
 use crate::model::cluster::facts::LINUX_CLASSES;
 use crate::model::nodes::node::{
@@ -139,31 +138,6 @@ fn unless_listed(registries: &RegistryPatterns, and: &str) -> String {
 /// Whether a condition written by [`conditions`] selects the images of a pattern.
 pub fn selects_registry(expression: &str, pattern: &RegistryPattern) -> bool {
     listed_images::selects_registry(expression, pattern)
-}
-
-/// Whether a condition written by [`conditions`] matches a node label. If the condition was edited, the
-/// answer is true in case of doubt.
-pub fn matches_node_label(expression: &str, label: &NodeLabel) -> bool {
-    if is_os_label(&label.key) || is_build_label(&label.key) {
-        return true;
-    }
-    let key = quoted(&label.key);
-    let tests = expression
-        .split_once(&format!("[s.nodeSelector[{key}]].exists(v, "))
-        .and_then(|(_, rest)| rest.split_once(")\n"));
-    let Some((tests, _)) = tests else {
-        return false;
-    };
-    let same = is_one_of(std::slice::from_ref(&label.value));
-    let literal = match &label.value {
-        NodeLabelValue::Exact(text) | NodeLabelValue::Prefix(text) => quoted(text),
-    };
-    tests.split(" || ").any(|test| {
-        let prefix = test
-            .strip_prefix("v.startsWith(")
-            .and_then(|rest| rest.strip_suffix("')"));
-        test == same || prefix.is_some_and(|prefix| literal.starts_with(prefix))
-    })
 }
 
 /// An update that does not change the pod or its template (scaling, labels, status, finalizers) cannot add a
@@ -373,7 +347,7 @@ impl PoolSelectors {
     }
 
     /// The labels of the nodeSelector; those of the operating system are tested with `system`. Each pool
-    /// label has its own line, which the chart repeats and [`matches_node_label`] finds.
+    /// label has its own line, which the chart repeats.
     fn selected(&self, system: &str) -> String {
         let [os, beta, build, trusted] =
             [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL].map(quoted);
@@ -532,36 +506,6 @@ mod tests {
         ] {
             assert!(own.contains(part), "{part}: {own}");
         }
-    }
-
-    #[test]
-    fn a_condition_matches_the_labels_that_it_was_made_for_and_narrower_ones() {
-        let made = [MatchScope::Sign, MatchScope::Certain, MatchScope::Rest]
-            .map(|match_scope| condition(match_scope, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
-        for made in &made {
-            for (key, value, expected) in [
-                ("pool", "Win*", true),
-                ("pool", "Windows-2022", true),
-                ("pool", "Windows*", true),
-                ("pool", "win", false),
-                ("pool", "it's", true),
-                ("pool", "it's*", false),
-                ("pool", "wi*", false),
-                ("pool", "linux", false),
-                ("pool", "a", false),
-                ("team", "a", true),
-                ("team", "a*", false),
-                ("pools", "win", false),
-                (OS_LABEL, "anything", true),
-            ] {
-                assert_eq!(
-                    matches_node_label(made, &label(key, value)),
-                    expected,
-                    "{key}={value}: {made}"
-                );
-            }
-        }
-        assert!(!matches_node_label("true", &label("pool", "win")));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const VALIDATE: &str = "validate.transom.dev";
 /// `/validate`: namespaces with a default operating system.
 pub const DEFAULT_OS_VALIDATE: &str = "default-os.validate.transom.dev";
 /// `/validate`: templates without evidence in namespaces with a default node selector.
-pub const NAMESPACE_SELECTOR_VALIDATE: &str = "namespace-selector.validate.transom.dev";
+pub const DEFAULT_NODE_SELECTOR_VALIDATE: &str = "default-node-selector.validate.transom.dev";
 /// `/validate`: Linux pods that could be scheduled on Windows nodes.
 pub const LINUX_PODS_VALIDATE: &str = "linux-pods.validate.transom.dev";
 /// `/validate`: objects without evidence of an operating system whose image is on a listed registry.
@@ -24,6 +24,11 @@ pub const IMAGES_VALIDATE: &str = "images.validate.transom.dev";
 
 /// `/validate`: custom resources that describe pods with any evidence of Windows.
 pub const CUSTOM_RESOURCES_VALIDATE: &str = "custom-resources.validate.transom.dev";
+
+/// The annotation of both configurations with the hash of the facts about the cluster for which they were made.
+pub const CLUSTER_CONFIG_HASH: &str = "transom.dev/cluster-config-hash";
+/// The annotation of both configurations with the ConfigMap of these facts, as `namespace/name`.
+pub const CLUSTER_CONFIG_MAP: &str = "transom.dev/cluster-config-map";
 
 /// The items of a comma-separated list, such as namespaces, without empty ones: an empty variable means "none", and a
 /// missing one means the default.

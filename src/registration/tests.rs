@@ -15,7 +15,7 @@ fn everything() -> [Value; 2] {
             match_labels: Some([("team".to_owned(), "a".to_owned())].into()),
             match_expressions: Some(vec![requirement("tier", "Exists", &[])]),
         }),
-        namespace_selector: Some(LabelSelector::default()),
+        default_node_selector: Some(LabelSelector::default()),
         image_registries: RegistryPatterns::parse(["mcr.microsoft.com", "*.azurecr.io"]).unwrap(),
         ..RegistrationOptions::default()
     };
@@ -46,7 +46,7 @@ fn the_names_are_frozen() {
             "validate.transom.dev",
             "custom-resources.validate.transom.dev",
             "default-os.validate.transom.dev",
-            "namespace-selector.validate.transom.dev",
+            "default-node-selector.validate.transom.dev",
             "linux-pods.validate.transom.dev",
             "images.validate.transom.dev",
         ]

@@ -8,6 +8,7 @@ use super::owner_templates::PodDifference;
 use super::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 use crate::admission::{AdmissionContext, Simulation, simulate_create};
 use crate::engine::{Decision, infer_os};
+use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Action, IgnoredFields, ImageEvidence, PlacementMode, Policy};
 use crate::model::objects::object::{Object, ObjectError, ReviewStage};
 use crate::model::objects::object_status::ObjectStatus;
@@ -107,7 +108,7 @@ pub fn evaluate_owned_pod(
     difference: &PodDifference,
 ) -> Result<Evaluated, ObjectError> {
     let reason = unless_alive(eval_context, subject);
-    if let Some(reason) = reason.or_else(|| unless_running(eval_context, subject, json)) {
+    if let Some(reason) = reason.or_else(|| unless_running(subject, json)) {
         return Ok(Evaluated::Passed(reason));
     }
     let mut evaluated = evaluate_itself(eval_context, subject, json)?;
@@ -209,7 +210,7 @@ fn unless_top_owner(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: 
     {
         return Some(Evaluated::Owned(kind, owner.name.to_string()));
     }
-    unless_running(eval_context, subject, json).map(Evaluated::Passed)
+    unless_running(subject, json).map(Evaluated::Passed)
 }
 
 /// Why an object is not evaluated, whoever created it.
@@ -224,12 +225,7 @@ fn unless_alive(eval_context: &EvalContext<'_>, subject: &Object<'_>) -> Option<
 }
 
 /// Why an object is not evaluated itself although nothing else is evaluated for it.
-fn unless_running(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Option<SkipReason> {
-    if let Kind::Configured(configured) = subject.kind
-        && !(eval_context.policy_in(&subject.namespace).pod_templates).contains(&configured)
-    {
-        return Some(SkipReason::NoPod);
-    }
+fn unless_running(subject: &Object<'_>, json: &str) -> Option<SkipReason> {
     let has_ended = ObjectStatus::of(json).has_ended(subject.kind);
     has_ended.then_some(SkipReason::Finished)
 }
@@ -260,7 +256,7 @@ fn owner_result(
         }),
         is_added_evidence: false,
         differs_from_template: false,
-        unlisted_controller: unlisted_controller(subject.kind, decision, &simulation.policy),
+        unlisted_controller: unlisted_controller(subject.kind, decision, eval_context.facts),
         denied_by_class: denied_by_class(subject, decision, inference),
         verdict: inference.verdict,
         evidence: inference.evidence.iter().map(ToString::to_string).collect(),
@@ -280,11 +276,11 @@ fn owner_result(
     }
 }
 
-/// The kind, if the object would be denied, its controller creates objects for it, and the policy does not list that
+/// The kind, if the object would be denied, its controller creates objects for it, and the administrator does not list that
 /// controller: it is never known otherwise.
-fn unlisted_controller(kind: Kind, decision: Decision, policy: &Policy) -> Option<String> {
+fn unlisted_controller(kind: Kind, decision: Decision, facts: &Facts) -> Option<String> {
     let is_denied = matches!(decision, Decision::Deny | Decision::WouldDeny);
-    let is_listed = || policy.controllers.iter().any(|listed| listed.controls(kind));
+    let is_listed = || facts.config.controllers.iter().any(|listed| listed.controls(kind));
     (is_denied && kind.is_custom() && kind.creates().is_some() && !is_listed()).then(|| qualified(kind))
 }
 

@@ -197,7 +197,7 @@ impl ClusterMetrics {
         let origins = origins.chain(pools.observed().map(|_| "observed"));
         set(&self.node_pools, "origin", ["declared", "observed"], origins);
         let nodes = &snapshot.cache.nodes;
-        let seen = node_pools::observed(nodes, &snapshot.facts.policy_node_labels());
+        let seen = node_pools::observed(nodes, &snapshot.facts.stated_node_labels());
         let unrecorded = pools.unrecorded(nodes, &seen).len().saturating_sub(pools.room());
         (self.unrecorded_pools).set(i64::try_from(unrecorded).unwrap_or(i64::MAX));
     }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::certificates::CertificateArgs;
+use super::cluster_config::ServedClusterConfig;
 use super::cluster_metrics::ClusterMetrics;
 use super::image_args::ImageSettings;
 use super::image_feed::ImageFeed;
@@ -95,7 +96,7 @@ const LEASE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Serves in a cluster until the process is told to stop.
 pub async fn run(
     args: InClusterArgs,
-    (base, knowledge): (Facts, ServedKnowledge),
+    (base, stated, knowledge): (Facts, ServedClusterConfig, ServedKnowledge),
     images: Option<ImageSettings>,
     mut config: WebhookConfig,
     background: Handle,
@@ -130,6 +131,7 @@ pub async fn run(
     let snapshot_task = SnapshotTask {
         snapshots,
         knowledge: knowledge.start(&mut tasks),
+        stated: stated.start(&mut tasks),
         registered: configurations.registered,
         readiness: config.readiness.clone(),
         staleness: staleness.clone(),

@@ -9,13 +9,14 @@ use anyhow::{Context as _, bail};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::cluster_config::ServedClusterConfig;
 use super::image_args::ImageSettings;
 use super::image_look_ups::ImageLookups;
 use super::knowledge::ServedKnowledge;
 use super::review_handler::Reviewer;
 use crate::check::Manifests;
 use crate::check::files::{policies, read};
-use crate::cluster::snapshot::Snapshot;
+use crate::cluster::snapshot::{Snapshot, StatedCluster};
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
 use crate::model::objects::object::ReviewStage;
@@ -35,6 +36,7 @@ pub struct StandaloneFiles {
     /// The facts from the arguments.
     pub base: Facts,
     pub knowledge: ServedKnowledge,
+    pub stated: ServedClusterConfig,
 }
 
 impl StandaloneFiles {
@@ -45,6 +47,11 @@ impl StandaloneFiles {
         facts.today = today();
         facts.knowledge = self.knowledge.load();
         policies.declare(&mut facts);
+        let stated = self.stated.load(&StatedCluster::default());
+        if let Some(problem) = stated.problem {
+            bail!("{problem}");
+        }
+        facts.set_config(stated.config);
         let policies = policies.set;
         let mut manifests = Manifests::default();
         for path in &self.facts {
@@ -101,6 +108,7 @@ impl StandaloneFiles {
         let files = self.policy.iter().chain(&self.facts).map(PathBuf::as_path);
         files
             .chain(self.knowledge.file())
+            .chain(self.stated.file())
             .for_each(|path| all(path, &mut content));
         content
     }
@@ -152,6 +160,7 @@ pub async fn while_serving<T>(
         facts: Vec::new(),
         base: facts,
         knowledge: ServedKnowledge::default(),
+        stated: ServedClusterConfig::default(),
     };
     let (_show, latest) = watch::channel(Arc::new(files.load()?));
     let server = Server::bind(config).await?;
@@ -222,6 +231,7 @@ mod tests {
                 facts: Vec::new(),
                 base: Facts::new(Facts::KUBERNETES, day_of(jiff::Timestamp::UNIX_EPOCH)),
                 knowledge: ServedKnowledge::default(),
+                stated: ServedClusterConfig::default(),
             };
             let policies = files.load().unwrap().policies;
             policies.using_registries().map(str::to_owned).collect::<Vec<_>>()

@@ -139,7 +139,7 @@ fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind], registries: &
         pod_templates: pod_templates.to_vec(),
         linux_pods: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
-        namespace_selector: Some(LabelSelector::default()),
+        default_node_selector: Some(LabelSelector::default()),
         image_registries: RegistryPatterns::parse(registries.iter().copied()).unwrap(),
         ..RegistrationOptions::default()
     };
@@ -262,6 +262,7 @@ pub fn schema(written: &Value, yaml: &str) -> String {
         let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         schema["definitions"][name] = for_values(spec);
     }
+    schema["definitions"]["clusterConfig"] = for_values(&api::ClusterConfigSpec::schema());
     // The chart's own policy is never the one for emergencies.
     schema["definitions"]["podPolicySpec"]["properties"]["priority"]["maximum"] = json!(999);
     format!("{schema:#}\n")

@@ -114,46 +114,20 @@ fn the_webhook_configurations_are_those_of_the_program() {
             &["--exclude-namespace", "a,kube-system,b"],
         ),
         (
-            json!({
-                "policy": {"spec": {"mode": "Enforce", "podTemplates": [
-                    {"group": "example.com", "kind": "GameServerSet", "path": "spec.template"},
-                ]}},
-                "webhooks": {"podTemplates": [
-                    {"group": "example.org", "kind": "Proxy", "path": "spec.podSpec"},
-                ]},
-            }),
-            &[
-                "--pod-template",
-                "example.com/GameServerSet=spec.template",
-                "--pod-template",
-                "example.org/Proxy=spec.podSpec",
-            ],
+            json!({"cluster": {"podTemplates": [
+                {"group": "example.com", "kind": "GameServerSet", "path": "spec.template"},
+                {"group": "example.org", "kind": "Proxy", "path": "spec.podSpec"},
+            ]}}),
+            &[],
         ),
         (
-            json!({
-                "policy": {"spec": {"evidence": {"nodeLabels": [
-                    {"key": "example.com/pool", "valuePrefixes": ["Win-", "Windows-"]},
-                    {"key": "kubernetes.azure.com/os-sku", "values": ["Odd_1.x", "Core"]},
-                ]}}},
-                "webhooks": {"nodeLabels": [
-                    {"key": "zone", "values": ["windows"]},
-                    {"key": "kubernetes.io/os", "values": ["windows"]},
-                ]},
-            }),
-            &[
-                "--node-label",
-                "example.com/pool=Win-*",
-                "--node-label",
-                "example.com/pool=Windows-*",
-                "--node-label",
-                "kubernetes.azure.com/os-sku=Odd_1.x",
-                "--node-label",
-                "kubernetes.azure.com/os-sku=Core",
-                "--node-label",
-                "zone=windows",
-                "--node-label",
-                "kubernetes.io/os=windows",
-            ],
+            json!({"cluster": {"nodeLabels": [
+                {"key": "example.com/pool", "valuePrefixes": ["Win-", "Windows-"]},
+                {"key": "kubernetes.azure.com/os-sku", "values": ["Odd_1.x", "Core"]},
+                {"key": "zone", "values": ["windows"]},
+                {"key": "kubernetes.io/os", "values": ["windows"]},
+            ]}}),
+            &[],
         ),
         (
             json!({
@@ -165,13 +139,12 @@ fn the_webhook_configurations_are_those_of_the_program() {
             &["--linux-pods-selector", "", "--default-os-selector", "team=a"],
         ),
         (
-            json!({
-                "policy": {"spec": {"evidence": {"podNodeSelector": "Enabled"}}},
-                "webhooks": {"defaultNodeSelector": {"namespaceSelector": {"matchExpressions": [
-                    {"key": "pool", "operator": "In", "values": ["windows"]},
-                ]}}},
-            }),
-            &["--node-selector-namespaces", "pool=windows"],
+            json!({"cluster": {"podNodeSelector": "Enabled"}}),
+            &[],
+        ),
+        (
+            json!({"cluster": {"defaultNodeSelector": {"kubernetes.io/os": "windows"}}}),
+            &[],
         ),
         (
             json!({
@@ -179,8 +152,8 @@ fn the_webhook_configurations_are_those_of_the_program() {
                     "MCR.microsoft.com:443", "*.azurecr.io", "index.docker.io", "registry-1.docker.io", "docker.io", "docker.io:5000", "Registry.corp:5000",
                     "a.*.dkr.*.corp:5000", "10.0.0.5", "localhost:5000", "[fd00::5]:5000", "[FD00::5]", "mcr.microsoft.com",
                 ]},
-                "webhooks": {"failurePolicy": "Fail", "linuxPods": {"enabled": true}, "defaultOS": {"enabled": true},
-                    "defaultNodeSelector": {"enabled": true}},
+                "webhooks": {"failurePolicy": "Fail", "linuxPods": {"enabled": true}, "defaultOS": {"enabled": true}},
+                "cluster": {"podNodeSelector": "Enabled"},
             }),
             &[
                 "--image-registry",
@@ -192,8 +165,6 @@ fn the_webhook_configurations_are_those_of_the_program() {
                 "--linux-pods-selector",
                 "",
                 "--default-os-selector",
-                "",
-                "--node-selector-namespaces",
                 "",
             ],
         ),
@@ -210,7 +181,13 @@ fn the_webhook_configurations_are_those_of_the_program() {
             .map(|it| if it.is_empty() { "x" } else { it })
             .collect();
         let rendered = engine.render(values).unwrap();
-        for mut expected in generated_webhooks(&[&service[..], &arguments[..]].concat()) {
+        // The same file gives the same entries and the same hash.
+        let folder = tempfile::tempdir().unwrap();
+        let facts = folder.path().join("cluster.yaml");
+        let text = &rendered.object("ConfigMap", "transom-cluster")["data"]["cluster.yaml"];
+        std::fs::write(&facts, text.as_str().unwrap()).unwrap();
+        let facts = ["--cluster-config", facts.to_str().unwrap()];
+        for mut expected in generated_webhooks(&[&service[..], &arguments[..], &facts].concat()) {
             if everywhere {
                 for webhook in expected["webhooks"].as_array_mut().unwrap() {
                     let expressions = webhook["namespaceSelector"]["matchExpressions"].as_array_mut();
@@ -343,13 +320,37 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "set nodePolicy.spec.taints.noExecute=Allowed",
         ),
         (
-            json!({"webhooks": {"nodeLabels": [{"key": "pool", "value": "win*"}]}}),
+            json!({"cluster": {"nodeLabels": [{"key": "pool", "value": "win*"}]}}),
             "additional properties 'value' not allowed",
         ),
         (
-            json!({"webhooks": {"nodeLabels": [{"key": "a", "values": many("a")}]},
-                   "policy": {"spec": {"evidence": {"nodeLabels": [{"key": "b", "valuePrefixes": many("b")}]}}}}),
-            "webhooks.nodeLabels: there are 80 values and prefixes together with policy.spec.evidence.nodeLabels",
+            json!({"cluster": {"nodeLabels": [{"key": "a", "values": many("a")}, {"key": "b", "valuePrefixes": many("b")}]}}),
+            "cluster.nodeLabels: there are 80 values and prefixes",
+        ),
+        // What becomes a part of a condition of the webhooks cannot end it.
+        (
+            json!({"cluster": {"nodeLabels": [{"key": "a/b"}]}}),
+            "/cluster/nodeLabels/0",
+        ),
+        (
+            json!({"cluster": {"nodeLabels": [{"key": "a'||true||'", "values": ["b"]}]}}),
+            "/cluster/nodeLabels/0/key",
+        ),
+        (
+            json!({"cluster": {"podTemplates": [{"group": "x.io' || true || '", "kind": "A", "path": "spec"}]}}),
+            "/cluster/podTemplates/0/group",
+        ),
+        (
+            json!({"cluster": {"podTemplates": [{"group": "x.io", "kind": "A'", "path": "spec"}]}}),
+            "/cluster/podTemplates/0/kind",
+        ),
+        (
+            json!({"cluster": {"podTemplates": [{"group": "x.io", "kind": "A", "path": "spec.a[0]"}]}}),
+            "/cluster/podTemplates/0/path",
+        ),
+        (
+            json!({"cluster": {"podTemplates": [{"group": "x.io", "kind": "A", "path": "spec", "resource": "a/b"}]}}),
+            "/cluster/podTemplates/0/resource",
         ),
         (
             json!({"hostNetwork": true}),

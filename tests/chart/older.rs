@@ -15,7 +15,7 @@ const PACKAGE: &str = concat!(
 );
 
 /// The field that its WindowsPodPolicy does not know. The default policy does not use it.
-const FIELD: &str = "podTemplates";
+const FIELD: &str = "exemptions";
 
 /// The chart before, and an engine for it; the folder goes with the first.
 pub fn engine() -> (TempDir, Engine) {

@@ -112,7 +112,7 @@ fn values_of(platform: &'static str) -> Value {
     }
     for path in [
         "/nodePools",
-        "/policy/spec/evidence/nodeLabels",
+        "/cluster/nodeLabels",
         "/nodePolicy/spec/taints",
     ] {
         assert!(read.pointer(path).is_some(), "{path}:\n{text}");
@@ -138,9 +138,13 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
         let read = transom::api::read_policies(both.join("\n---\n").into_bytes());
         assert!(read.is_ok(), "{platform}: {read:?}");
         let policy = rendered.object("WindowsPodPolicy", "default");
-        for list in ["/placement/toleratedTaints", "/evidence/nodeLabels"] {
-            let made = policy["spec"].pointer(list).unwrap().as_array().unwrap();
-            let known = file["policy"]["spec"].pointer(list).and_then(Value::as_array);
+        let of_files = ["/policy/spec/placement/toleratedTaints", "/cluster/nodeLabels"];
+        let facts = rendered.object("ConfigMap", "transom-cluster")["data"]["cluster.yaml"].clone();
+        let facts = generated::values(facts.as_str().unwrap());
+        let rendered_lists = [&policy["spec"]["placement"]["toleratedTaints"], &facts["nodeLabels"]];
+        for (list, made) in of_files.into_iter().zip(rendered_lists) {
+            let made = made.as_array().unwrap();
+            let known = file.pointer(list).and_then(Value::as_array);
             for known in known.into_iter().flatten() {
                 assert!(made.contains(known), "{platform}: {list} lost {known}");
             }

@@ -107,7 +107,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
             guarded,
             "{platform}"
         );
-        let labels = &values["policy"]["spec"]["evidence"]["nodeLabels"];
+        let labels = &values["cluster"]["nodeLabels"];
         for label in labels.as_array().into_iter().flatten() {
             assert!(
                 webhooks.contains(label["key"].as_str().unwrap()),

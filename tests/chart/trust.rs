@@ -71,7 +71,7 @@ fn verbs_in(engine: &Engine, values: &Value, role: &str, group: &str, resource: 
 fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
     let Some(engine) = engine() else { return };
     let off = json!({"nodePolicy": {"create": false}, "reports": {"enabled": false}});
-    let added = json!({"reports": {"enabled": false}, "webhooks": {"podTemplates":
+    let added = json!({"reports": {"enabled": false}, "cluster": {"podTemplates":
         [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"}]}});
     let reports = json!({"nodePolicy": {"create": false}, "reports": {"enabled": true}});
     let classes = json!({"reports": {"enabled": false},

@@ -199,7 +199,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "nodeSelector: kubernetes.azure.com/os-sku=Windows2022 selects Windows nodes",
         ),
         (
-            json!({"nodeSelector": {"pool": "win-1"}, "webhooks": {"nodeLabels": [{"key": "pool", "valuePrefixes": ["win-"]}]}}),
+            json!({"nodeSelector": {"pool": "win-1"}, "cluster": {"nodeLabels": [{"key": "pool", "valuePrefixes": ["win-"]}]}}),
             "nodeSelector: pool=win-1 selects Windows nodes",
         ),
         (

@@ -102,8 +102,10 @@ fn install(cluster: ControlPlane) -> Place {
     cluster.start_scheduler().unwrap();
     let kubelets = Kubelets::start(&cluster);
     install::prepare(&cluster, install::POLICIES);
-    let replica = Replica::start(&cluster, "transom", &[]);
-    install::register(&cluster, replica.port, &node_selectors::ENTRY);
+    let facts = install::cluster_config(&cluster, "{}");
+    let facts = facts.each_ref().map(String::as_str);
+    let replica = Replica::start(&cluster, "transom", &facts);
+    install::register(&cluster, replica.port, &facts);
     replica.is_ready(&cluster);
     let place = Place {
         cluster,
@@ -604,8 +606,10 @@ spec: {mode: Enforce, placement: {linuxPods: Warn}, priority: 4, namespaceSelect
         .map(|flag| flag.trim_matches('\''))
         .collect();
     assert_eq!(flags, ["--linux-pods-selector", "team=guarded"]);
-    // The other tests of this cluster need their entry still.
-    let flags = [&flags[..], &node_selectors::ENTRY].concat();
+    // The other tests of this cluster need the same facts still.
+    let file = place.cluster.path("cluster-config.yaml");
+    let facts = ["--cluster-config", file.to_str().unwrap()];
+    let flags = [&flags[..], &facts].concat();
     install::register(&place.cluster, place.replica.port, &flags);
     comes("guards", "True Programmed");
     comes("default", "True Programmed");

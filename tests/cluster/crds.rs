@@ -26,7 +26,6 @@ use transom::controller::pod_policies::{PolicyStatusController, StatusSources};
 use transom::controller::writer::{WRITES_PER_SECOND, Writer as LeaderWriter};
 use transom::model::cluster::facts::Facts;
 use transom::model::cluster::policy::Action;
-use transom::model::nodes::node::NodeLabel;
 use transom::process::metrics::{Metrics, Reconciles};
 use transom::registration::configurations::{Configuration, Configurations};
 use transom::registration::{RegistrationOptions, mutating, validating};
@@ -291,13 +290,9 @@ fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_giv
                         "rules": ["host-pid"], "images": [format!("{i:032}")], "groups": [format!("{i:032}")]})
         })
         .collect();
-    let node_labels: Vec<Value> = (0..64)
-        .map(|i| json!({"key": label(i), "values": ["v"]}))
-        .collect();
     let spec = json!({
         "mode": "Enforce", "validation": {"rulesVersion": "0.1"},
         "namespaceSelector": {"matchExpressions": expressions}, "exemptions": exemptions,
-        "evidence": {"nodeLabels": node_labels},
     });
     create(cluster, &policy("WindowsPodPolicy", "great", &spec)).succeeded();
     for (field, words) in [
@@ -321,14 +316,6 @@ fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_giv
             refused.err
         );
     }
-    let mut many = spec.clone();
-    many["evidence"]["nodeLabels"][0]["valuePrefixes"] = json!(["w"]);
-    let refused = create(cluster, &policy("WindowsPodPolicy", "greater", &many));
-    assert!(
-        refused.err.contains("more than 64 values and prefixes"),
-        "{}",
-        refused.err
-    );
     let taints: Vec<Value> = (0..16)
         .map(|i| json!({"key": label(i), "effect": "NoSchedule"}))
         .collect();
@@ -955,8 +942,7 @@ fn registered(options: &RegistrationOptions) -> Arc<Configurations> {
 fn what_is_not_registered_is_reported_once(writer: &Writer) {
     writer.apply(
         "base",
-        &json!({"mode": "Enforce", "priority": 1, "placement": {"linuxPods": "Warn"},
-            "evidence": {"nodeLabels": [{"key": "pool", "valuePrefixes": ["win"]}]}}),
+        &json!({"mode": "Enforce", "priority": 1, "placement": {"linuxPods": "Warn"}}),
     );
     writer.until("the policy is seen", || {
         writer.get("base", ".status.observedGeneration") == writer.get("base", ".metadata.generation")
@@ -970,8 +956,7 @@ fn what_is_not_registered_is_reported_once(writer: &Writer) {
     writer.until_condition("same", "Programmed", "True Programmed");
     let message = writer.get("base", ".status.conditions[?(@.type=='Programmed')].message");
     assert!(
-        message.contains("--linux-pods-selector 'kubernetes.io/metadata.name'")
-            && message.contains("--node-label 'pool=win*'"),
+        message.contains("--linux-pods-selector 'kubernetes.io/metadata.name'"),
         "{message}"
     );
     assert_eq!(writer.get("base", ".status.message"), message);
@@ -984,24 +969,17 @@ fn what_is_not_registered_is_reported_once(writer: &Writer) {
     }
     assert_eq!(version(), before, "statuses are written without a change");
 
-    let mut options = RegistrationOptions {
+    let options = RegistrationOptions {
         linux_pods: Some(serde_json::from_value(json!({})).unwrap()),
         ..RegistrationOptions::default()
     };
-    writer.register(registered(&options));
-    writer.until_condition("base", "Programmed", "False NodeLabelsNotRegistered");
-    options.node_labels.push(NodeLabel::prefix("pool", "win"));
     writer.register(registered(&options));
     writer.until_condition("base", "Programmed", "True Programmed");
     writer.until_condition("same", "Programmed", "True Programmed");
     assert_eq!(writer.get("base", ".status.message"), "");
     writer.until("Events are told", || {
         let reported = events_of(&writer.cluster, "base");
-        [
-            "Warning WebhookEntryMissing",
-            "Warning NodeLabelsNotRegistered",
-            "Normal Programmed",
-        ]
+        ["Warning WebhookEntryMissing", "Normal Programmed"]
         .iter()
         .all(|event| reported.iter().any(|reported| reported == event))
     });

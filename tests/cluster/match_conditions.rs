@@ -236,7 +236,7 @@ fn the_entries_to_opt_into_take_what_the_others_leave() {
 #[test]
 fn templates_without_a_sign_cause_a_call_where_their_namespace_has_a_node_selector() {
     let Some(world) = world() else { return };
-    let of_template = [names::NAMESPACE_SELECTOR_VALIDATE];
+    let of_template = [names::DEFAULT_NODE_SELECTOR_VALIDATE];
     let windows = [names::MUTATE, names::VALIDATE];
     for (n, (over, expected)) in [
         (json!({}), &of_template[..]),

@@ -153,7 +153,7 @@ async fn uninstalling_names_what_uses_the_label_removes_it_and_keeps_a_class_in_
     let rollout = object("argoproj.io/v1alpha1", "Rollout", "web", &[], &pod);
     apply(&world, &rollout);
 
-    let report = revert(&world.client, RevertOptions::default(), false).await;
+    let report = revert(&world.client, RevertOptions::default(), &[], false).await;
     assert_eq!(report.failures, [""; 0]);
     assert!(
         report.dangling.len() == 1
@@ -167,7 +167,7 @@ async fn uninstalling_names_what_uses_the_label_removes_it_and_keeps_a_class_in_
     assert!(class().await.is_some());
     assert_eq!(mirror(&world.node("w22").await), None);
     world.kubectl(&["delete", "rollouts.argoproj.io/web"]);
-    let report = revert(&world.client, RevertOptions::default(), false).await;
+    let report = revert(&world.client, RevertOptions::default(), &[], false).await;
     assert!(
         report.kept.is_empty() && report.failures.is_empty() && report.dangling.is_empty(),
         "{report:?}"

@@ -1020,7 +1020,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     let refusal = |report: &transom::controller::node_policies::revert::RevertReport| {
         report.failures.len() == 1 && report.failures[0].starts_with("node w2: ")
     };
-    let report = revert(&world.client, RevertOptions::default(), false).await;
+    let report = revert(&world.client, RevertOptions::default(), &[], false).await;
     assert!(refusal(&report), "{report:?}");
     assert_eq!(report.nodes, ["w1", "w3"]);
     assert!(
@@ -1036,7 +1036,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     world
         .wait_for(|| async { world.can_write_node("w2").await }, "the refusal ends")
         .await;
-    let kept = revert(&world.client, keep, false).await;
+    let kept = revert(&world.client, keep, &[], false).await;
     assert_eq!(
         (kept.nodes.as_slice(), kept.runtime_classes.len()),
         (&["w2".to_owned()][..], 0)
@@ -1047,14 +1047,14 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         (label(&w2, RESTRICTED_BUILD_LABEL), owned(&w2)),
         (Some("10.0.20348"), None)
     );
-    let report = revert(&world.client, RevertOptions::default(), false).await;
+    let report = revert(&world.client, RevertOptions::default(), &[], false).await;
     assert!(
         report.kept.is_empty() && report.failures.is_empty() && report.nodes.is_empty(),
         "what was kept is Transom's no longer: {report:?}"
     );
     assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
     // What is there still, and may be another's by now, is named and not taken.
-    let again = revert(&world.client, RevertOptions::default(), false).await;
+    let again = revert(&world.client, RevertOptions::default(), &[], false).await;
     let [left] = again.left.as_slice() else {
         panic!("{again:?}")
     };
@@ -1072,7 +1072,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
 
     // A kubelet has spoiled the annotation: what can only be Transom's goes, and what may not be is named.
     world.kubectl(&["annotate", "node", "w2", "transom.dev/owned=spoiled"]);
-    let spoiled = revert(&world.client, RevertOptions::default(), false).await;
+    let spoiled = revert(&world.client, RevertOptions::default(), &[], false).await;
     assert_eq!(
         (spoiled.nodes.len(), spoiled.failures.len()),
         (1, 0),

@@ -100,12 +100,14 @@ spec: {taints: {mode: Reconcile}}
     assert_eq!(right.len(), all.len(), "{}", cluster.end_of_log("transom"));
 }
 
-/// A policy with a pool label, and pools at zero: one without labels, and one with the build label.
+/// The label of a pool.
+const FACTS: &str = "nodeLabels: [{key: agentpool, valuePrefixes: [win]}]\n";
+/// A policy, and pools at zero: one without labels, and one with the build label.
 const POOLS_AT_ZERO: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {mode: Enforce, evidence: {nodeLabels: [{key: agentpool, valuePrefixes: [win]}]}}
+spec: {mode: Enforce}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
@@ -138,10 +140,11 @@ fn an_autoscaler_finds_a_pool_at_zero_for_the_pod_that_placement_made() {
     join_with(&cluster, "win-2019", "10.0.17763", &[]);
     platforms::define_constraints(&cluster);
     install::prepare(&cluster, POOLS_AT_ZERO);
-    let replica = Replica::start(&cluster, "transom", &[]);
+    let facts = install::cluster_config(&cluster, FACTS);
+    let facts = facts.each_ref().map(String::as_str);
+    let replica = Replica::start(&cluster, "transom", &facts);
     let guard = ["--linux-pods-selector", "guard=on"];
-    let pool = ["--node-label", "agentpool=win*"];
-    install::register(&cluster, replica.port, &[guard, pool].concat());
+    install::register(&cluster, replica.port, &[guard, facts].concat());
     replica.is_ready(&cluster);
     let pod = |name: &str, image: &str| {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": {

@@ -22,9 +22,10 @@ kind: WindowsPodPolicy
 metadata: {name: default}
 spec:
   mode: Enforce
-  podTemplates:
-  - {group: example.com, kind: GameServerSet, path: spec.pod}
 ";
+
+/// What administrators state about the cluster.
+const FACTS: &str = "podTemplates: [{group: example.com, kind: GameServerSet, path: spec.pod}]\n";
 
 /// Kinds that are only sent in dry runs: group, version, kind and plural.
 const MORE: [(&str, &str, &str, &str); 9] = [
@@ -191,9 +192,10 @@ fn custom_resources_with_pods_are_denied_fixed_and_admitted() {
         send(&cluster, "before", "create", &object(kind, "web", "windows")).succeeded();
         send(&cluster, "before", "create", &object(kind, "linux", "linux")).succeeded();
     }
-    let replica = Replica::start(&cluster, "transom", &[]);
-    let configured = "example.com/GameServerSet=spec.pod";
-    install::register(&cluster, replica.port, &["--pod-template", configured]);
+    let facts = install::cluster_config(&cluster, FACTS);
+    let facts = facts.each_ref().map(String::as_str);
+    let replica = Replica::start(&cluster, "transom", &facts);
+    install::register(&cluster, replica.port, &facts);
     replica.is_ready(&cluster);
     let probe = object("Rollout", "probe", "windows");
     let is_called = || {
@@ -409,7 +411,8 @@ fn a_scan_reports_them_and_absent_kinds_are_no_gap(cluster: &ControlPlane) {
     );
 }
 
-/// The policy names a kind that the webhook configurations do not: that is a gap of its own.
+/// The webhook configurations were made for the facts that the program reads; other ones are reported, and so is a file that
+/// cannot be used.
 fn the_policy_is_programmed(cluster: &ControlPlane) {
     let programmed = || {
         let printed = cluster.kubectl(&["get", "windowspodpolicies", "default", "-o", "json"]);
@@ -432,10 +435,13 @@ fn the_policy_is_programmed(cluster: &ControlPlane) {
                         .contains(message)
             })
         };
-        assert!(wait(Duration::from_secs(60), is), "{:?}", programmed());
+        assert!(wait(Duration::from_secs(90), is), "{:?}", programmed());
     };
     becomes("True", "");
-    let more = POLICY.to_owned() + "  - {group: example.com, kind: Proxy, path: spec.template}\n";
-    cluster.kubectl_with(&["apply", "-f", "-"], &more).succeeded();
-    becomes("False", "--pod-template 'example.com/Proxy=spec.template'");
+    install::cluster_config(cluster, "podTemplates: [{group: example.com, kind: Proxy, path: spec.template}]\n");
+    becomes("False", "were made for other facts about the cluster");
+    install::cluster_config(cluster, "podTemplates: [{group: example.com, kind: Proxy, path: status}]\n");
+    becomes("False", "its last valid version applies");
+    install::cluster_config(cluster, FACTS);
+    becomes("True", "");
 }

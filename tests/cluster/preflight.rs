@@ -361,12 +361,12 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
             "runtimeClasses": {"names": [{"release": "ltsc2022", "name": "windows-2022"}]},
         })
     );
-    let node_labels = value(&["policy", "spec", "evidence", "nodeLabels"]);
+    let node_labels = value(&["cluster", "nodeLabels"]);
     assert_eq!(
         node_labels,
         json!([{"key": "agentpool", "values": ["windows-a"]}])
     );
-    let spec = json!({"mode": mode, "placement": placement, "evidence": {"nodeLabels": node_labels}});
+    let spec = json!({"mode": mode, "placement": placement});
     let node_spec = json!({"taints": {"required": value(&["nodePolicy", "spec", "taints", "required"])}});
     assert_eq!(node_spec, json!({"taints": {"required": [taint("Windows")]}}));
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");

@@ -151,6 +151,13 @@ pub fn prepare(cluster: &ControlPlane, policies: &str) {
     assert!(wait(Duration::from_secs(20), applied), "{policies}");
 }
 
+/// The flags that name a file with these facts about the cluster, which replaces one that was written before.
+pub fn cluster_config(cluster: &ControlPlane, facts: &str) -> [String; 2] {
+    let file = cluster.path("cluster-config.yaml");
+    std::fs::write(&file, facts).unwrap();
+    ["--cluster-config".to_owned(), file.to_str().unwrap().to_owned()]
+}
+
 /// Registers the webhooks of the replica on a port; `more` are additional arguments of `generate webhooks`.
 pub fn register(cluster: &ControlPlane, port: u16, more: &[&str]) {
     let url = format!("https://127.0.0.1:{port}");

@@ -166,7 +166,7 @@ decides whether the API is served. */}}
 {{- $source := .Files.Get "files/webhooks.json" | fromJson -}}
 {{- range $label, $value := $selector -}}
 {{- $isWindows := has $label (list "node.kubernetes.io/windows-build" "transom.dev.node-restriction.kubernetes.io/windows-build") -}}
-{{- range $pool := concat $source.pools.wellKnown (default (list) (include "transom.nodeLabels" $ | fromYaml).labels) -}}
+{{- range $pool := concat $source.pools.wellKnown $.Values.cluster.nodeLabels -}}
 {{- if eq $label $pool.key -}}
 {{- $isWindows = or $isWindows (has $value (default (list) $pool.values)) -}}
 {{- range $pool.valuePrefixes -}}
@@ -216,7 +216,7 @@ notes then state that the release has no policy. An upgrade that removes the nod
 (`--reset-then-reuse-values`), so it is not rejected there. With Argo CD every sync looks like an installation. */}}
 {{- define "transom.checkDropped" -}}
 {{- if and (not .Values.policy.create) (ne (toJson .Values.policy.spec) (toJson (dict "mode" "Enforce"))) -}}
-{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods, webhooks.defaultOS and webhooks.defaultNodeSelector, and its node labels with webhooks.nodeLabels" -}}
+{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" -}}
 {{- end -}}
 {{- if and (not .Values.nodePolicy.create) .Values.nodePolicy.spec (not .Release.IsUpgrade) (ne .Values.hooks.runner "argocd") -}}
 {{- fail "nodePolicy.spec: no policy would use it, because nodePolicy.create is false. Do not set nodePolicy.create, or remove nodePolicy.spec" -}}
@@ -295,11 +295,11 @@ notes then state that the release has no policy. An upgrade that removes the nod
 {{/* For each pod that selects nodes by such a label, the API server evaluates every value of that label. */}}
 {{- define "transom.checkNodeLabels" -}}
 {{- $count := 0 -}}
-{{- range (include "transom.nodeLabels" . | fromYaml).labels -}}
+{{- range .Values.cluster.nodeLabels -}}
 {{- $count = add $count (len (default (list) .values)) (len (default (list) .valuePrefixes)) -}}
 {{- end -}}
 {{- if gt (int $count) 64 -}}
-{{- fail (printf "webhooks.nodeLabels: there are %d values and prefixes together with policy.spec.evidence.nodeLabels, and the limit is 64, because the API server evaluates them for each pod; replace several values with one of valuePrefixes" (int $count)) -}}
+{{- fail (printf "cluster.nodeLabels: there are %d values and prefixes, and the limit is 64, because the API server evaluates them for each pod; replace several values with one of valuePrefixes" (int $count)) -}}
 {{- end -}}
 {{- end -}}
 

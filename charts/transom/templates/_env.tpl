@@ -90,6 +90,8 @@
 - name: TRANSOM_REGISTRY_CA
   value: /var/run/transom/registries/{{ .Values.images.caConfigMap.key }}
 {{- end }}
+- name: TRANSOM_CLUSTER_CONFIG
+  value: /var/run/transom/cluster/cluster.yaml
 {{- if $knowledge }}
 - name: TRANSOM_KNOWLEDGE
   value: /var/run/transom/knowledge/{{ .Values.knowledge.configMap.key }}

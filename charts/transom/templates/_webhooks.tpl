@@ -3,16 +3,18 @@ The webhook configurations come from files/webhooks.json, which the program gene
 templates contain only what differs between installations.
 */}}
 
-{{/* The node labels that mean Windows, in addition to the well-known ones: {labels: [{key, values, valuePrefixes}, …]} as
-YAML. */}}
-{{- define "transom.nodeLabels" -}}
-{{- $ofPolicy := ternary (default (list) (dig "evidence" "nodeLabels" (list) (default (dict) .Values.policy.spec))) (list) .Values.policy.create -}}
-{{- toYaml (dict "labels" (concat $ofPolicy .Values.webhooks.nodeLabels)) -}}
+{{/* The file of the facts about the cluster, and its hash: the configurations name what they were made for. */}}
+{{- define "transom.clusterConfig" -}}
+{{- toYaml .Values.cluster -}}
+{{- end -}}
+
+{{- define "transom.clusterConfigMap" -}}
+{{ include "transom.fullname" . }}-cluster
 {{- end -}}
 
 {{/* CEL tests of a label's value, by the label's key: (dict "key" [test, …]) as YAML. */}}
 {{- define "transom.pools" -}}
-{{- $labels := concat .wellKnown (default (list) (include "transom.nodeLabels" .root | fromYaml).labels) -}}
+{{- $labels := concat .wellKnown .root.Values.cluster.nodeLabels -}}
 {{- $pools := dict -}}
 {{- range $label := $labels -}}
 {{- if not (has $label.key $.known) -}}
@@ -23,7 +25,9 @@ YAML. */}}
 {{- range $label.valuePrefixes -}}
 {{- $tests = append $tests (printf "v.startsWith(%s)" (include "transom.celString" .)) -}}
 {{- end -}}
+{{- if $tests -}}
 {{- $_ := set $pools $label.key (uniq $tests) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $pools -}}
@@ -31,13 +35,18 @@ YAML. */}}
 
 {{/* A string literal of CEL, escaped so that no value can end it. */}}
 {{- define "transom.celString" -}}
-'{{ . | replace "\\" "\\\\" | replace "'" "\\'" }}'
+'{{ include "transom.celText" . }}'
+{{- end -}}
+
+{{/* The text within a literal. */}}
+{{- define "transom.celText" -}}
+{{ . | replace "\\" "\\\\" | replace "'" "\\'" }}
 {{- end -}}
 
 {{/* A part of a condition, repeated for each pool label. */}}
 {{- define "transom.forEachPool" -}}
 {{- range $key := keys .pools | sortAlpha -}}
-{{- $.part | replace $.source.value (join " || " (get $.pools $key)) | replace $.source.key $key -}}
+{{- $.part | replace $.source.value (join " || " (get $.pools $key)) | replace $.source.key (include "transom.celText" $key) -}}
 {{- end -}}
 {{- end -}}
 
@@ -45,8 +54,7 @@ YAML. */}}
 Without a resource, the plural is the one that the API server guesses. */}}
 {{- define "transom.podTemplates" -}}
 {{- $kinds := list -}}
-{{- $ofPolicy := ternary (default (list) (default (dict) .Values.policy.spec).podTemplates) (list) .Values.policy.create -}}
-{{- range concat $ofPolicy .Values.webhooks.podTemplates -}}
+{{- range .Values.cluster.podTemplates -}}
 {{- $plural := printf "%ss" (lower .kind) -}}
 {{- if hasSuffix "y" (lower .kind) -}}
 {{- $plural = printf "%sies" (lower .kind | trimSuffix "y") -}}
@@ -123,9 +131,9 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "defaultOS" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
 {{- end -}}
-{{- $evidence := default (dict) $values.policy.spec.evidence -}}
-{{- if or $values.webhooks.defaultNodeSelector.enabled (and $values.policy.create (or (eq "Enabled" (default "" $evidence.podNodeSelector)) $evidence.defaultNodeSelector)) -}}
-{{- $_ := set $optional "namespace-selector" (default $everywhere $values.webhooks.defaultNodeSelector.namespaceSelector) -}}
+{{- $plugin := $values.cluster.podNodeSelector -}}
+{{- if or (eq "Enabled" $plugin) (and (ne "Disabled" $plugin) $values.cluster.defaultNodeSelector) -}}
+{{- $_ := set $optional "default-node-selector" (dict) -}}
 {{- end -}}
 {{- $registries := default (list) (include "transom.registryTests" (dict "root" $root "ofDockerHub" $source.images.ofDockerHub) | fromYaml).tests -}}
 {{- if $registries -}}
@@ -165,7 +173,7 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- end -}}
 {{- $ofKinds := "" -}}
 {{- range $podTemplates -}}
-{{- $ofKinds = printf "%s%s" $ofKinds ($source.podTemplates.part | replace $source.podTemplates.group .group | replace $source.podTemplates.resource .resource | replace $source.podTemplates.path .path) -}}
+{{- $ofKinds = printf "%s%s" $ofKinds ($source.podTemplates.part | replace $source.podTemplates.group (include "transom.celText" .group) | replace $source.podTemplates.resource (include "transom.celText" .resource) | replace $source.podTemplates.path .path) -}}
 {{- end -}}
 {{- $_ := set . "expression" ($expression | replace $source.podTemplates.part $ofKinds) -}}
 {{- end -}}
@@ -185,7 +193,9 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- $entries = append $entries $entry -}}
 {{- end -}}
 {{- end -}}
-{{- $annotations := merge (dict) $configuration.metadata.annotations $values.webhooks.annotations -}}
+{{- $made := dict "transom.dev/cluster-config-hash" (include "transom.clusterConfig" $root | sha256sum) -}}
+{{- $_ := set $made "transom.dev/cluster-config-map" (printf "%s/%s" $root.Release.Namespace (include "transom.clusterConfigMap" $root)) -}}
+{{- $annotations := merge (dict) $configuration.metadata.annotations $made $values.webhooks.annotations -}}
 {{- if eq $values.certificates.mode "cert-manager" -}}
 {{- $_ := set $annotations "cert-manager.io/inject-ca-from" (printf "%s/%s" $root.Release.Namespace (include "transom.certificateSecret" $root)) -}}
 {{- end -}}

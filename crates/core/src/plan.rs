@@ -54,6 +54,7 @@ use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::PlacementMode;
 use crate::model::nodes::node::Host;
+use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::objects::object::{Object, ObjectError, ReviewStage, read_fields};
 use crate::model::objects::pod::PodSpec;
 use crate::model::objects::workload::Kind;
@@ -179,6 +180,11 @@ impl<'f> Planner<'f> {
         self.plan_options.change.upgrade()
     }
 
+    /// The custom resources that administrators add to the built-in ones.
+    pub fn configured_kinds(&self) -> &[ConfiguredKind] {
+        &self.facts.config.pod_templates
+    }
+
     /// Whether custom resources affect the plan: new nodes must be ready for the first pod of one, but an upgrade concerns what their
     /// controllers have created.
     pub fn reads_custom_resources(&self) -> bool {
@@ -251,11 +257,7 @@ impl<'f> Planner<'f> {
             return Ok(());
         }
         if let Kind::Configured(added) = kind
-            && !self
-                .policies
-                .in_namespace(&key.namespace, &self.facts)
-                .pod_templates
-                .contains(&added)
+            && !self.facts.config.pod_templates.contains(&added)
         {
             return Ok(());
         }

@@ -65,7 +65,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     }
     let (connected, namespace) = connect.connect().await?;
     let (snapshot, lacks) = snapshot(&connected, &namespace).await?;
-    let custom = CustomLists::read(&connected.client, &snapshot.policies.pod_templates()).await;
+    let custom = CustomLists::read(&connected.client, &snapshot.facts.config.pod_templates).await;
     report.serve(custom.kinds.iter().map(|(kind, _)| *kind));
     let eval_context = EvalContext::of(&snapshot);
     let requested: Vec<NamedWorkload> = workloads.keys().take(MOST).cloned().collect();
@@ -95,6 +95,7 @@ async fn snapshot(connected: &Connected, namespace: &str) -> anyhow::Result<(Sna
         installation: INSTALLATION,
         excluded: &excluded,
         namespaces: &[],
+        stated: None,
     };
     let cluster = offline::open(connected, options, &mut |_, _| ()).await?;
     for part in cluster.gaps() {

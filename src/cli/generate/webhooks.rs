@@ -9,15 +9,15 @@ use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
 
-use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs, one_of, pod_template};
+use crate::cli::cluster::ClusterConfigArgs;
+use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs, one_of};
 use crate::cluster::client::InstallationArgs;
-use crate::model::nodes::node::{MOST_NODE_LABELS, NodeLabel};
-use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::nodes::node::NodeLabel;
 use crate::model::windows::registry_patterns::{RegistryPattern, RegistryPatterns};
 use crate::process::files::{self, Accept};
 use crate::registration::names::non_empty_items;
 use crate::registration::{
-    FailurePolicy, LONGEST_NODE_LABEL, LONGEST_TIMEOUT, RegistrationOptions, WebhookEndpoint, mutating,
+    FailurePolicy, LONGEST_TIMEOUT, RegistrationOptions, WebhookEndpoint, mutating,
     validating,
 };
 use crate::render;
@@ -52,14 +52,6 @@ pub struct WebhooksArgs {
     timeout_seconds: u64,
     #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
-    /// Another node label that means Windows, as in evidence.nodeLabels of a pod policy; a * at the end of the value
-    /// matches any text. May be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = node_label)]
-    node_label: Vec<NodeLabel>,
-    /// A custom resource that holds a pod template or a pod spec at PATH, as in podTemplates of a pod policy, in addition
-    /// to the built-in ones. May be repeated
-    #[arg(long, value_name = "GROUP/KIND=PATH", value_parser = pod_template)]
-    pod_template: Vec<ConfiguredKind>,
     /// Registers linux-pods for namespaces with these labels: the webhooks are called there for Linux pods that
     /// nothing keeps off Windows nodes
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
@@ -68,14 +60,12 @@ pub struct WebhooksArgs {
     /// pods without an operating system
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
     default_os_selector: Option<LabelSelector>,
-    /// Registers namespace-selector for namespaces with these labels: the webhook is called there for templates without an
-    /// operating system, which get one from the default node selector of their namespace
-    #[arg(long, value_name = "SELECTOR", value_parser = selector)]
-    node_selector_namespaces: Option<LabelSelector>,
     /// A registry that Transom may ask about images, as in `transom serve --image-registry`; a * is one label. Registers the
     /// entries for pods without an operating system whose images are there. May be repeated
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     image_registry: Vec<RegistryPattern>,
+    #[command(flatten)]
+    cluster_config: ClusterConfigArgs,
     #[command(flatten)]
     output: OutputArgs<Output>,
     #[command(flatten)]
@@ -117,24 +107,16 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         failure_policy,
         timeout_seconds,
         excluded,
-        node_label,
-        pod_template,
         linux_pods_selector,
         default_os_selector,
-        node_selector_namespaces,
+        cluster_config,
         image_registry,
         output: _,
     } = args;
     let Some(endpoint) = service.as_ref().or(url.as_ref()) else {
         bail!("give the address of the webhook: --service NAME.NAMESPACE or --url https://HOST:PORT");
     };
-    if node_label.len() > MOST_NODE_LABELS {
-        bail!(
-            "there are {} node labels (--node-label), and the API server has time for {MOST_NODE_LABELS}: replace several \
-             with one that ends in *",
-            node_label.len()
-        );
-    }
+    let stated = cluster_config.load()?.unwrap_or_default();
     Ok(RegistrationOptions {
         name: installation.name.clone(),
         endpoint: endpoint.clone(),
@@ -144,12 +126,13 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         excluded_namespaces: non_empty_items(excluded.exclude_namespace.clone()).collect(),
         node_labels: NodeLabel::well_known()
             .into_iter()
-            .chain(node_label.iter().cloned())
+            .chain(stated.config.node_labels.iter().cloned())
             .collect(),
-        pod_templates: pod_template.clone(),
+        pod_templates: stated.config.pod_templates.clone(),
+        default_node_selector: (stated.config.has_default_node_selectors()).then(LabelSelector::default),
+        cluster_config_hash: stated.hash.as_deref().map(str::to_owned),
         linux_pods: linux_pods_selector.clone(),
         default_os: default_os_selector.clone(),
-        namespace_selector: node_selector_namespaces.clone(),
         image_registries: RegistryPatterns::new(image_registry.iter().cloned())
             .context("--image-registry")?,
     })
@@ -189,22 +172,6 @@ fn url(text: &str) -> Result<WebhookEndpoint, String> {
         return Err("write the address without a path, as in https://transom.example:8443".to_owned());
     }
     Ok(WebhookEndpoint::Url(format!("https://{host}")))
-}
-
-fn node_label(text: &str) -> Result<NodeLabel, String> {
-    match text.split_once('=') {
-        Some((_, value)) if value.len() > LONGEST_NODE_LABEL => Err(format!(
-            "no label has a value of more than {} characters",
-            LONGEST_NODE_LABEL - 1
-        )),
-        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
-            let prefix = value
-                .strip_suffix('*')
-                .map(|prefix| NodeLabel::prefix(key, prefix));
-            Ok(prefix.unwrap_or_else(|| NodeLabel::exact(key, value)))
-        }
-        _ => Err("write key and value, as in pool=windows*".to_owned()),
-    }
 }
 
 /// Parses a selector in the Kubernetes syntax.

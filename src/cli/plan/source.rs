@@ -1,6 +1,5 @@
 //! Where commands that plan read objects: files, or a cluster; and how they ask registries about images.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -10,7 +9,7 @@ use kube::Client;
 
 use crate::check::Manifests;
 use crate::check::files::policies;
-use crate::cli::cluster::ClusterArgs;
+use crate::cli::cluster::{ClusterArgs, ClusterConfigArgs};
 use crate::cli::knowledge::KnowledgeArgs;
 use crate::cli::manifest_inputs::read_all;
 use crate::cli::options::{PathArgs, PolicyArgs, date};
@@ -48,6 +47,8 @@ pub struct ClusterSourceArgs {
     policy: PolicyArgs,
     #[command(flatten)]
     installation: InstallationArgs,
+    #[command(flatten)]
+    cluster_config: ClusterConfigArgs,
     #[command(flatten)]
     knowledge: KnowledgeArgs,
     #[command(flatten)]
@@ -100,7 +101,11 @@ impl PlanSourceArgs {
         manifests.policies_after(0, self.of_cluster.policy.policy.is_none());
         let mut objects = ObjectsInFiles::new(self.of_cluster.connect.namespace_of_files());
         let unreadable = manifests.visit_cluster(|kind, json| objects.visit(kind, json));
-        let mut snapshot = objects.snapshot(self.cluster.facts(self.today()));
+        let mut facts = self.cluster.facts(self.today());
+        if let Some(stated) = self.of_cluster.cluster_config.load()? {
+            facts.set_config(stated.config);
+        }
+        let mut snapshot = objects.snapshot(facts);
         let visit = async |planner: &mut Planner<'_>| visit_files(&manifests, planner);
         let nodes = NodeInventory::default();
         snapshot.facts.today = self.today();
@@ -175,11 +180,13 @@ impl ClusterSourceArgs {
         finish: impl Fn(&Planner<'_>, Option<&Registries>) -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Vec<String>)> {
         let client = &connected.client;
+        let stated = self.cluster_config.load()?;
         let options = OfflineOptions {
             namespace,
             installation: &self.installation.name,
             excluded: &[],
             namespaces: &[],
+            stated: stated.as_ref(),
         };
         let mut nodes = NodeInventory::default();
         let mut errors = Vec::new();
@@ -229,7 +236,7 @@ async fn visit_cluster(client: &Client, planner: &mut Planner<'_>) -> Vec<String
     let mut errors = Vec::new();
     let mut custom = CustomLists::default();
     if planner.reads_custom_resources() {
-        custom = CustomLists::read(client, &BTreeSet::new()).await;
+        custom = CustomLists::read(client, &planner.configured_kinds().to_vec()).await;
         let unknown = custom.unknown.iter();
         errors.extend(
             unknown.map(|(group, why)| format!("cannot find out what the API group {group} has: {why}")),

@@ -54,7 +54,7 @@ pub(super) async fn scan(
     }
     cluster.snapshot.facts = predicted(cluster.snapshot.facts, *overrides);
     let mut eval_context = EvalContext::of(&cluster.snapshot).with(overrides);
-    let custom = CustomLists::read(client, &eval_context.policies.pod_templates()).await;
+    let custom = CustomLists::read(client, &eval_context.facts.config.pod_templates).await;
     eval_context = eval_context.listing(&custom.kinds);
     let mut registries = None;
     let facts;
@@ -89,11 +89,13 @@ async fn open(
 ) -> anyhow::Result<OfflineCluster> {
     let excluded = non_empty_items(args.excluded.exclude_namespace.clone());
     let excluded: Vec<String> = excluded.chain([own.to_owned()]).collect();
+    let stated = args.cluster_config.load()?;
     let options = OfflineOptions {
         namespace: own,
         installation: &args.installation.name,
         excluded: &excluded,
         namespaces: &args.namespaces.namespace,
+        stated: stated.as_ref(),
     };
     let mut visit = |kind, json: &str| {
         if args.plan_to.is_some() {

@@ -178,8 +178,6 @@ impl<'g> Guard<'g> {
             // Its owner is evaluated instead.
             (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
             _ if ObjectStatus::of(json).has_ended(kind) => {}
-            (Kind::Configured(added), _)
-                if !(self.policy_of(&subject.namespace).policy.pod_templates).contains(&added) => {}
             _ => {
                 let generation = at(json, &["metadata", "generation"]);
                 let generation = generation.and_then(|generation| generation.parse().ok());
@@ -190,7 +188,7 @@ impl<'g> Guard<'g> {
 
     /// Notes an object that is stored and cannot be read: pods may be created from it.
     fn note_unreadable(&mut self, kind: Kind, json: &str, error: &ObjectError) {
-        // Without a pod at the path that a policy names, it describes none. Pods of its controller are evaluated themselves.
+        // Without a pod at the path that the administrator names, it describes none. Pods of its controller are evaluated themselves.
         if matches!(kind, Kind::Configured(_)) {
             return;
         }

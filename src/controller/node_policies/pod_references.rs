@@ -87,7 +87,7 @@ impl PodReferences {
     /// If not everything could be read.
     pub async fn read(
         client: &Client,
-        configured: &BTreeSet<ConfiguredKind>,
+        configured: &[ConfiguredKind],
     ) -> Result<Self, ReferencesError> {
         let survey = WorkloadSurvey::of(client, configured).await?;
         let mut references = Ok(PodReferences::default());
@@ -106,7 +106,7 @@ impl PodReferences {
     fn note(&mut self, kind: Kind, json: &str) -> Result<(), ReferencesError> {
         let object = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(object) => object,
-            // It has no pod at the path that a policy names.
+            // It has no pod at the path that the administrator names.
             Err(_) if matches!(kind, Kind::Configured(_)) => return Ok(()),
             Err(error) => {
                 let head = ObjectHeadMeta::of(json);
@@ -137,13 +137,13 @@ impl PodReferences {
 /// The references of one pass, read when they are first needed.
 pub struct ReferencesOfPass<'p> {
     client: &'p Client,
-    configured: BTreeSet<ConfiguredKind>,
+    configured: &'p [ConfiguredKind],
     read: Option<Result<PodReferences, ReferencesError>>,
 }
 
 impl<'p> ReferencesOfPass<'p> {
     /// Nothing is read yet.
-    pub fn new(client: &'p Client, configured: BTreeSet<ConfiguredKind>) -> Self {
+    pub fn new(client: &'p Client, configured: &'p [ConfiguredKind]) -> Self {
         ReferencesOfPass {
             client,
             configured,
@@ -158,7 +158,7 @@ impl<'p> ReferencesOfPass<'p> {
     pub async fn get(&mut self) -> Result<&PodReferences, &ReferencesError> {
         let read = match self.read.take() {
             Some(read) => read,
-            None => PodReferences::read(self.client, &self.configured).await,
+            None => PodReferences::read(self.client, self.configured).await,
         };
         self.read.insert(read).as_ref()
     }

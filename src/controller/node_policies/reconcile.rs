@@ -160,7 +160,7 @@ impl NodeController {
         }
         let mut assessed = assess(&nodes, &resolver, &snapshot.facts);
         let client = self.writer.client.clone();
-        let mut references = ReferencesOfPass::new(&client, snapshot.policies.pod_templates());
+        let mut references = ReferencesOfPass::new(&client, &snapshot.facts.config.pod_templates);
         if assessed.keeps_labels {
             result.wake_at(self.label_release.ask(&mut references, &snapshot.facts).await);
         } else {
@@ -345,7 +345,7 @@ impl NodeController {
         result: &mut PassResult,
     ) {
         let nodes = &snapshot.cache.nodes;
-        let labels = snapshot.facts.policy_node_labels();
+        let labels = snapshot.facts.stated_node_labels();
         let undeclared = snapshot.pools.undeclared(nodes, &labels);
         for policy in policies.iter() {
             let none = NodesOfPolicy::default();

@@ -12,13 +12,12 @@ use super::nodes::plan::{KeepOptions, NodePlan, plan_revert};
 use super::pod_references::{PodReferences, ReferencesError};
 use super::runtime_classes::write::{ClassWriteResult, carry_out, in_use};
 use super::runtime_classes::{ClassChange, OwnedClass};
-use crate::api::WindowsPodPolicy;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
-use crate::cluster::workload_survey::SurveyError;
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
+use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::text::list;
 
 /// So many nodes are named.
@@ -56,8 +55,13 @@ pub struct RevertReport {
 ///
 /// No controller must run meanwhile, or it would write everything again.
 ///
-/// `is_preview`: it reports what would be reverted, and writes nothing.
-pub async fn revert(client: &Client, options: RevertOptions, is_preview: bool) -> RevertReport {
+/// `configured`: the custom resources that the installation evaluates in addition to the built-in ones. `is_preview`: it reports what would be reverted, and writes nothing.
+pub async fn revert(
+    client: &Client,
+    options: RevertOptions,
+    configured: &[ConfiguredKind],
+    is_preview: bool,
+) -> RevertReport {
     let writer = Writer::new(client.clone(), None, WRITES_PER_SECOND);
     let mut report = RevertReport::default();
     let nodes = OurNodes::read(client).await;
@@ -75,7 +79,7 @@ pub async fn revert(client: &Client, options: RevertOptions, is_preview: bool) -
     report.gated_pools.clone_from(&nodes.gated_pools);
     let removes_labels = !options.on_nodes.labels && nodes.have_mirror_label();
     let references = if removes_labels || !classes.is_empty() {
-        references(client).await
+        PodReferences::read(client, configured).await
     } else {
         Ok(PodReferences::default())
     };
@@ -91,26 +95,6 @@ pub async fn revert(client: &Client, options: RevertOptions, is_preview: bool) -
     let writer = (!is_preview).then_some(&writer);
     delete_classes(writer, &classes, &references, &mut report).await;
     report
-}
-
-/// What templates and pods name, including those of the kinds that stored policies add.
-///
-/// # Errors
-/// Not everything could be read.
-async fn references(client: &Client) -> Result<PodReferences, ReferencesError> {
-    let path = WindowsPodPolicy::url_path(&(), None);
-    let mut configured = BTreeSet::new();
-    let add = |policy: WindowsPodPolicy, _: &str| {
-        let kinds = policy.spec.pod_templates.iter();
-        configured.extend(kinds.filter_map(|kind| kind.configured().ok()));
-    };
-    match for_each_as(client, Listing::new(path), add, |_, _| {}).await {
-        Ok(_) => {}
-        // Without the definition there are no policies.
-        Err(error) if error.why == ApiError::NotFound => {}
-        Err(error) => return Err(SurveyError::List(error).into()),
-    }
-    PodReferences::read(client, &configured).await
 }
 
 /// What selects nodes by the mirror of the build label, which is removed all the same.

@@ -480,7 +480,7 @@ fn undeclared(known: &PolicyFacts) -> ConditionUpdate {
     let nodes = &known.undeclared;
     let part = format!(
         "{} ({}) have no pool label, and something may remove them all: with the last one, Transom forgets what it knows of \
-         their pool; declare a WindowsNodePool, or name one of their labels in evidence.nodeLabels of a WindowsPodPolicy",
+         their pool; declare a WindowsNodePool, or name one of their labels in cluster.nodeLabels of the chart's values",
         count(nodes.len(), "Windows node"),
         list(nodes, NAMED)
     );

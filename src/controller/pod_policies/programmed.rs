@@ -32,8 +32,11 @@ pub(super) fn programmed(
     let contested = states
         .contested
         .map(|message| gap("CABundleOverwritten", message));
-    let of_controllers = unreached.into_iter().chain(contested);
-    let gaps: Vec<CoverageGap> = of_controllers.chain(registered.problems()).chain(gaps).collect();
+    let stated = &snapshot.stated;
+    let invalid = (stated.problem.as_deref()).map(|problem| gap("ClusterConfigInvalid", problem));
+    let of_controllers = invalid.into_iter().chain(unreached).chain(contested);
+    let problems = registered.problems(stated.hash.as_deref());
+    let gaps: Vec<CoverageGap> = of_controllers.chain(problems).chain(gaps).collect();
     let message = || {
         gaps.iter()
             .map(|gap| gap.message.as_str())

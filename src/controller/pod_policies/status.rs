@@ -239,7 +239,7 @@ fn unlisted_controllers(name: &str, unlisted: &ByPolicy) -> ConditionUpdate {
             .collect();
         format!(
             "once errors are denied, the next rollout of {} is denied: {}; list the accounts of the controllers of {} in \
-             spec.controllers (transom preflight proposes them)",
+             cluster.controllers of the chart's values (transom preflight proposes them)",
             count(owners.len(), "stored object"),
             list(owners, MOST_NAMES),
             list(kinds, MOST_NAMES)
@@ -250,7 +250,7 @@ fn unlisted_controllers(name: &str, unlisted: &ByPolicy) -> ConditionUpdate {
         .map(|owners| ("NextRolloutDenied", message(owners)));
     let met = (
         "ControllersListed",
-        "the policy lists the controllers of all custom resources with errors",
+        "the controllers of all custom resources with errors are listed",
     );
     ConditionUpdate::expect_false(CONTROLLERS_UNLISTED, unmet, met).with_events(EventPolicy::Turns)
 }
@@ -408,7 +408,6 @@ fn left_out(decoded: &DecodedPolicy) -> ConditionUpdate {
     let unknown = [
         ("the rules", listed(decoded.unknown_rules.iter().map(rule))),
         ("the releases", of(&decoded.unknown_releases)),
-        ("the kinds", of(&decoded.unknown_kinds)),
         ("the fields", of(&decoded.unknown_fields)),
     ];
     let names: Vec<String> = (unknown.into_iter())

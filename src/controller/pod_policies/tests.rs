@@ -55,7 +55,7 @@ impl PolicyHistory {
         self.reports_with(cache, &ReportingState::Off, &NextDenials::default(), now)
     }
 
-    /// The same, with custom resources whose controllers no policy lists.
+    /// The same, with custom resources whose controllers are not listed.
     fn reports_with(
         &self,
         cache: &ClusterCache,
@@ -197,7 +197,7 @@ fn a_policy_names_the_workloads_that_are_denied_only_by_their_runtime_class() {
 }
 
 #[test]
-fn a_policy_that_does_not_list_the_controllers_of_custom_resources_with_errors_says_whose_next_rollout_is_denied()
+fn unlisted_controllers_of_custom_resources_with_errors_are_reported_with_whose_next_rollout_is_denied()
  {
     let cache = cache(&[stored("base", &json!({}))], &[]);
     let mut history = PolicyHistory::default();

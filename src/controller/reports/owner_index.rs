@@ -131,7 +131,7 @@ pub struct OwnerIndex {
     representatives: Representatives,
     /// The last pass in which owners were omitted because there were too many, by kind.
     full: HashMap<Kind, u64>,
-    /// Owners that would be denied and whose controllers no policy lists.
+    /// Owners that would be denied and whose controllers are not listed.
     unlisted: NamedOwners,
     /// Owners that would be denied and are for Windows only by their RuntimeClass.
     by_class: NamedOwners,
@@ -293,7 +293,7 @@ impl OwnerIndex {
         self.enqueue(uid, source);
     }
 
-    /// The owners that would be denied and whose controllers no policy lists.
+    /// The owners that would be denied and whose controllers are not listed.
     pub fn unlisted_controllers(&self) -> ByPolicy {
         by_policy(&self.unlisted)
     }

@@ -1,6 +1,5 @@
 //! The requests of the reports controller. Each owns what it needs, so that the controller continues meanwhile.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -56,7 +55,7 @@ pub struct WriteResult {
 /// Asks the API server which report API and which custom resources it serves.
 pub async fn discover(client: Client) -> (Result<Option<ReportApi>, ApiError>, CustomLists) {
     let found = ReportApi::of(&client).await;
-    (found, CustomLists::read(&client, &BTreeSet::new()).await)
+    (found, CustomLists::read(&client, &[]).await)
 }
 
 /// Writes a report. `version`: the resourceVersion that it must still have, if known.

@@ -313,8 +313,7 @@ async fn a_leader_that_renews_late_goes_on_and_one_that_returns_later_begins_ane
     let all: Vec<Value> = (0..60).map(|it| deployment(&format!("web-{it}"), it)).collect();
     let leader = TestLeader::start(&[(DEPLOYMENTS, &[list("9", &all)])]);
     let written = || leader.server.lock().unwrap().written.len();
-    let lists = || {
-        let server = leader.server.lock().unwrap();
+    let lists = |server: &FakeApiServer| {
         let listed = format!("GET {DEPLOYMENTS}");
         server.requested.iter().filter(|it| **it == listed).count()
     };
@@ -331,14 +330,15 @@ async fn a_leader_that_renews_late_goes_on_and_one_that_returns_later_begins_ane
             .lease
             .send_replace(Some(Instant::now() + Duration::from_secs(1_000)));
     }
-    assert_eq!((written(), lists()), (all.len(), 1), "each object is read and reported once");
+    let listed = lists(&leader.server.lock().unwrap());
+    assert_eq!((written(), listed), (all.len(), 1), "each object is read and reported once");
 
     leader.lease.send_replace(None);
     tokio::time::sleep(super::KEPT + Duration::from_secs(1)).await;
     leader
         .lease
         .send_replace(Some(Instant::now() + Duration::from_secs(1_000)));
-    leader.until("everything is read anew", |_| lists() == 2).await;
+    leader.until("everything is read anew", |server| lists(server) == 2).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,7 +98,7 @@ pub async fn survey(
     images: Option<ImageService>,
     nodes: SurveyedNodes,
 ) -> Result<PullsByNode, SurveyError> {
-    let survey = WorkloadSurvey::of(&client, &policies.pod_templates()).await?;
+    let survey = WorkloadSurvey::of(&client, &facts.config.pod_templates).await?;
     let hosts = facts.hosts().iter().filter(|host| !host.may_be_at_zero);
     let options = PlanOptions::more_nodes();
     let mut planner =

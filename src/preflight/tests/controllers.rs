@@ -79,7 +79,7 @@ fn the_account_of_a_controller_is_proposed_for_its_kinds_and_a_look_alike_is_not
     let kinds = [Kind::Rollout, Kind::CloneSet, Kind::AdvancedDaemonSet];
     let report = report_of(&kinds, &objects, &admins);
     assert_eq!(
-        report.values.json()["policy"]["spec"]["controllers"],
+        report.values.json()["cluster"]["controllers"],
         json!([
             {"username": "system:serviceaccount:argo-rollouts:argo-rollouts", "kinds": ["Rollout.argoproj.io"]},
             {"username": "system:serviceaccount:kruise-system:kruise-manager",
@@ -126,5 +126,5 @@ fn windows_workloads_of_a_kind_without_a_known_controller_are_counted_with_those
         "{}",
         unknown.message
     );
-    assert!(report.values.json()["policy"]["spec"]["controllers"].is_null());
+    assert!(report.values.json()["cluster"]["controllers"].is_null());
 }

@@ -4,7 +4,6 @@ use super::super::{FailurePolicy, RegistrationOptions, mutating, validating};
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector;
 
-use crate::model::objects::workload::configured::PodTemplateKind;
 use crate::model::windows::os::Os;
 
 /// The configurations as the API server would store them.
@@ -156,15 +155,6 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
         ),
         "{found:?}"
     );
-    let by_plugin = policy(|policy| policy.pod_node_selector = PodNodeSelector::Enabled);
-    let found = gaps(&plain, &by_plugin);
-    assert!(
-        found[0].1.starts_with(
-            "evidence.podNodeSelector: Enabled has no effect on templates without a sign of Windows: the webhook configurations \
-             lack the entry namespace-selector.validate.transom.dev; set the chart's webhooks.defaultNodeSelector: "
-        ),
-        "{found:?}"
-    );
     // The recommended remedy fixes it.
     let fixed = registered(&RegistrationOptions {
         linux_pods: Some(ApiSelector {
@@ -172,13 +162,10 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
             match_labels: None,
         }),
         default_os: Some(api(&of_team("a"))),
-        namespace_selector: Some(api(&of_team("a"))),
         ..RegistrationOptions::default()
     });
     assert_eq!(gaps(&fixed, &guarded), []);
     assert_eq!(gaps(&fixed, &of_a), []);
-    // Only the namespaces with a default node selector need the entry.
-    assert_eq!(gaps(&fixed, &by_plugin), []);
 }
 
 #[test]
@@ -196,68 +183,6 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
             .starts_with("placement.linuxPods: Apply has no effect in b: linux-pods.mutate.transom.dev and "),
         "{found:?}"
     );
-}
-
-#[test]
-fn node_labels_that_no_condition_matches_are_named_with_what_to_add() {
-    let mut options = RegistrationOptions::default();
-    options.node_labels.push(NodeLabel::prefix("pool", "win"));
-    let known = registered(&options);
-    let policy = policy(|policy| {
-        policy.node_labels = vec![
-            NodeLabel::exact("pool", "windows-2022"),
-            NodeLabel::exact("team", "blue"),
-        ];
-    });
-    assert_eq!(
-        gaps(&known, &policy),
-        [(
-            "NodeLabelsNotRegistered",
-            "the webhook configurations do not contain all evidence.nodeLabels of the policy, so Transom is not called for \
-             pods that are recognized only by them; add to the chart's webhooks.nodeLabels: [{\"key\":\"team\",\"values\":[\"blue\"]}], or \
-             to transom generate webhooks: --node-label 'team=blue'"
-                .to_owned()
-        )]
-    );
-    options.node_labels.push(NodeLabel::exact("team", "blue"));
-    assert_eq!(gaps(&registered(&options), &policy), []);
-}
-
-#[test]
-fn pod_templates_that_no_rule_matches_are_named_with_what_to_add() {
-    let kind = |text: &str| PodTemplateKind::parse(text).unwrap().configured().unwrap();
-    let mut options = RegistrationOptions::default();
-    options
-        .pod_templates
-        .push(kind("example.com/GameServerSet=spec.template"));
-    let wanted = policy(|policy| {
-        policy.pod_templates = vec![
-            kind("example.com/GameServerSet=spec.template"),
-            kind("example.com/Proxy=spec.pod"),
-        ];
-    });
-    let known = registered(&options);
-    assert_eq!(
-        gaps(&known, &wanted),
-        [(
-            "PodTemplatesNotRegistered",
-            "the webhook configurations do not know all podTemplates of the policy with their paths, so that Transom is not \
-             called for these kinds; add to the chart's webhooks.podTemplates: \
-             [{\"group\":\"example.com\",\"kind\":\"Proxy\",\"path\":\"spec.pod\",\"resource\":\"proxies\"}], or to transom \
-             generate webhooks: --pod-template 'example.com/Proxy=spec.pod'"
-                .to_owned()
-        )]
-    );
-    assert_eq!(known.drift(), [""; 0], "a configured kind is no drift");
-    let mut elsewhere = options.clone();
-    elsewhere
-        .pod_templates
-        .push(kind("example.com/Proxy=spec.template"));
-    let found = gaps(&registered(&elsewhere), &wanted);
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].1.contains("\"path\":\"spec.pod\""), "{found:?}");
-    options.pod_templates.push(kind("example.com/Proxy=spec.pod"));
-    assert_eq!(gaps(&registered(&options), &wanted), []);
 }
 
 #[test]
@@ -365,7 +290,7 @@ fn what_transom_registers_is_as_transom_registers_it() {
             validate_failure_policy: FailurePolicy::Fail,
             linux_pods: Some(everywhere.clone()),
             default_os: Some(api(&of_team("a"))),
-            namespace_selector: Some(api(&of_team("a"))),
+            default_node_selector: Some(everywhere.clone()),
             image_registries: RegistryPatterns::parse(["docker.io", "*.azurecr.io"]).unwrap(),
             timeout: std::time::Duration::from_secs(1),
             excluded_namespaces: Vec::new(),
@@ -378,7 +303,7 @@ fn what_transom_registers_is_as_transom_registers_it() {
     ] {
         let registered = registered(&options);
         assert_eq!(registered.drift(), Vec::<String>::new());
-        assert_eq!(registered.problems(), []);
+        assert_eq!(registered.problems(None), []);
     }
 }
 
@@ -519,11 +444,43 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     // The status of every policy reports it, with the remedy.
     let mut widened = registered(&RegistrationOptions::default());
     widened.validating.entries[0].webhook.rules = None;
-    let [differs] = widened.problems().try_into().unwrap();
+    let [differs] = widened.problems(None).try_into().unwrap();
     assert_eq!(differs.reason, "WebhookConfigurationDrifted");
     assert!(
         differs.message.contains("run helm upgrade again"),
         "{}",
         differs.message
     );
+}
+
+#[test]
+fn configurations_that_were_made_for_other_facts_about_the_cluster_are_reported() {
+    let of = |hash: Option<&str>| {
+        let options = RegistrationOptions {
+            cluster_config_hash: hash.map(str::to_owned),
+            ..RegistrationOptions::default()
+        };
+        let annotated = |configuration: Configuration, json: Value| {
+            let annotations: BTreeMap<String, String> =
+                serde_json::from_value(json["metadata"]["annotations"].clone()).unwrap();
+            configuration.annotated(&annotations)
+        };
+        let Configurations { mutating: one, validating: other } = registered(&options);
+        Configurations {
+            mutating: annotated(one, serde_json::to_value(mutating(&options)).unwrap()),
+            validating: annotated(other, serde_json::to_value(validating(&options)).unwrap()),
+        }
+    };
+    let reasons = |made_for: Option<&str>, used: Option<&str>| {
+        let problems = of(made_for).problems(used);
+        problems.iter().map(|problem| problem.reason).collect::<Vec<_>>()
+    };
+    assert_eq!(reasons(None, None), [""; 0]);
+    assert_eq!(reasons(Some("a"), Some("a")), [""; 0]);
+    for (made_for, used) in [(None, Some("a")), (Some("a"), None), (Some("a"), Some("b"))] {
+        assert_eq!(reasons(made_for, used), ["ClusterConfigDiffers"]);
+    }
+    let mut half = of(Some("a"));
+    half.mutating.cluster_config_hash = None;
+    assert_eq!(half.problems(Some("a"))[0].reason, "ClusterConfigDiffers");
 }

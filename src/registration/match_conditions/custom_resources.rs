@@ -124,11 +124,6 @@ fn configured_pods(kind: ConfiguredKind) -> String {
     )
 }
 
-/// Whether a condition written by [`conditions`] reads the pods of a configured kind at its path.
-pub fn reads_pod_template(expression: &str, kind: ConfiguredKind) -> bool {
-    expression.contains(&configured_pods(kind))
-}
-
 /// A field of the object, or what stands for it if it is absent.
 fn optional(path: &[&str], below: &str, otherwise: &str) -> String {
     let path = optional_fields(path);

@@ -354,7 +354,7 @@ impl ScanText<'_> {
                 _ => "would be denied too in mode Enforce",
             };
             let text = format!(
-                "{becomes}: list the account of the controller of {kind} in spec.controllers of the policy"
+                "{becomes}: list the account of the controller of {kind} in cluster.controllers of the chart's values"
             );
             labelled(self.out, 4, "next rollout:", &text)?;
         }

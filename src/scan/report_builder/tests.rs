@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::node::NodeView;
 use crate::engine::policy_set::PolicySet;
+use crate::model::cluster::config::ClusterConfig;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
 use crate::model::objects::requester::ListedController;
@@ -24,9 +25,13 @@ pub(in crate::scan) fn scan(objects: &[(Kind, Value)]) -> ScanReport {
 
 /// The scan of a cluster with these custom resources and this policy.
 fn scan_with(custom: &[(Kind, String)], policy: Policy, objects: &[(Kind, Value)]) -> ScanReport {
-    let facts = Facts::new(36, date(2026, 6, 1));
+    scan_in(&Facts::new(36, date(2026, 6, 1)), custom, policy, objects)
+}
+
+/// The same, in a cluster of which this is known.
+fn scan_in(facts: &Facts, custom: &[(Kind, String)], policy: Policy, objects: &[(Kind, Value)]) -> ScanReport {
     let eval_context = EvalContext {
-        facts: &facts,
+        facts,
         policies: Cow::Owned(PolicySet::new(Vec::new(), policy)),
         excluded: &[],
         registered: None,
@@ -357,14 +362,18 @@ fn of_an_owner_that_is_not_evaluated_one_pod_of_each_kind_is() {
 }
 
 #[test]
-fn the_next_rollout_of_a_custom_resource_is_denied_until_the_policy_lists_its_controller() {
+fn the_next_rollout_of_a_custom_resource_is_denied_until_its_controller_is_listed() {
     let custom = [Kind::Rollout, Kind::Workflow].map(|kind| (kind, format!("/apis/{}", kind.group())));
-    let listed = |kinds: &[&str]| Policy {
-        controllers: vec![ListedController {
-            username: "system:serviceaccount:argo:argo".to_owned(),
-            kinds: kinds.iter().map(ToString::to_string).collect(),
-        }],
-        ..Policy::standalone()
+    let listed = |kinds: &[&str]| {
+        let mut facts = Facts::new(36, date(2026, 6, 1));
+        facts.set_config(Arc::new(ClusterConfig {
+            controllers: vec![ListedController {
+                username: "system:serviceaccount:argo:argo".to_owned(),
+                kinds: kinds.iter().map(ToString::to_string).collect(),
+            }],
+            ..ClusterConfig::default()
+        }));
+        facts
     };
     let workflow = pod(
         "step",
@@ -384,7 +393,7 @@ fn the_next_rollout_of_a_custom_resource_is_denied_until_the_policy_lists_its_co
             OwnerOutcome::Denied,
         ),
     ] {
-        let report = scan_with(&custom, listed(kinds), &objects);
+        let report = scan_in(&listed(kinds), &custom, Policy::standalone(), &objects);
         let owner = |name: &str| report.owners.iter().find(|owner| owner.name == name).unwrap();
         assert_eq!(owner("web").outcome, OwnerOutcome::Denied);
         assert_eq!(owner("web").unlisted_controller.as_deref(), rollout);

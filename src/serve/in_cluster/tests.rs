@@ -48,6 +48,7 @@ async fn refusal(flags: &[&str]) -> String {
         flags.in_cluster,
         (
             Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())),
+            ServedClusterConfig::default(),
             ServedKnowledge::default(),
         ),
         None,

@@ -7,23 +7,11 @@ use serde_json::{Value, json};
 use super::{PATIENCE, Place, place};
 use crate::support::command::transom;
 use crate::support::control_plane::wait;
+use crate::support::install;
 use crate::support::objects::workload;
 use crate::support::recorder::Recorder;
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector=kubernetes.io/os=windows";
-/// The namespaces of the entry `namespace-selector`, and a policy for them.
-pub const ENTRY: [&str; 2] = ["--node-selector-namespaces", "selected=windows"];
-const POLICY: &str = "
-apiVersion: transom.dev/v1alpha1
-kind: WindowsPodPolicy
-metadata: {name: selected}
-spec:
-  mode: Enforce
-  priority: 10
-  namespaceSelector: {matchLabels: {selected: windows}}
-  evidence: {podNodeSelector: Enabled}
-";
-
 /// A Deployment without any sign of an operating system, and with a field that Windows does not have.
 fn without_a_sign() -> Value {
     let spec = json!({"securityContext": {"runAsUser": 1000},
@@ -80,28 +68,28 @@ fn a_template_that_gets_its_selector_from_the_namespace_is_reported_and_with_the
         "{owner:#}"
     );
 
-    let policy = place.cluster.kubectl_with(&["apply", "-f", "-"], POLICY);
-    policy.succeeded();
-    place
-        .cluster
-        .create_namespace("windows-by-policy", &[("selected", "windows")]);
-    annotate("windows-by-policy");
+    // The file is read again, and the API server sends templates without a sign.
+    let facts = install::cluster_config(&place.cluster, "podNodeSelector: Enabled");
+    let facts = facts.each_ref().map(String::as_str);
+    install::register(&place.cluster, place.replica.port, &facts);
+    place.cluster.create_namespace("windows-by-facts", &[]);
+    annotate("windows-by-facts");
     let mut denied = String::new();
     let is_denied = wait(PATIENCE, || {
         denied = place
-            .create("windows-by-policy", &without_a_sign(), &["--dry-run=server"])
+            .create("windows-by-facts", &without_a_sign(), &["--dry-run=server"])
             .err;
         denied.contains("denied the request")
     });
     assert!(is_denied, "{denied}");
     assert!(
-        denied.contains("namespace-selector.validate.transom.dev") && denied.contains("run-as-user"),
+        denied.contains("default-node-selector.validate.transom.dev") && denied.contains("run-as-user"),
         "{denied}"
     );
     let mut clean = without_a_sign();
     clean["spec"]["template"]["spec"]["securityContext"] = json!({});
-    place.create("windows-by-policy", &clean, &[]).succeeded();
-    place.running("windows-by-policy", 1);
+    place.create("windows-by-facts", &clean, &[]).succeeded();
+    place.running("windows-by-facts", 1);
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl World {
             node_labels: node_labels(),
             linux_pods: Some(only("opted", "in")),
             default_os: Some(only("opted", "in")),
-            namespace_selector: Some(only("selected", "yes")),
+            default_node_selector: Some(only("selected", "yes")),
             image_registries: registries(),
             ..RegistrationOptions::default()
         };
@@ -117,7 +117,7 @@ impl World {
             validate_failure_policy: FailurePolicy::Fail,
             linux_pods: None,
             default_os: None,
-            namespace_selector: None,
+            default_node_selector: None,
             image_registries: RegistryPatterns::default(),
             ..options.clone()
         };
@@ -125,7 +125,7 @@ impl World {
             name: "hub".to_owned(),
             linux_pods: None,
             default_os: None,
-            namespace_selector: None,
+            default_node_selector: None,
             image_registries: hub_registries(),
             ..options.clone()
         };
@@ -208,7 +208,7 @@ impl World {
                 names::IMAGES_MUTATE,
                 names::VALIDATE,
                 names::DEFAULT_OS_VALIDATE,
-                names::NAMESPACE_SELECTOR_VALIDATE,
+                names::DEFAULT_NODE_SELECTOR_VALIDATE,
                 names::LINUX_PODS_VALIDATE,
                 names::IMAGES_VALIDATE,
             ];

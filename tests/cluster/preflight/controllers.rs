@@ -124,7 +124,7 @@ fn the_next_rollout_passes_once_the_proposed_account_is_confirmed_and_a_look_ali
         report["values"]
     );
     let entries = report["values"]["entries"].as_array().unwrap();
-    let path = json!(["policy", "spec", "controllers"]);
+    let path = json!(["cluster", "controllers"]);
     let proposed = entries.iter().find(|entry| entry["path"] == path).unwrap();
     let confirmed = proposed["value"].clone();
     assert_eq!(
@@ -140,17 +140,16 @@ fn the_next_rollout_passes_once_the_proposed_account_is_confirmed_and_a_look_ali
     );
     assert_eq!(report["denied"][0]["kind"], "Rollout");
 
-    let policy = |controllers: &Value| {
-        json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
-            "spec": {"mode": "Enforce", "controllers": controllers}})
-    };
-    install::prepare(&cluster, &policy(&json!([])).to_string());
-    let replica = Replica::start(&cluster, "transom", &["--reports"]);
-    install::register(&cluster, replica.port, &[]);
+    let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
+        "spec": {"mode": "Enforce"}});
+    install::prepare(&cluster, &policy.to_string());
+    let [flag, file] = install::cluster_config(&cluster, "{}");
+    let replica = Replica::start(&cluster, "transom", &["--reports", &flag, &file]);
+    install::register(&cluster, replica.port, &[&flag, &file]);
     replica.is_ready(&cluster);
     let scan = || {
         let kubeconfig = cluster.path("admin.kubeconfig");
-        let args = ["scan", "--kubeconfig", kubeconfig.to_str().unwrap()];
+        let args = ["scan", "--kubeconfig", kubeconfig.to_str().unwrap(), &flag, &file];
         crate::support::command::transom(std::path::Path::new("."), &args).out
     };
     let condition = |status: &str| {
@@ -175,12 +174,10 @@ fn the_next_rollout_passes_once_the_proposed_account_is_confirmed_and_a_look_ali
         cluster.end_of_log("transom")
     );
 
-    cluster
-        .kubectl_with(&["apply", "-f", "-"], &policy(&confirmed).to_string())
-        .succeeded();
+    install::cluster_config(&cluster, &json!({"controllers": confirmed}).to_string());
     let passes = || next_replica_set(&cluster, "next", ROLLOUTS).ok;
     assert!(
-        wait(Duration::from_secs(60), passes),
+        wait(Duration::from_secs(90), passes),
         "{}",
         cluster.end_of_log("transom")
     );

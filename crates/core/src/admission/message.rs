@@ -330,7 +330,7 @@ impl DenialMessage<'_> {
             Some(owner) if self.distrusts_owner => write!(
                 out,
                 "\nits {owner} owner is ignored: the requester is not known as the controller of \
-                 {owner}s; if it is that controller, add its user name to spec.controllers of the WindowsPodPolicy, with the \
+                 {owner}s; if it is that controller, add its user name to cluster.controllers of the chart's values, with the \
                  kind {}",
                 qualified(owner)
             ),

@@ -38,7 +38,7 @@ impl<'r, 'c> Review<'r, 'c> {
         let mut record = AuditRecord::of(phase, &request);
         if let Some(oversize) = request.oversize {
             let policy = applied.as_ref().map(|(_, policy)| &**policy);
-            return too_large::review_head(record, &request, oversize, policy);
+            return too_large::review_head(record, &request, oversize, policy, facts);
         }
         let object = request.object.take();
         let Some((kind, policy)) = applied else {
@@ -69,7 +69,7 @@ fn applied<'c>(request: &Request<'_>, context: &AdmissionContext<'c>) -> Option<
         return None;
     }
     let policy = policy_for(request, context);
-    let configured = || request.configured_kind(&policy.pod_templates);
+    let configured = || request.configured_kind(&context.facts.config.pod_templates);
     let kind = request.known_kind().or_else(configured)?;
     Some((kind, policy))
 }

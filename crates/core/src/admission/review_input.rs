@@ -69,7 +69,7 @@ impl ReviewInput<'_> {
                 Phase::Validate => ReviewStage::Stored,
             },
             editable,
-            origin: Origin::requester(read.creator_kind(), user, &self.policy.controllers),
+            origin: Origin::requester(read.creator_kind(), user, &self.facts.config.controllers),
             is_mirror: read.is_mirror_by(&Witness::Requester {
                 user,
                 groups: &user_info.groups.0,
@@ -133,7 +133,7 @@ impl ReviewInput<'_> {
         let adds_only_evidence = || {
             let labels = old.meta.labels.iter().map(|(label, _)| &**label);
             let user = &self.request.user_info.username;
-            let listed = &self.policy.controllers;
+            let listed = &self.facts.config.controllers;
             self.request.adds_debugger() || requester::adds_selectors(user, old.kind, listed, labels)
         };
         if (matches!(old.kind, Kind::Pod | Kind::Job) || old.kind.is_custom())

@@ -117,7 +117,7 @@ impl SimulatedPhase {
         let subject = Object {
             context: ReviewContext {
                 is_mirror: review.facts.is_stored_mirror(&read),
-                origin: Origin::again(read.creator_kind(), &review.policy.controllers),
+                origin: Origin::again(read.creator_kind(), &review.facts.config.controllers),
                 ..read.context
             },
             ..read

@@ -8,6 +8,7 @@ use super::audit_record::AuditRecord;
 use super::request::{Oversize, Request};
 use super::response::{Denial, ReviewDecision};
 use crate::engine::Decision;
+use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Action, Policy};
 use crate::model::objects::requester::Origin;
 use crate::model::objects::workload::Kind;
@@ -49,6 +50,7 @@ pub(super) fn review_head(
     request: &Request<'_>,
     oversize: Oversize,
     policy: Option<&Policy>,
+    facts: &Facts,
 ) -> ReviewAnswer {
     let (Some(kind), Some(policy)) = (request.reviewed_kind(), policy) else {
         let annotations = noted(oversize, OversizeDecision::NotEvaluated, Decision::Skip, None);
@@ -59,7 +61,7 @@ pub(super) fn review_head(
         return ReviewAnswer::encode(request, ruling, record);
     };
     record.set_policy(&policy.name);
-    let outcome = outcome(kind, request, policy);
+    let outcome = outcome(kind, request, policy, facts);
     let is_denied = outcome == OversizeDecision::Denied;
     let decision = if is_denied {
         Decision::Deny
@@ -77,10 +79,10 @@ pub(super) fn review_head(
     ReviewAnswer::encode(request, ruling, record)
 }
 
-fn outcome(kind: Kind, request: &Request<'_>, policy: &Policy) -> OversizeDecision {
+fn outcome(kind: Kind, request: &Request<'_>, policy: &Policy, facts: &Facts) -> OversizeDecision {
     if policy.validation != Action::Deny {
         OversizeDecision::Policy
-    } else if Origin::may_be_controller(kind, &request.user_info.username, &policy.controllers) {
+    } else if Origin::may_be_controller(kind, &request.user_info.username, &facts.config.controllers) {
         OversizeDecision::Controller
     } else if request.is_update() && may_be_deleted(request.body) {
         OversizeDecision::Deletion
@@ -154,13 +156,15 @@ fn size(oversize: Oversize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use jiff::civil::date;
     use serde_json::Value;
 
     use super::*;
     use crate::admission::{AdmissionContext, Phase, Review, decode_head};
     use crate::engine::policy_set::PolicySet;
-    use crate::model::cluster::facts::Facts;
+    use crate::model::cluster::config::ClusterConfig;
     use crate::model::objects::requester::ListedController;
 
     const SIZE: Oversize = Oversize {
@@ -182,14 +186,17 @@ mod tests {
         let policy = Policy {
             name: "shop".to_owned(),
             validation,
+            ..Policy::standalone()
+        };
+        let policies = PolicySet::new(Vec::new(), policy);
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        facts.config = Arc::new(ClusterConfig {
             controllers: vec![ListedController {
                 username: "platform:workloads".to_owned(),
                 kinds: vec!["ReplicaSet.apps".to_owned(), "Deployment.apps".to_owned()],
             }],
-            ..Policy::standalone()
-        };
-        let policies = PolicySet::new(Vec::new(), policy);
-        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+            ..ClusterConfig::default()
+        });
         let context = AdmissionContext {
             facts: &facts,
             policies: &policies,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::os_inference::infer_os;
 use super::policy_set::PolicySet;
+use crate::model::cluster::config::{ClusterConfig, PodNodeSelector};
 use crate::model::cluster::facts::{Facts, NamespaceFacts};
-use crate::model::cluster::policy::{ImageEvidence, LinuxPods, PodNodeSelector, Policy};
+use crate::model::cluster::policy::{ImageEvidence, LinuxPods, Policy};
 use crate::model::nodes::namespace_selector::{NodeSelector, is_only_placed, is_placed, parse};
 use crate::model::objects::managed_fields::ManagedFields;
 use crate::model::objects::object::{Body, FieldOwners as _, Object};
@@ -15,10 +16,11 @@ use crate::model::windows::os::{Os, Verdict};
 
 /// Records the default node selector of every namespace in the facts. Call it whenever namespaces or policies change.
 pub fn resolve(facts: &mut Facts, policies: &PolicySet) {
+    let config = Arc::clone(&facts.config);
     let openshift = facts.has_scc.then(|| facts.default_node_selector.clone());
     let resolved = |namespace: &NamespaceFacts| {
         let policy = policies.policy_of(&namespace.labels);
-        let mut selector = of_plugin(namespace, policy).unwrap_or_default();
+        let mut selector = of_plugin(namespace, &config, policy).unwrap_or_default();
         if let Some(default) = &openshift {
             selector.extend(of_openshift(namespace, default).unwrap_or_default());
         }
@@ -41,9 +43,9 @@ pub fn resolve(facts: &mut Facts, policies: &PolicySet) {
 }
 
 /// What PodNodeSelector adds. It adds the selector of its configuration file only in namespaces without the annotation.
-fn of_plugin(namespace: &NamespaceFacts, policy: &Policy) -> Option<NodeSelector> {
-    let default = &policy.default_node_selector;
-    match (&namespace.stated_selectors.plugin, policy.pod_node_selector) {
+fn of_plugin(namespace: &NamespaceFacts, config: &ClusterConfig, policy: &Policy) -> Option<NodeSelector> {
+    let default = &config.default_node_selector;
+    match (&namespace.stated_selectors.plugin, config.pod_node_selector) {
         (_, PodNodeSelector::Disabled) => None,
         (None, _) => Some(default.clone()),
         (Some(stated), PodNodeSelector::Enabled) => parse(stated),

@@ -2,7 +2,7 @@
 //! are active.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Span;
@@ -12,9 +12,7 @@ use super::exemption::matches;
 use super::namespace_labels::{self, EffectivePolicy, IgnoredLabel, NamespaceOverrides};
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{Exemption, ImageEvidence, Policy};
-use crate::model::nodes::node::NodeLabel;
 use crate::model::objects::label_selector::LabelSelector;
-use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::json_types::Str;
 use crate::model::syntax::string_enum::string_enum;
 
@@ -145,19 +143,6 @@ impl PolicySet {
     /// The stored policies, in order of precedence.
     pub fn stored(&self) -> &[Arc<StoredPolicy>] {
         &self.stored
-    }
-
-    /// The custom resources that any stored policy adds to those that are evaluated.
-    pub fn pod_templates(&self) -> BTreeSet<ConfiguredKind> {
-        let policies = self.stored.iter();
-        policies
-            .flat_map(|stored| stored.policy.pod_templates.iter().copied())
-            .collect()
-    }
-
-    /// The node labels that mean Windows for any stored policy.
-    pub fn node_labels(&self) -> impl Iterator<Item = &NodeLabel> {
-        self.stored.iter().flat_map(|stored| &stored.policy.node_labels)
     }
 
     /// The names of the stored policies that use what registries report of images.

@@ -427,8 +427,8 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
            pod fails there, and the controller creates it again, forever. The controller does not use the scheduling \
            of a RuntimeClass either. If the template selects nodes by a label that names neither an operating system \
            nor a build, such as the name of a node group, the finding is a warning: Transom does not know which nodes \
-           have the label. `evidence.nodeLabels` of a \
-           WindowsPodPolicy names the labels that only Windows nodes have.",
+           have the label. `cluster.nodeLabels` in \
+           the values of the chart names the labels that only Windows nodes have.",
     remedy: "add nodeSelector kubernetes.io/os: windows to the template",
     see: &[
         "kubernetes: pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod",
@@ -474,7 +474,7 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
                 )
                 .remedy(
                     "add nodeSelector kubernetes.io/os: windows to the template, or name the label in \
-                     evidence.nodeLabels of a WindowsPodPolicy",
+                     cluster.nodeLabels of the chart's values",
                 );
         } else if guessed {
             finding.severity(Severity::Warning);

@@ -165,7 +165,7 @@ impl<'p> AddableTolerations<'p> {
             Err(_) => Some(Vec::new()),
         });
         let of_cluster =
-            || (!policy.allowed_tolerations.is_empty()).then(|| policy.allowed_tolerations.clone());
+            || (!facts.config.allowed_tolerations.is_empty()).then(|| facts.config.allowed_tolerations.clone());
         AddableTolerations {
             policy,
             allowed: allowed.or_else(of_cluster),

@@ -377,7 +377,7 @@ async fn survey(
     snapshot: &Snapshot,
 ) -> Result<CarriedOutcome, SurveyError> {
     let mut outcome = CarriedOutcome {
-        survey: WorkloadSurvey::of(client, &snapshot.policies.pod_templates()).await?,
+        survey: WorkloadSurvey::of(client, &snapshot.facts.config.pod_templates).await?,
         ..CarriedOutcome::default()
     };
     let survey = outcome.survey.clone();

@@ -127,7 +127,7 @@ pub(super) async fn survey(
     snapshot: &Snapshot,
 ) -> Result<SurveyOutcome, SurveyError> {
     let mut outcome = SurveyOutcome {
-        survey: WorkloadSurvey::of(client, &snapshot.policies.pod_templates()).await?,
+        survey: WorkloadSurvey::of(client, &snapshot.facts.config.pod_templates).await?,
         ..SurveyOutcome::default()
     };
     let survey = outcome.survey.clone();

@@ -77,7 +77,7 @@ fn affected_in(
 ) -> Impact {
     let mut base = Facts::new(36, jiff::civil::Date::ZERO);
     base.namespaces = Arc::new(facts::namespaces(cache));
-    base.add_node_labels(&policy_of("").policy.node_labels);
+    base.add_node_labels(&[NodeLabel::prefix("pool", "win")]);
     let facts = facts::of(cache, &NodePools::default(), &base, jiff::Timestamp::UNIX_EPOCH);
     let group = |name: &str| match name {
         name if joining.contains(&name) => 1,
@@ -398,8 +398,6 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
     };
     let policy_of = |namespace: &str| {
         let mut counts = plain();
-        // The node labels of a policy apply in every namespace.
-        counts.policy.node_labels = vec![NodeLabel::prefix("pool", "win")];
         match namespace {
             "windows" => counts.policy.default_os = Some(Os::Windows),
             "no-images" => counts.policy.image_evidence = ImageEvidence::Disabled,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::policy_set::PolicySet;
+use crate::model::cluster::config::ClusterConfig;
 use crate::model::cluster::facts::{Facts, NamespaceFacts};
 use crate::model::objects::requester::ListedController;
 use crate::model::windows::image_facts::{ImageFacts, ImageVariant};
@@ -37,6 +38,20 @@ fn decide(phase: Phase, object: &Value) -> AnswerSummary {
 fn ruling_of(phase: Phase, user: &str, object: &Value, policy: Policy) -> AnswerSummary {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     ruling_in(&facts, phase, user, object, policy)
+}
+
+/// The same under the built-in policy, in a cluster whose administrators list these controllers.
+fn ruling_with(listed: &[ListedController], phase: Phase, user: &str, object: &Value) -> AnswerSummary {
+    ruling_in(&listing(listed), phase, user, object, Policy::standalone())
+}
+
+fn listing(controllers: &[ListedController]) -> Facts {
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    facts.set_config(Arc::new(ClusterConfig {
+        controllers: controllers.to_vec(),
+        ..ClusterConfig::default()
+    }));
+    facts
 }
 
 /// The same, in a cluster.
@@ -327,7 +342,7 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
                 .as_ref()
                 .unwrap_or_else(|| panic!("{kind} of {owner} by {user}"));
             assert!(
-                denial.contains("spec.controllers of the WindowsPodPolicy"),
+                denial.contains("cluster.controllers of the chart's values"),
                 "{denial}"
             );
             assert_eq!(
@@ -371,11 +386,7 @@ fn what_a_controller_made_of_an_owner_that_is_not_evaluated_is_evaluated_itself(
             "system:kube-controller-manager",
             "system:serviceaccount:argo:argo",
         ] {
-            let policy = Policy {
-                controllers: controllers.clone(),
-                ..Policy::standalone()
-            };
-            let reviewed = ruling_of(Phase::Validate, user, &owned(kind, owner), policy);
+            let reviewed = ruling_with(&controllers, Phase::Validate, user, &owned(kind, owner));
             assert!(reviewed.denial.is_some(), "{kind} of {owner} by {user}");
             assert_eq!(reviewed.owner_trusted, None);
         }
@@ -383,7 +394,7 @@ fn what_a_controller_made_of_an_owner_that_is_not_evaluated_is_evaluated_itself(
 }
 
 #[test]
-fn a_policy_names_the_users_that_its_platform_has_for_controllers() {
+fn the_cluster_config_names_the_users_that_a_platform_has_for_controllers() {
     let user = "platform:replicasets";
     let pod = owned("Pod", "apps/v1/ReplicaSet");
     assert!(
@@ -391,11 +402,7 @@ fn a_policy_names_the_users_that_its_platform_has_for_controllers() {
             .denial
             .is_some()
     );
-    let with = |kinds: &[&str]| Policy {
-        controllers: vec![listed(user, kinds)],
-        ..Policy::standalone()
-    };
-    let denial = |kinds: &[&str]| ruling_of(Phase::Validate, user, &pod, with(kinds)).denial;
+    let denial = |kinds: &[&str]| ruling_with(&[listed(user, kinds)], Phase::Validate, user, &pod).denial;
     assert!(denial(&["ReplicaSet.apps"]).is_none());
     let of_another = denial(&["Rollout.argoproj.io", "ReplicaSet.example.com"]).unwrap();
     assert!(
@@ -758,7 +765,7 @@ fn a_denial_names_the_containers_of_a_problem_in_one_line_and_denying_lines_come
 }
 
 #[test]
-fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_user() {
+fn the_controller_of_a_custom_resource_is_known_only_if_the_cluster_config_names_its_user() {
     for (kind, owner, account) in [
         (
             "ReplicaSet",
@@ -785,11 +792,7 @@ fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_use
     ] {
         let own = format!("system:serviceaccount:{account}");
         let reviewed = |user: &str, kinds: &[&str]| {
-            let policy = Policy {
-                controllers: vec![listed(&own, kinds)],
-                ..Policy::standalone()
-            };
-            ruling_of(Phase::Validate, user, &owned(kind, owner), policy)
+            ruling_with(&[listed(&own, kinds)], Phase::Validate, user, &owned(kind, owner))
         };
         let (version, name) = owner.rsplit_once('/').unwrap();
         let (group, _) = version.split_once('/').unwrap();
@@ -823,12 +826,9 @@ fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_use
 #[test]
 fn the_products_of_knative_are_evaluated_whoever_creates_them() {
     let user = "system:serviceaccount:knative-serving:controller";
-    let policy = Policy {
-        controllers: vec![listed(user, &["Service.serving.knative.dev"])],
-        ..Policy::standalone()
-    };
     let object = owned("Deployment", "serving.knative.dev/v1/Revision");
-    assert!(ruling_of(Phase::Validate, user, &object, policy).denial.is_some());
+    let listed = [listed(user, &["Service.serving.knative.dev"])];
+    assert!(ruling_with(&listed, Phase::Validate, user, &object).denial.is_some());
 }
 
 #[test]
@@ -876,7 +876,10 @@ fn update(phase: Phase, sub_resource: &str, old: &Value, new: &Value) -> AnswerS
 
 /// The answer to a user's update of an object.
 fn update_by(user: &str, phase: Phase, sub_resource: &str, old: &Value, new: &Value) -> AnswerSummary {
-    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let facts = listing(&[listed(
+        "platform:queue",
+        &["Pod", "Job.batch", "Rollout.argoproj.io"],
+    )]);
     let version = new["apiVersion"].as_str().unwrap();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -884,14 +887,7 @@ fn update_by(user: &str, phase: Phase, sub_resource: &str, old: &Value, new: &Va
         "userInfo": {"username": user}, "operation": "UPDATE", "subResource": sub_resource,
         "object": new, "oldObject": old,
     }});
-    let policy = Policy {
-        controllers: vec![listed(
-            "platform:queue",
-            &["Pod", "Job.batch", "Rollout.argoproj.io"],
-        )],
-        ..Policy::standalone()
-    };
-    answer_to(&facts, phase, &review, policy)
+    answer_to(&facts, phase, &review, Policy::standalone())
 }
 
 /// A pod that does not say what it is for, with fields that Windows ignores.

@@ -122,30 +122,32 @@ fn an_annotation_alone_is_not_in_effect() {
 }
 
 #[test]
-fn the_policy_says_whether_the_plugin_is_on_and_what_its_configuration_file_adds() {
+fn the_cluster_config_says_whether_the_plugin_is_on_and_what_its_configuration_file_adds() {
     use PodNodeSelector::{Detected, Disabled, Enabled};
-    let policy = |pod_node_selector, default: &[(&str, &str)]| Policy {
+    let config = |pod_node_selector, default: &[(&str, &str)]| ClusterConfig {
         pod_node_selector,
         default_node_selector: selector(default),
-        ..Policy::standalone()
+        ..ClusterConfig::default()
     };
     let windows: &[_] = &[("kubernetes.io/os", "windows")];
     let pool: &[_] = &[("pool", "a")];
-    for (namespace, policy, expected) in [
-        (with_plugin(WINDOWS, false), policy(Enabled, &[]), windows),
-        (with_plugin(WINDOWS, true), policy(Disabled, &[]), &[]),
-        (with_plugin(WINDOWS, true), policy(Detected, &[]), windows),
-        (with_plugin("not a selector", false), policy(Enabled, &[]), &[]),
-        (NamespaceFacts::default(), policy(Detected, pool), pool),
-        (NamespaceFacts::default(), policy(Enabled, pool), pool),
-        (NamespaceFacts::default(), policy(Disabled, pool), &[]),
+    for (namespace, stated, expected) in [
+        (with_plugin(WINDOWS, false), config(Enabled, &[]), windows),
+        (with_plugin(WINDOWS, true), config(Disabled, &[]), &[]),
+        (with_plugin(WINDOWS, true), config(Detected, &[]), windows),
+        (with_plugin("not a selector", false), config(Enabled, &[]), &[]),
+        (NamespaceFacts::default(), config(Detected, pool), pool),
+        (NamespaceFacts::default(), config(Enabled, pool), pool),
+        (NamespaceFacts::default(), config(Disabled, pool), &[]),
         // The file is for namespaces without the annotation. That there is one shows that the plug-in is on.
-        (with_plugin(WINDOWS, false), policy(Detected, pool), windows),
-        (with_plugin("", false), policy(Detected, pool), &[]),
+        (with_plugin(WINDOWS, false), config(Detected, pool), windows),
+        (with_plugin("", false), config(Detected, pool), &[]),
     ] {
-        let facts = resolved(facts(namespace.clone()), &policy);
+        let mut facts = facts(namespace.clone());
+        facts.set_config(Arc::new(stated.clone()));
+        let facts = resolved(facts, &Policy::standalone());
         let found = &facts.namespaces["shop"].node_selector;
-        assert_eq!(*found, selector(expected), "{namespace:?} {policy:?}");
+        assert_eq!(*found, selector(expected), "{namespace:?} {stated:?}");
     }
 }
 

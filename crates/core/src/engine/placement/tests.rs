@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::{AdmissionStage, PodsToSchedule, evaluate, infer_os};
+use crate::model::cluster::config::ClusterConfig;
 use crate::model::cluster::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
 use crate::model::cluster::policy::{LinuxPods, PlacementField, PlacementMode, Policy};
 use crate::model::nodes::extended_resources::OfferedResources;
@@ -84,20 +85,23 @@ fn the_whitelist_of_the_cluster_limits_placement_where_the_namespace_has_none() 
     .iter()
     .map(Toleration::detached)
     .collect();
-    let policy = Policy {
+    let config = Arc::new(ClusterConfig {
         allowed_tolerations: allowed,
-        ..Policy::standalone()
-    };
+        ..ClusterConfig::default()
+    });
     let os = Taint::no_schedule("os", "windows");
     for (whitelist, expected) in [
         (None, false),
         (Some("[]"), false),
         (Some(r#"[{"key": "os", "operator": "Exists"}]"#), true),
     ] {
-        let facts = facts(whitelist);
-        let tolerates = |policy: &Policy| AddableTolerations::of("web", &facts, policy).tolerates(&os);
-        assert_eq!(tolerates(&policy), expected, "{whitelist:?}");
-        assert!(tolerates(&Policy::standalone()), "{whitelist:?}");
+        let tolerates = |config: &Arc<ClusterConfig>| {
+            let mut facts = facts(whitelist);
+            facts.set_config(Arc::clone(config));
+            AddableTolerations::of("web", &facts, &Policy::standalone()).tolerates(&os)
+        };
+        assert_eq!(tolerates(&config), expected, "{whitelist:?}");
+        assert!(tolerates(&Arc::default()), "{whitelist:?}");
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
+use super::config::ClusterConfig;
 use super::feature_gates::FeatureGates;
 use super::network_policy_engine::NetworkSigns;
 use crate::model::knowledge::{Knowledge, NodePlatform, VolumeOfDriver, is_namespace_sign};
@@ -365,6 +366,8 @@ pub struct ClusterFacts {
     pub knowledge: Arc<Knowledge>,
     /// The feature gates that are known to be set.
     pub feature_gates: FeatureGates,
+    /// What administrators state about the cluster.
+    pub config: Arc<ClusterConfig>,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
     pub has_scc: bool,
     /// The default node selector of OpenShift's Scheduler, for namespaces without one; empty: none.
@@ -383,7 +386,7 @@ pub struct ClusterFacts {
     pub namespaces: Arc<HashMap<String, NamespaceFacts>>,
     /// Declared pools of Windows nodes, which may be at zero nodes.
     pub pools: Vec<Host>,
-    /// Node labels that mean Windows: those of the clouds, and those of pod policies.
+    /// Node labels that mean Windows: those of the clouds, and those of [`ClusterConfig`].
     pub node_labels: Vec<NodeLabel>,
     /// Windows workloads, for the rules on Services, claims and autoscalers.
     pub workloads: Vec<WindowsWorkload>,
@@ -694,6 +697,13 @@ impl ClusterFacts {
         }
     }
 
+    /// Sets what administrators state about the cluster.
+    pub fn set_config(&mut self, config: Arc<ClusterConfig>) {
+        self.node_labels = NodeLabel::well_known();
+        self.add_node_labels(&config.node_labels);
+        self.config = config;
+    }
+
     /// Adds node labels that mean Windows, each once.
     pub fn add_node_labels<'l>(&mut self, labels: impl IntoIterator<Item = &'l NodeLabel>) {
         for label in labels {
@@ -703,8 +713,8 @@ impl ClusterFacts {
         }
     }
 
-    /// The node labels that policies add to those of platforms.
-    pub fn policy_node_labels(&self) -> Vec<NodeLabel> {
+    /// The node labels that administrators add to those of platforms.
+    pub fn stated_node_labels(&self) -> Vec<NodeLabel> {
         let known = NodeLabel::well_known();
         let added = self.node_labels.iter().filter(|label| !known.contains(label));
         added.cloned().collect()

@@ -7,11 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::severity::Severity;
-use crate::model::nodes::namespace_selector::NodeSelector;
-use crate::model::nodes::node::{BUILD_LABEL, NodeLabel, RESTRICTED_BUILD_LABEL, Taint};
-use crate::model::objects::pod::Toleration;
-use crate::model::objects::requester::ListedController;
-use crate::model::objects::workload::configured::ConfiguredKind;
+use crate::model::nodes::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::syntax::string_enum::string_enum;
 use crate::model::windows::os::Os;
 
@@ -184,20 +180,6 @@ string_enum! {
 }
 
 string_enum! {
-    /// Whether the API server's plug-in PodNodeSelector is on, which the API does not show.
-    #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub enum PodNodeSelector {
-        /// In a namespace in which stored pods show it.
-        #[default]
-        Detected = "Detected",
-        /// It is on.
-        Enabled = "Enabled",
-        /// It is off.
-        Disabled = "Disabled",
-    }
-}
-
-string_enum! {
     /// The label that placement uses to require builds.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub enum BuildLabel {
@@ -315,24 +297,12 @@ pub struct Policy {
     pub image_wait: Duration,
     /// The operating system of pods without evidence.
     pub default_os: Option<Os>,
-    /// Whether the plug-in PodNodeSelector is on.
-    pub pod_node_selector: PodNodeSelector,
-    /// What the configuration file of PodNodeSelector adds in namespaces without its annotation.
-    pub default_node_selector: NodeSelector,
-    /// The tolerations that PodTolerationRestriction allows in namespaces without a whitelist of their own; empty: all.
-    pub allowed_tolerations: Vec<Toleration<'static>>,
     /// Taints of pools that are scaled to zero: Windows pods tolerate them.
     pub taints: Vec<Taint>,
     /// The label that placement uses for builds.
     pub build_label: BuildLabel,
     /// RuntimeClasses by release (`ltsc2022`).
     pub runtime_classes: BTreeMap<String, String>,
-    /// Users that are controllers, in addition to those of Kubernetes.
-    pub controllers: Vec<ListedController>,
-    /// Custom resources that describe pods, in addition to the built-in ones.
-    pub pod_templates: Vec<ConfiguredKind>,
-    /// Node labels that mean Windows, in addition to those of platforms; those of all policies are evidence everywhere.
-    pub node_labels: Vec<NodeLabel>,
     /// Active exemptions.
     pub exemptions: Vec<Exemption>,
 }
@@ -367,15 +337,9 @@ impl Policy {
             image_evidence: ImageEvidence::Names,
             image_wait: Duration::ZERO,
             default_os: None,
-            pod_node_selector: PodNodeSelector::Detected,
-            default_node_selector: NodeSelector::new(),
-            allowed_tolerations: Vec::new(),
             taints: vec![Taint::no_schedule("os", "windows")],
             build_label: BuildLabel::Kubelet,
             runtime_classes: BTreeMap::new(),
-            controllers: Vec::new(),
-            pod_templates: Vec::new(),
-            node_labels: Vec::new(),
             exemptions: Vec::new(),
         }
     }

@@ -24,7 +24,7 @@ pub static WINDOWS_NODES_ONLY: Rule = Rule {
            It reports the pod if at least one of them matches, and all that match are for Windows. It is a warning, \
            because a pool of Linux nodes may be at zero, and silent if only Windows nodes are known. Admission reports only pods that the API server sends to \
            Transom for another reason; `scan`, `preflight` and reports read all of them.",
-    remedy: "add nodeSelector kubernetes.io/os: windows, or name the label in evidence.nodeLabels of a WindowsPodPolicy",
+    remedy: "add nodeSelector kubernetes.io/os: windows, or name the label in cluster.nodeLabels of the chart's values",
     see: &["https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/"],
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: w, labels: {agentpool: win19}}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: l, labels: {agentpool: lin}}, status: {nodeInfo: {operatingSystem: linux}}}\n---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {agentpool: win19}, containers: [{name: app, image: app}]}}}}",

@@ -130,16 +130,9 @@ fn a_custom_resource_that_cannot_be_read_is_named_and_does_not_keep_taints_off_n
 }
 
 #[test]
-fn a_kind_of_a_policy_counts_in_the_namespaces_of_the_policy() {
+fn a_kind_that_administrators_add_counts_where_it_describes_a_pod() {
     let entry = PodTemplateKind::parse("example.com/GameServerSet=spec.template").unwrap();
     let kind = Kind::Configured(entry.configured().unwrap());
-    let policy_of = |namespace: &str| {
-        let mut counts = built_in(namespace);
-        if namespace == "games" {
-            counts.policy.pod_templates.extend(entry.configured());
-        }
-        counts
-    };
     let view = ClusterCache {
         nodes: [windows_node("win1", "10.0.20348.1")].into(),
         ..ClusterCache::default()
@@ -150,9 +143,9 @@ fn a_kind_of_a_policy_counts_in_the_namespaces_of_the_policy() {
         (kind, json!({"metadata": meta, "spec": spec}))
     };
     let set = |namespace: &str| of(namespace, json!({"template": {"spec": windows(json!({}))}}));
-    let objects = [set("games"), set("bare"), of("games", json!({}))];
+    let objects = [set("games"), of("games", json!({}))];
     let on = (&["win1"][..], &[][..]);
-    let found = lines(affected_in(&policy_of, &taints(), on, &view, &survey, &objects));
+    let found = lines(affected_in(&built_in, &taints(), on, &view, &survey, &objects));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
         found[0].starts_with("GameServerSet.example.com games/arena"),
