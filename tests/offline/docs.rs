@@ -45,7 +45,8 @@ fn a_limit_is_a_rule_or_stands_among_what_is_not_checked() {
     let page = text("docs/reference/coverage.md");
     for limit in LIMITS {
         let is_rule = transom::rules::find(limit).is_some();
-        assert!(is_rule || page.contains(&format!("| `{limit}`: ")), "{limit}");
+        let anchor = format!("| <a id=\"{limit}\"></a>");
+        assert!(is_rule || page.contains(&anchor), "{limit}");
     }
 }
 
@@ -270,7 +271,7 @@ fn the_server_of_the_tutorial_answers_its_curl_as_the_tutorial_shows() {
 
 #[test]
 fn every_other_command_of_readme_and_tutorial_prints_what_the_page_shows() {
-    for (page, comparisons) in [("README.md", 2), (TUTORIAL, 3)] {
+    for (page, comparisons) in [("README.md", 1), (TUTORIAL, 3)] {
         let mut compared = 0;
         for Step { command, shown } in steps(&text(page)) {
             if command.starts_with("curl ") || command.contains(" serve ") {
@@ -964,16 +965,16 @@ fn every_command_has_a_page_with_what_its_help_prints() {
     let overview = text(&format!("{FOLDER}/README.md"));
     let mut of_pages: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for command in commands_of("") {
-        let name = command.split(' ').next().unwrap_or_default().to_owned();
-        of_pages.entry(name).or_default().push(command);
+        let name = command.split(' ').next().unwrap_or_default();
+        let row = overview.split_once(&format!("| [`transom {name}`]("));
+        let (_, link) = row.unwrap_or_else(|| panic!("{FOLDER}/README.md has no row for transom {name}"));
+        // Several commands may have one page.
+        let page = link.split(['#', ')']).next().unwrap_or_default().to_owned();
+        of_pages.entry(page).or_default().push(command);
     }
     assert!(of_pages.len() >= 16, "{of_pages:?}");
-    for (name, commands) in &of_pages {
-        assert!(
-            overview.contains(&format!("| [`transom {name}`]({name}.md) |")),
-            "{FOLDER}/README.md has no row for transom {name}"
-        );
-        let path = format!("{FOLDER}/{name}.md");
+    for (page, commands) in &of_pages {
+        let path = format!("{FOLDER}/{page}");
         let page = text(&path);
         let (before, rest) = page.split_once(START).expect("the block of the help begins");
         let (_, after) = rest.split_once(END).expect("the block of the help ends");

@@ -58,7 +58,7 @@ fn tests_that_pages_name_exist() {
     let mut named = 0;
     let mut missing = Vec::new();
     for page in [
-        "docs/explanation/good-practices.md",
+        PROOFS,
         "docs/contributing/measurements.md",
         "docs/contributing/testing.md",
     ] {
@@ -77,23 +77,37 @@ fn tests_that_pages_name_exist() {
     assert!(named > 60, "only {named} tests are named");
 }
 
+/// The tests of each practice and threat.
+const PROOFS: &str = "tests/good-practices.md";
+
+/// The rows of a page's tables with two columns.
+fn rows(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    let rows = page.lines().filter(|line| line.starts_with("| "));
+    let cells = rows.map(|row| {
+        let cells = row.trim_matches('|').split_once(" | ");
+        let (subject, answer) = cells.unwrap_or_else(|| panic!("{row}"));
+        (subject.trim(), answer.trim())
+    });
+    cells.filter(|(subject, _)| !subject.starts_with("practice") && *subject != "threat")
+}
+
 #[test]
 fn every_practice_and_every_threat_has_a_test_or_a_reason() {
-    let page = read("docs/explanation/good-practices.md");
-    let rows = page.lines().filter(|line| line.starts_with("| "));
+    let (page, proofs) = (read("docs/explanation/good-practices.md"), read(PROOFS));
+    let mut proven: BTreeSet<&str> = rows(&proofs)
+        .filter(|(_, tests)| tests.starts_with('`'))
+        .map(|(subject, _)| subject)
+        .collect();
     let mut threats = BTreeSet::new();
-    for row in rows.filter(|row| !row.starts_with("| practice") && !row.starts_with("| threat")) {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [subject, answer, test] = cells[..] else {
-            panic!("{row}");
-        };
-        assert!(!subject.is_empty() && !answer.is_empty(), "{row}");
+    for (subject, answer) in rows(&page) {
+        assert!(!subject.is_empty() && !answer.is_empty(), "{subject}: {answer}");
         let has_reason = answer.starts_with("Out of ") || answer.starts_with("Not ");
-        assert!(!test.is_empty() || has_reason, "{row}");
+        assert!(proven.remove(subject) || has_reason, "{subject} has no test");
         let numbers = subject.split(':').next().unwrap_or_default().split(", ");
         threats.extend(numbers.filter_map(|number| number.parse::<u32>().ok()));
     }
     assert!(threats.iter().copied().eq(1..=18), "{threats:?}");
+    assert!(proven.is_empty(), "tests of other subjects: {proven:?}");
 }
 
 #[test]
