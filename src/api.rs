@@ -23,20 +23,22 @@ pub use crd::{
     VERSION_ANNOTATION, definitions, node_policy_definition, node_pool_definition, pod_policy_definition,
 };
 pub use field_error::{FieldStep, in_one_line};
+#[cfg(test)]
+pub(crate) use node_policy::reconciling;
 pub use node_policy::{
-    BuildCount, DriftedNode, Isolation, LabelMode, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
-    NodeTaintSpec, NodeTaints, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, TaintMode, WORKLOADS_EXCLUDED,
+    BuildCount, DriftedNode, Isolation, NoExecute, NodeLabelMode, NodeLabels, NodePolicyMode, NodeRuntimeClasses,
+    NodeTaintSpec, NodeTaints, PartMode, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, WORKLOADS_EXCLUDED,
     WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 pub use node_pool::{
     PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,
 };
 pub use node_startup::{
-    FailedImage, ImagePuller, NodeStartup, PullSecretName, StartupImages, StartupStatus, bytes_of,
+    FailedImage, ImagePuller, ImageSource, NodeStartup, PullSecretName, StartupStatus, bytes_of,
 };
 pub use pod_policy::{
     EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementRuntimeClasses, PlacementSpec,
-    PoolTaint, RuleSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec,
+    PoolTaint, RuleParameters, RuleSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec,
     WindowsPodPolicyStatus,
 };
 pub use policy_decode::{DecodedPolicy, PolicyError, decode_policy};

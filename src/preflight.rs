@@ -296,7 +296,7 @@ impl Preflight {
     /// Whether the values let admission deny.
     fn enforces(&self) -> bool {
         let mut entries = self.values.entries.iter();
-        entries.any(|entry| entry.path == ["policy", "spec", "mode"] && entry.value == "Enforce")
+        entries.any(|entry| entry.path == ["mode"] && entry.value == "Enforce")
     }
 }
 

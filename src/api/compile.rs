@@ -11,13 +11,12 @@ use super::pod_policy::{
     ExemptionSpec, PlacementRuntimeClasses, RuleSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicySpec,
 };
 use super::schema::{
-    BREAK_GLASS, BREAK_GLASS_PRIORITY, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS,
-    PRIORITY_IS_RESERVED, TOO_LONG_EXEMPTION_PATTERNS, TOO_MANY_EXEMPTION_PATTERNS, WHOM, WITHOUT_RELEASE,
+    BREAK_GLASS_DENIES, EMPTY_LIST, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS, TOO_LONG_EXEMPTION_PATTERNS, TOO_MANY_EXEMPTION_PATTERNS, WHOM, WITHOUT_RELEASE,
 };
 use super::selector;
-use crate::engine::policy_set::{DatedExemption, StoredPolicy};
+use crate::engine::policy_set::{BREAK_GLASS, DatedExemption, StoredPolicy};
 use crate::model::cluster::policy::{
-    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Policy, RulesVersion,
+    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Mode, PlacementField, Policy, RulesVersion,
 };
 use crate::model::nodes::node::Taint;
 use crate::model::windows::build::{RELEASES, Release};
@@ -64,7 +63,7 @@ pub fn compile(
 fn base_max_age_days(rules: &[RuleSpec]) -> u16 {
     let mut valid = rules.iter().filter(|rule| rule.problem().is_none());
     valid
-        .find_map(|rule| rule.max_age_days)
+        .find_map(|rule| rule.parameters.max_age_days)
         .unwrap_or(BASE_MAX_AGE_DAYS)
 }
 
@@ -83,7 +82,7 @@ impl Compiler<'_> {
             rules_version,
         } = spec.validation;
         let placement = spec.placement;
-        self.priority(&name, spec.priority);
+        self.mode(&name, spec.mode);
         self.exemption_bounds(&spec.exemptions);
         let exemptions = spec.exemptions.into_iter().enumerate();
         let policy = Policy {
@@ -92,18 +91,20 @@ impl Compiler<'_> {
                 action,
                 ignored_fields,
                 placement: placement.mode,
-                // The reader of files knows it.
-                taints: false,
+                taints: placement.tolerated_taints.is_some(),
             },
-            placed: placement.fields,
+            placed: placement.fields.unwrap_or_else(|| PlacementField::ALL.to_vec()),
             linux_pods: placement.linux_pods,
             base_max_age_days: base_max_age_days(&rules),
             actions: self.actions(rules),
             rules_version: rules_version.and_then(|version| self.rules_version(&version)),
-            image_evidence: spec.evidence.images,
+            image_evidence: spec.evidence.image_evidence,
             image_wait: self.image_wait(spec.evidence.image_wait_milliseconds),
             default_os: spec.evidence.default_os,
-            taints: placement.tolerated_taints.iter().map(Taint::from).collect(),
+            taints: match placement.tolerated_taints {
+                Some(written) => written.iter().map(Taint::from).collect(),
+                None => Policy::standalone().taints,
+            },
             build_label: placement.build_label,
             runtime_classes: self.runtime_classes(placement.runtime_classes),
             ..Policy::standalone()
@@ -124,11 +125,11 @@ impl Compiler<'_> {
         }
     }
 
-    /// The priority of break-glass is reserved, also in files, which the API server does not check.
-    fn priority(&mut self, name: &str, priority: i32) {
-        if priority >= BREAK_GLASS_PRIORITY && name != BREAK_GLASS {
-            let path = place(&["spec", "priority"]);
-            self.problems.push(FieldError::at(path, PRIORITY_IS_RESERVED));
+    /// The API server refuses the same; a file is read without it.
+    fn mode(&mut self, name: &str, mode: Mode) {
+        if name == BREAK_GLASS && mode == Mode::Enforce {
+            let path = place(&["spec", "mode"]);
+            self.problems.push(FieldError::at(path, BREAK_GLASS_DENIES));
         }
     }
 
@@ -157,7 +158,11 @@ impl Compiler<'_> {
     fn actions(&mut self, written: Vec<RuleSpec>) -> BTreeMap<&'static str, Action> {
         let (mut actions, mut seen) = (BTreeMap::new(), BTreeSet::new());
         for (i, spec) in written.into_iter().enumerate() {
-            let path = |field| place(&["spec", "validation", "rules", &i.to_string(), field]);
+            let path = |field: &str| {
+                let at = i.to_string();
+                let steps = ["spec", "validation", "rules", &at].into_iter().chain(field.split('.'));
+                place(&steps.collect::<Vec<_>>())
+            };
             let Some(id) = self.rule(&spec.name, path("name")) else {
                 continue;
             };
@@ -230,7 +235,7 @@ impl Compiler<'_> {
         let patterns = || {
             let lists =
                 (exemptions.iter()).flat_map(|it| [&it.namespaces, &it.images, &it.usernames, &it.groups]);
-            lists.flatten()
+            lists.flatten().flatten()
         };
         let characters: usize = patterns().map(|pattern| pattern.chars().count()).sum();
         for (is_over, message) in [
@@ -273,14 +278,19 @@ impl Compiler<'_> {
                 .push(FieldError::at(path, "name the rules; [\"*\"] means all rules"));
         }
         let whom = [
-            &written.namespaces,
-            &written.images,
-            &written.usernames,
-            &written.groups,
+            ("namespaces", &written.namespaces),
+            ("images", &written.images),
+            ("usernames", &written.usernames),
+            ("groups", &written.groups),
         ];
-        if whom.iter().all(|list| list.is_empty()) {
+        if whom.iter().all(|(_, list)| list.is_none()) {
             self.problems
                 .push(FieldError::at(place(&["spec", "exemptions", &at]), WHOM));
+        }
+        // An empty list would restrict nothing, or everything.
+        for (field, _) in whom.iter().filter(|(_, list)| list.as_ref().is_some_and(Vec::is_empty)) {
+            let path = place(&["spec", "exemptions", &at, field]);
+            self.problems.push(FieldError::at(path, EMPTY_LIST));
         }
         let expires = expires?;
         if is_for_all {
@@ -292,12 +302,12 @@ impl Compiler<'_> {
         Some(DatedExemption {
             exemption: Exemption {
                 rules,
-                images: written.images,
+                images: written.images.unwrap_or_default(),
                 note,
             },
-            usernames: written.usernames,
-            groups: written.groups,
-            namespaces: written.namespaces,
+            usernames: written.usernames.unwrap_or_default(),
+            groups: written.groups.unwrap_or_default(),
+            namespaces: written.namespaces.unwrap_or_default(),
             expires,
         })
     }
@@ -348,27 +358,27 @@ mod tests {
         let json = |text: &str| serde_json::from_str(text).unwrap();
         assert_eq!(compiled(json("[]")), Ok((180, 0)));
         assert_eq!(
-            of(json(r#"{"name": "image-base-old", "maxAgeDays": 90}"#)),
+            of(json(r#"{"name": "image-base-old", "parameters": {"maxAgeDays": 90}}"#)),
             Ok((90, 0))
         );
-        let both = r#"{"name": "image-base-old", "maxAgeDays": 3650, "action": "Warn"}"#;
+        let both = r#"{"name": "image-base-old", "parameters": {"maxAgeDays": 3650}, "action": "Warn"}"#;
         assert_eq!(of(json(both)), Ok((3650, 1)));
         for (entry, problem) in [
             (
                 r#"{"name": "run-as-user"}"#,
-                "action: set action, or maxAgeDays for image-base-old",
+                "action: set action, or parameters.maxAgeDays for image-base-old",
             ),
             (
-                r#"{"name": "run-as-user", "maxAgeDays": 90, "action": "Warn"}"#,
-                "maxAgeDays: only the rule image-base-old has maxAgeDays",
+                r#"{"name": "run-as-user", "parameters": {"maxAgeDays": 90}, "action": "Warn"}"#,
+                "parameters: only the rule image-base-old has the parameter maxAgeDays",
             ),
             (
-                r#"{"name": "image-base-old", "maxAgeDays": 0}"#,
-                "maxAgeDays: write a number from 1 to 3650",
+                r#"{"name": "image-base-old", "parameters": {"maxAgeDays": 0}}"#,
+                "parameters.maxAgeDays: write a number from 1 to 3650",
             ),
             (
-                r#"{"name": "image-base-old", "maxAgeDays": 3651}"#,
-                "maxAgeDays: write a number from 1 to 3650",
+                r#"{"name": "image-base-old", "parameters": {"maxAgeDays": 3651}}"#,
+                "parameters.maxAgeDays: write a number from 1 to 3650",
             ),
         ] {
             let problem = format!("spec.validation.rules[0].{problem}");
@@ -388,10 +398,10 @@ mod tests {
                     reason: "b".to_owned(),
                     expires_on: "2027-03-31".to_owned(),
                     rules: vec!["*".to_owned()],
-                    namespaces: Vec::new(),
-                    images: (0..*count).map(|_| "i".repeat(*length)).collect(),
-                    usernames: Vec::new(),
-                    groups: (0..*groups).map(|_| "g".to_owned()).collect(),
+                    namespaces: None,
+                    images: Some((0..*count).map(|_| "i".repeat(*length)).collect()),
+                    usernames: None,
+                    groups: (*groups > 0).then(|| (0..*groups).map(|_| "g".to_owned()).collect()),
                 });
             let spec = WindowsPodPolicySpec {
                 exemptions: written.collect(),
@@ -416,7 +426,7 @@ mod tests {
     fn a_review_waits_for_a_registry_only_as_long_as_the_policy_allows() {
         let compiled = |image_wait_milliseconds: i32| {
             let evidence = EvidenceSpec {
-                images: ImageEvidence::Registry,
+                image_evidence: ImageEvidence::Registry,
                 image_wait_milliseconds,
                 ..EvidenceSpec::default()
             };
@@ -475,18 +485,12 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_is_for_the_policy_of_emergencies_only() {
-        let compiled = |name: &str, priority| {
-            let spec = WindowsPodPolicySpec {
-                priority,
-                ..in_mode(Mode::Warn)
-            };
-            compile(name.to_owned(), spec, UnknownNameHandling::Refused)
-        };
-        assert!(compiled("break-glass", 1000).is_ok() && compiled("mine", 999).is_ok());
+    fn the_policy_of_emergencies_denies_nothing() {
+        let compiled = |name: &str, mode| compile(name.to_owned(), in_mode(mode), UnknownNameHandling::Refused);
+        assert!(compiled(BREAK_GLASS, Mode::Warn).is_ok() && compiled("mine", Mode::Enforce).is_ok());
         assert_eq!(
-            compiled("mine", 1000).unwrap_err()[0].message,
-            "spec.priority: 1000 is reserved for the policy break-glass; write at most 999"
+            compiled(BREAK_GLASS, Mode::Enforce).unwrap_err()[0].message,
+            "spec.mode: break-glass limits what the other policies do; write Warn or Audit"
         );
     }
 

@@ -3,7 +3,7 @@
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use super::schema::reserved_priority;
+use super::schema::mode_of_break_glass;
 use super::{WindowsNodePolicy, WindowsNodePool, WindowsPodPolicy};
 
 /// The path of the schema of the only version.
@@ -35,22 +35,14 @@ pub fn node_pool_definition() -> Value {
 pub fn pod_policy_definition() -> Value {
     let mut definition = json!(WindowsPodPolicy::crd());
     if let Some(Value::Object(schema)) = definition.pointer_mut(SCHEMA) {
-        schema.insert("x-kubernetes-validations".to_owned(), reserved_priority());
+        schema.insert("x-kubernetes-validations".to_owned(), mode_of_break_glass());
     }
     finish(definition)
 }
 
 /// The definition of `WindowsNodePolicy`.
 pub fn node_policy_definition() -> Value {
-    let mut definition = json!(WindowsNodePolicy::crd());
-    // Everything in its spec has a default, so the spec is optional; a WindowsPodPolicy must have a mode.
-    if let Some(Value::Object(schema)) = definition.pointer_mut(SCHEMA) {
-        schema.remove("required");
-    }
-    if let Some(Value::Object(spec)) = definition.pointer_mut(&format!("{SCHEMA}/properties/spec")) {
-        spec.insert("default".to_owned(), json!({}));
-    }
-    finish(definition)
+    finish(json!(WindowsNodePolicy::crd()))
 }
 
 fn finish(mut definition: Value) -> Value {

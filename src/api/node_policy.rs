@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::node_startup::{NodeStartup, StartupStatus};
@@ -25,7 +25,7 @@ use crate::model::syntax::string_enum::string_enum;
     derive = "PartialEq",
     doc = "What Transom maintains on Windows nodes (labels, taints, RuntimeClasses), and what it reports about them."
 )]
-#[kube(printcolumn = r#"{"name": "Taints", "type": "string", "jsonPath": ".spec.taints.mode"}"#)]
+#[kube(printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}"#)]
 #[kube(printcolumn = r#"{"name": "Nodes", "type": "integer", "jsonPath": ".status.nodeCount"}"#)]
 #[kube(printcolumn = r#"{"name": "Builds", "type": "string", "jsonPath": ".status.buildSummary"}"#)]
 #[kube(printcolumn = r#"{"name": "Drift", "type": "integer", "jsonPath": ".status.driftedNodeCount"}"#)]
@@ -37,25 +37,91 @@ use crate::model::syntax::string_enum::string_enum;
 #[kube(
     printcolumn = r#"{"name": "Problem", "type": "string", "jsonPath": ".status.message", "priority": 1}"#
 )]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct WindowsNodePolicySpec {
+    /// Sets the modes of labels and taints that have none of their own: Audit reports what differs and writes nothing;
+    /// Reconcile writes it.
+    pub mode: NodePolicyMode,
     /// If several policies select a node, the one with the highest number applies. If the numbers are equal, the name
     /// that sorts first applies.
-    #[schemars(range(min = -1000, max = 999))]
+    #[serde(default)]
+    #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
     /// Selects Windows nodes by their labels. Empty: all Windows nodes.
+    #[serde(default)]
     #[schemars(schema_with = "schema::label_selector")]
     pub node_selector: LabelSelector,
     /// The labels that Transom maintains.
+    #[serde(default)]
     pub labels: NodeLabels,
     /// The taints that keep other pods away, and whether they are set or only reported.
+    #[serde(default)]
     pub taints: NodeTaints,
     /// RuntimeClasses for the releases of Windows on the nodes.
+    #[serde(default)]
     pub runtime_classes: NodeRuntimeClasses,
     /// When a new node gets pods: Transom removes the taint startup-taint.cluster-autoscaler.kubernetes.io/transom, which the
     /// pool or an admission policy sets, if the images are there or the timeout is over. Without it, immediately.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<NodeStartup>,
+}
+
+/// What a policy does where it says nothing else.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
+#[schemars(inline)]
+pub enum NodePolicyMode {
+    /// What differs is reported.
+    #[default]
+    Audit,
+    /// It is written.
+    Reconcile,
+}
+
+/// What is done about one part of a policy.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, JsonSchema)]
+#[schemars(inline)]
+pub enum PartMode {
+    /// It is not looked at; what Transom wrote is removed.
+    Disabled,
+    /// What differs is reported, and not changed.
+    Audit,
+    /// It is kept correct.
+    Reconcile,
+}
+
+impl From<NodePolicyMode> for PartMode {
+    fn from(mode: NodePolicyMode) -> Self {
+        match mode {
+            NodePolicyMode::Audit => PartMode::Audit,
+            NodePolicyMode::Reconcile => PartMode::Reconcile,
+        }
+    }
+}
+
+impl WindowsNodePolicySpec {
+    fn part(&self, own: Option<PartMode>) -> PartMode {
+        own.unwrap_or(self.mode.into())
+    }
+
+    /// What is done about node.kubernetes.io/windows-build.
+    pub fn kubelet_label_mode(&self) -> PartMode {
+        self.part(self.labels.kubelet.mode)
+    }
+
+    /// What is done about the mirror of it.
+    pub fn restricted_label_mode(&self) -> PartMode {
+        self.part(self.labels.node_restriction.mode)
+    }
+
+    /// What is done about taints.
+    pub fn taints_mode(&self) -> PartMode {
+        self.part(self.taints.mode)
+    }
+
+    /// What is done about RuntimeClasses: nothing, unless the policy says it.
+    pub fn runtime_classes_mode(&self) -> PartMode {
+        self.runtime_classes.mode.unwrap_or(PartMode::Disabled)
+    }
 }
 
 /// The labels that Transom maintains.
@@ -64,54 +130,39 @@ pub struct WindowsNodePolicySpec {
 pub struct NodeLabels {
     /// The label node.kubernetes.io/windows-build, which must match the node's kernel: Reconcile writes it if it is
     /// missing, stale or forged, and never removes it; Audit reports that; Disabled does not look at it.
-    pub kubelet: LabelMode,
+    pub kubelet: NodeLabelMode,
     /// The same value in transom.dev.node-restriction.kubernetes.io/windows-build, which a kubelet cannot write:
     /// Reconcile writes it; Audit reports that it is missing or wrong; Disabled, or deleting the policy, removes what
     /// Transom wrote. Placement uses it if a WindowsPodPolicy has placement.buildLabel: NodeRestriction.
-    pub node_restriction: LabelMode,
+    pub node_restriction: NodeLabelMode,
 }
 
 /// What is done about a label.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
-#[schemars(inline)]
-pub enum LabelMode {
-    /// It is kept correct.
-    #[default]
-    Reconcile,
-    /// It is reported if it is missing or wrong, and not changed.
-    Audit,
-    /// It is not looked at.
-    Disabled,
-}
-
-/// Whether Transom creates, updates and removes RuntimeClasses.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
-#[schemars(inline)]
-pub enum Management {
-    /// It does.
-    Reconcile,
-    /// It does not.
-    #[default]
-    Disabled,
+#[serde(default)]
+pub struct NodeLabelMode {
+    /// Disabled, Audit or Reconcile. Unset: spec.mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PartMode>,
 }
 
 /// The taints of Windows nodes.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.noExecute == 'Allowed' || !self.required.exists(t, t.effect == 'NoExecute')",
+    "rule": "self.noExecute == 'Allowed' || !has(self.required) || !self.required.exists(t, t.effect == 'NoExecute')",
     "message": "NoExecute evicts running pods; set noExecute: Allowed if that is what you want",
     "fieldPath": ".required",
 }]))]
 pub struct NodeTaints {
-    /// Audit reports missing taints; Reconcile sets them, unless running pods would be affected.
-    pub mode: TaintMode,
-    /// The taints that every selected Windows node must have.
-    #[schemars(
-        length(max = 16),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
-    )]
-    pub required: Vec<NodeTaintSpec>,
+    /// Audit reports missing taints; Reconcile sets them, unless running pods would be affected; Disabled removes what
+    /// Transom set. Unset: spec.mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PartMode>,
+    /// The taints that every selected Windows node must have. Unset: os=windows:NoSchedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "required_taints")]
+    pub required: Option<Vec<NodeTaintSpec>>,
     /// Whether a taint with effect NoExecute may be required: it evicts running pods that do not tolerate it.
     pub no_execute: NoExecute,
 }
@@ -119,12 +170,8 @@ pub struct NodeTaints {
 impl Default for NodeTaints {
     fn default() -> Self {
         NodeTaints {
-            mode: TaintMode::Audit,
-            required: vec![NodeTaintSpec {
-                key: "os".to_owned(),
-                value: "windows".to_owned(),
-                effect: TaintEffect::NoSchedule,
-            }],
+            mode: None,
+            required: None,
             no_execute: NoExecute::Forbidden,
         }
     }
@@ -141,15 +188,22 @@ pub enum NoExecute {
     Allowed,
 }
 
-/// Whether taints are set or only reported.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
-#[schemars(inline)]
-pub enum TaintMode {
-    /// What is missing is reported.
-    #[default]
-    Audit,
-    /// What is missing is set.
-    Reconcile,
+/// The taints that nodes must have. Those that Transom never sets are refused.
+fn required_taints(generator: &mut SchemaGenerator) -> Schema {
+    let protected = Taint::PROTECTED_PREFIXES.map(|prefix| format!("t.key.startsWith('{prefix}')"));
+    let keys = Taint::PROTECTED_KEYS.map(|key| format!("t.key == '{key}'"));
+    let protected: Vec<String> = protected.into_iter().chain(keys).collect();
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["key", "effect"],
+        "items": NodeTaintSpec::json_schema(generator),
+        "x-kubernetes-validations": [{
+            "rule": format!("self.all(t, t.key == '{}' || !({}))", Taint::SETTABLE_KEY, protected.join(" || ")),
+            "message": "a taint belongs to Kubernetes, a cloud or an autoscaler, and Transom does not set such taints; remove it",
+        }],
+    })
 }
 
 /// One taint that nodes must have.
@@ -172,14 +226,22 @@ impl NodeTaints {
     /// The taints that the policy may request, and the entries that are ignored, with the reason.
     pub fn usable(&self) -> (Vec<Taint>, Vec<String>) {
         let (mut taints, mut ignored): (Vec<Taint>, Vec<String>) = (Vec::new(), Vec::new());
-        for taint in &self.required {
+        let Some(written) = &self.required else {
+            return (vec![Taint::no_schedule("os", "windows")], ignored);
+        };
+        for taint in written {
             let required = Taint {
                 key: taint.key.clone(),
                 value: taint.value.clone(),
                 effect: taint.effect.as_str().to_owned(),
             };
-            // The API server rejects both; a policy may have been stored before its schema did.
-            if taint.effect == TaintEffect::NoExecute && self.no_execute == NoExecute::Forbidden {
+            // The API server rejects these; a policy may have been stored before its schema did.
+            if required.is_protected() {
+                ignored.push(format!(
+                    "spec.taints.required: {required} is ignored, because it belongs to Kubernetes, a cloud or an autoscaler, \
+                     and Transom does not set such taints"
+                ));
+            } else if taint.effect == TaintEffect::NoExecute && self.no_execute == NoExecute::Forbidden {
                 ignored.push(format!(
                     "spec.taints.required: {required} is ignored, because NoExecute evicts running pods: set \
                      spec.taints.noExecute: Allowed if that is what you want"
@@ -218,11 +280,14 @@ string_enum! {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeRuntimeClasses {
-    /// Whether Transom creates, updates and deletes them.
-    pub management: Management,
-    /// The isolations to create classes for.
+    /// Reconcile creates, updates and deletes them; Audit reports those that are missing; Disabled does neither, and removes
+    /// what Transom created. Unset: Disabled, whatever spec.mode is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PartMode>,
+    /// The isolations to create classes for. Unset: Process.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2), extend("x-kubernetes-list-type" = "set"))]
-    pub isolations: Vec<Isolation>,
+    pub isolations: Option<Vec<Isolation>>,
     /// The containerd handlers. If nodes report their handlers, a handler is used only if they report it.
     pub handlers: RuntimeHandlers,
     /// The pattern of class names: {release} is the release (ltsc2022), {isolation} is process or hyperv. Without
@@ -234,8 +299,8 @@ pub struct NodeRuntimeClasses {
 impl Default for NodeRuntimeClasses {
     fn default() -> Self {
         NodeRuntimeClasses {
-            management: Management::Disabled,
-            isolations: vec![Isolation::Process],
+            mode: None,
+            isolations: None,
             handlers: RuntimeHandlers::default(),
             name_pattern: "windows-{release}".to_owned(),
         }
@@ -258,6 +323,11 @@ pub fn class_name(pattern: &str, release: &str, isolation: Isolation) -> String 
 }
 
 impl NodeRuntimeClasses {
+    /// The isolations to create classes for.
+    pub fn isolations(&self) -> &[Isolation] {
+        self.isolations.as_deref().unwrap_or(&[Isolation::Process])
+    }
+
     /// The name of the class for a release and an isolation.
     pub fn class_name(&self, release: &str, isolation: Isolation) -> String {
         class_name(&self.name_pattern, release, isolation)
@@ -388,23 +458,51 @@ pub struct DriftedNode {
     pub message: String,
 }
 
+/// A spec with these fields for tests; without a mode of its own it writes labels and only audits taints.
+#[cfg(test)]
+pub(crate) fn reconciling(spec: &serde_json::Value) -> serde_json::Value {
+    let mut all = serde_json::json!({"mode": "Reconcile", "taints": {"mode": "Audit"}});
+    json_patch::merge(&mut all, spec);
+    all
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn an_empty_spec_reports_and_manages_no_class() {
-        let spec: WindowsNodePolicySpec = serde_json::from_str("{}").unwrap();
-        assert_eq!(spec, WindowsNodePolicySpec::default());
-        assert_eq!(spec.taints.mode, TaintMode::Audit);
-        assert_eq!(
-            (
-                spec.labels.kubelet,
-                spec.labels.node_restriction,
-                spec.runtime_classes.management
-            ),
-            (LabelMode::Reconcile, LabelMode::Reconcile, Management::Disabled)
-        );
+    fn parts_without_a_mode_have_that_of_the_policy_and_classes_are_managed_only_on_request() {
+        let modes = |spec: serde_json::Value| {
+            let spec: WindowsNodePolicySpec = serde_json::from_value(spec).unwrap();
+            let taints = spec.taints.usable().0;
+            assert_eq!(taints, [Taint::no_schedule("os", "windows")]);
+            [
+                spec.kubelet_label_mode(),
+                spec.restricted_label_mode(),
+                spec.taints_mode(),
+                spec.runtime_classes_mode(),
+            ]
+        };
+        use PartMode::{Audit, Disabled, Reconcile};
+        assert_eq!(modes(json!({"mode": "Audit"})), [Audit, Audit, Audit, Disabled]);
+        assert_eq!(modes(json!({"mode": "Reconcile"})), [Reconcile, Reconcile, Reconcile, Disabled]);
+        let own = json!({"mode": "Audit", "labels": {"kubelet": {"mode": "Reconcile"}},
+            "taints": {"mode": "Disabled"}, "runtimeClasses": {"mode": "Audit"}});
+        assert_eq!(modes(own), [Reconcile, Audit, Disabled, Audit]);
+        assert!(serde_json::from_value::<WindowsNodePolicySpec>(json!({})).is_err());
+    }
+
+    #[test]
+    fn taints_that_can_never_be_set_are_left_out_with_the_reason() {
+        let spec = json!({"mode": "Audit", "taints": {"required": [
+            {"key": "node.kubernetes.io/not-ready"}, {"key": "node.kubernetes.io/os", "value": "windows"},
+        ]}});
+        let spec: WindowsNodePolicySpec = serde_json::from_value(spec).unwrap();
+        let (taints, ignored) = spec.taints.usable();
+        assert_eq!(taints, [Taint::no_schedule("node.kubernetes.io/os", "windows")]);
+        assert!(ignored.len() == 1 && ignored[0].contains("belongs to Kubernetes"), "{ignored:?}");
     }
 
     #[test]

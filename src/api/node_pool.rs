@@ -38,14 +38,14 @@ use crate::model::windows::build::Build;
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "!has(self.template) || !has(self.template.labels) || self.selector.matchLabels.all(key, \
-             !(key in self.template.labels) || self.template.labels[key] == self.selector.matchLabels[key])",
+    "rule": "!has(self.template) || !has(self.template.labels) || self.nodeSelector.matchLabels.all(key, \
+             !(key in self.template.labels) || self.template.labels[key] == self.nodeSelector.matchLabels[key])",
     "message": schema::TEMPLATE_LABELS,
     "fieldPath": ".template.labels",
 }]))]
 pub struct WindowsNodePoolSpec {
     /// Selects the nodes of the pool.
-    pub selector: PoolSelector,
+    pub node_selector: PoolSelector,
     /// The node that an autoscaler would add to the pool.
     #[serde(default)]
     pub template: PoolTemplate,
@@ -85,7 +85,7 @@ pub struct PoolTemplate {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 16),
-        inner(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME)),
+        inner(length(min = 1, max = 316), regex(pattern = schema::EXTENDED_RESOURCE)),
         extend("x-kubernetes-list-type" = "set")
     )]
     pub extended_resources: Vec<String>,
@@ -140,9 +140,9 @@ impl WindowsNodePoolSpec {
             let message = format!("\"{text}\" is not a build; write it as in 10.0.20348");
             problems.push(FieldError::at(path, &message));
         }
-        let selected = &self.selector.match_labels;
+        let selected = &self.node_selector.match_labels;
         if selected.is_empty() {
-            let path = place(&["spec", "selector", "matchLabels"]);
+            let path = place(&["spec", "nodeSelector", "matchLabels"]);
             problems.push(FieldError::at(
                 path,
                 "name at least one label of the pool's nodes",
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_pool_is_a_host_with_the_labels_of_selector_and_template() {
         let (host, problems) = host(json!({
-            "selector": {"matchLabels": {"agentpool": "win"}},
+            "nodeSelector": {"matchLabels": {"agentpool": "win"}},
             "template": {"build": "10.0.20348", "labels": {"team": "a"}, "taints": [{"key": "os", "value": "windows"}],
                 "extendedResources": [PRIVATE_IPV4_RESOURCE]},
         }));
@@ -208,10 +208,10 @@ mod tests {
     fn a_label_that_every_kubelet_sets_selects_nodes_and_is_not_what_an_autoscaler_knows() {
         let build = json!({"node.kubernetes.io/windows-build": "10.0.20348"});
         let template = json!({"build": "10.0.20348"});
-        let (pool, _) = host(json!({"selector": {"matchLabels": build}, "template": template}));
+        let (pool, _) = host(json!({"nodeSelector": {"matchLabels": build}, "template": template}));
         assert_eq!(pool.labels.iter().count(), 0);
         let template = json!({"build": "10.0.20348", "labels": build});
-        let (pool, _) = host(json!({"selector": {"matchLabels": build}, "template": template}));
+        let (pool, _) = host(json!({"nodeSelector": {"matchLabels": build}, "template": template}));
         assert_eq!(
             pool.labels.iter().count(),
             1,
@@ -222,14 +222,14 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_named_with_its_place() {
         let (host, problems) = host(json!({
-            "selector": {"matchLabels": {"agentpool": "win"}},
+            "nodeSelector": {"matchLabels": {"agentpool": "win"}},
             "template": {"build": "ltsc2022", "labels": {"agentpool": "other"}},
         }));
         assert_eq!(
             problems,
             [
                 "spec.template.build: \"ltsc2022\" is not a build; write it as in 10.0.20348",
-                "spec.template.labels: a label differs from the one in selector.matchLabels, so the pool would not select its \
+                "spec.template.labels: a label differs from the one in nodeSelector.matchLabels, so the pool would not select its \
                  own nodes",
             ]
         );

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +13,13 @@ use crate::model::syntax::json_types::Quantity;
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "self.images != 'Listed' || (has(self.list) && size(self.list) > 0)",
-    "message": "images: Listed needs at least one image in list",
-    "fieldPath": ".list",
+    "rule": "self.imageSource != 'Listed' || (has(self.images) && size(self.images) > 0)",
+    "message": "imageSource: Listed needs at least one image in images",
+    "fieldPath": ".images",
 }]))]
 pub struct NodeStartup {
-    /// Workloads: the images of the workloads whose pods can run on the node, and those in list. Listed: those in list.
-    pub images: StartupImages,
+    /// Workloads: the images of the workloads whose pods can run on the node, and those in images. Listed: those in images.
+    pub image_source: ImageSource,
     /// Images to wait for, as workloads write them; they come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -26,12 +27,12 @@ pub struct NodeStartup {
         inner(length(min = 1, max = 512), regex(pattern = "^[!-~]+$")),
         extend("x-kubernetes-list-type" = "set")
     )]
-    pub list: Vec<String>,
+    pub images: Vec<String>,
     /// The most compressed bytes of images of workloads, such as 20Gi, as far as registries report sizes; the rest is not
     /// waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), regex(pattern = schema::QUANTITY))]
-    pub max_bytes: Option<String>,
+    #[schemars(schema_with = "schema::quantity")]
+    pub max_image_size: Option<IntOrString>,
     /// How long after its creation a node gets pods in any case. The cluster autoscaler gives a node up after 15 minutes.
     #[schemars(range(min = 10, max = 86400))]
     pub timeout_seconds: i32,
@@ -53,9 +54,9 @@ pub struct NodeStartup {
 impl Default for NodeStartup {
     fn default() -> Self {
         NodeStartup {
-            images: StartupImages::default(),
-            list: Vec::new(),
-            max_bytes: None,
+            image_source: ImageSource::default(),
+            images: Vec::new(),
+            max_image_size: None,
             timeout_seconds: 780,
             max_concurrent_nodes: 10,
             puller: ImagePuller::default(),
@@ -77,12 +78,15 @@ impl NodeStartup {
 
     /// Whether a node waits for the images of workloads.
     pub fn waits_for_workloads(&self) -> bool {
-        self.images == StartupImages::Workloads
+        self.image_source == ImageSource::Workloads
     }
 
     /// The most compressed bytes; `None` if the policy sets no limit.
     pub fn byte_limit(&self) -> Option<u64> {
-        bytes_of(self.max_bytes.as_deref()?)
+        match self.max_image_size.as_ref()? {
+            IntOrString::Int(bytes) => u64::try_from(*bytes).ok(),
+            IntOrString::String(quantity) => bytes_of(quantity),
+        }
     }
 }
 
@@ -95,7 +99,7 @@ pub fn bytes_of(quantity: &str) -> Option<u64> {
 /// Which images a new node waits for.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
 #[schemars(inline)]
-pub enum StartupImages {
+pub enum ImageSource {
     /// Those of the workloads whose pods can run on the node, and those listed.
     #[default]
     Workloads,
@@ -163,8 +167,8 @@ mod tests {
         let startup: NodeStartup = serde_json::from_str("{}").unwrap();
         assert_eq!(startup, NodeStartup::default());
         assert_eq!(
-            (startup.images, startup.puller),
-            (StartupImages::Workloads, ImagePuller::None)
+            (startup.image_source, startup.puller),
+            (ImageSource::Workloads, ImagePuller::None)
         );
         assert_eq!(
             (startup.timeout(), startup.slots()),
@@ -175,9 +179,9 @@ mod tests {
     #[test]
     fn a_limit_is_a_quantity_in_bytes() {
         let limit = |max: &str| {
-            let max_bytes = Some(max.to_owned());
+            let max_image_size = Some(IntOrString::String(max.to_owned()));
             let startup = NodeStartup {
-                max_bytes,
+                max_image_size,
                 ..NodeStartup::default()
             };
             startup.byte_limit()

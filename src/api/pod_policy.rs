@@ -33,7 +33,7 @@ use crate::rules::IMAGE_BASE_OLD;
 #[kube(printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode"}"#)]
 #[kube(printcolumn = r#"{"name": "Priority", "type": "integer", "jsonPath": ".spec.priority"}"#)]
 #[kube(
-    printcolumn = r#"{"name": "Namespaces", "type": "integer", "jsonPath": ".status.matchedNamespaces.effective"}"#
+    printcolumn = r#"{"name": "Namespaces", "type": "integer", "jsonPath": ".status.matchedNamespaces.effectiveCount"}"#
 )]
 #[kube(
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#
@@ -59,7 +59,7 @@ pub struct WindowsPodPolicySpec {
     #[schemars(schema_with = "schema::one_of::<Mode>")]
     pub mode: Mode,
     /// If several policies select a namespace, the one with the highest number applies. If the numbers are equal, the
-    /// name that sorts first applies. Only the policy break-glass may have 1000.
+    /// name that sorts first applies. The policy break-glass has none: it limits the policy that applies.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
@@ -127,8 +127,8 @@ pub struct ValidationSpec {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": "has(self.action) || has(self.maxAgeDays)", "message": schema::action_or_age()},
-    {"rule": format!("!has(self.maxAgeDays) || self.name == '{}'", IMAGE_BASE_OLD.name), "message": schema::age_of_other_rule()},
+    {"rule": "has(self.action) || has(self.parameters) && has(self.parameters.maxAgeDays)", "message": schema::action_or_age()},
+    {"rule": format!("!has(self.parameters) || self.name == '{}'", IMAGE_BASE_OLD.name), "message": schema::age_of_other_rule()},
 ]))]
 pub struct RuleSpec {
     /// The name of the rule, such as run-as-user.
@@ -138,23 +138,38 @@ pub struct RuleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::one_of::<Action>")]
     pub action: Option<Action>,
+    /// Settings that only some rules have.
+    #[serde(default, skip_serializing_if = "RuleParameters::is_empty")]
+    #[schemars(schema_with = "schema::rule_parameters")]
+    pub parameters: RuleParameters,
+}
+
+/// Settings that only some rules have.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RuleParameters {
     /// For image-base-old: how many days old the Windows base of an image may be. Unset: 180.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::max_age_days")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_age_days: Option<u16>,
+}
+
+impl RuleParameters {
+    fn is_empty(&self) -> bool {
+        *self == RuleParameters::default()
+    }
 }
 
 impl RuleSpec {
     /// A field that the API server refuses, and why: lower case, no full stop. Files are checked for the same.
     pub fn problem(&self) -> Option<(&'static str, String)> {
         let days = 1..=MOST_AGE_DAYS;
-        match (self.action, self.max_age_days) {
+        match (self.action, self.parameters.max_age_days) {
             (None, None) => Some(("action", schema::action_or_age())),
             (_, Some(_)) if self.name != IMAGE_BASE_OLD.name => {
-                Some(("maxAgeDays", schema::age_of_other_rule()))
+                Some(("parameters", schema::age_of_other_rule()))
             }
             (_, Some(age)) if !days.contains(&age) => {
-                Some(("maxAgeDays", format!("write a number from 1 to {MOST_AGE_DAYS}")))
+                Some(("parameters.maxAgeDays", format!("write a number from 1 to {MOST_AGE_DAYS}")))
             }
             _ => None,
         }
@@ -171,16 +186,15 @@ pub struct PlacementSpec {
     pub mode: Option<PlacementMode>,
     /// The fields that placement sets: NodeSelector (kubernetes.io/os), OSName (spec.os.name, if the API server
     /// accepts the pod with it), Tolerations (of the Windows nodes' taints), WindowsBuild (the builds that run the
-    /// image, if some known node or pool does not), RuntimeClass (by runtimeClasses).
+    /// image, if some known node or pool does not), RuntimeClass (by runtimeClasses). Unset: all that the version has.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::placement_fields")]
-    pub fields: Vec<PlacementField>,
+    pub fields: Option<Vec<PlacementField>>,
     /// Taints that placement makes Windows pods tolerate, in addition to those of known Windows nodes, unless the
-    /// toleration could make a pod worse off.
-    #[schemars(
-        length(max = 64),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])
-    )]
-    pub tolerated_taints: Vec<PoolTaint>,
+    /// toleration could make a pod worse off. Unset: os=windows:NoSchedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::tolerated_taints")]
+    pub tolerated_taints: Option<Vec<PoolTaint>>,
     /// The label by which builds are required: node.kubernetes.io/windows-build (Kubelet), or the mirror of it that a
     /// kubelet cannot write (NodeRestriction); the nodes must carry it.
     #[schemars(schema_with = "schema::one_of::<BuildLabel>")]
@@ -198,12 +212,8 @@ impl Default for PlacementSpec {
     fn default() -> Self {
         PlacementSpec {
             mode: None,
-            fields: PlacementField::ALL.to_vec(),
-            tolerated_taints: vec![PoolTaint {
-                key: "os".into(),
-                value: "windows".into(),
-                effect: no_schedule(),
-            }],
+            fields: None,
+            tolerated_taints: None,
             build_label: BuildLabel::default(),
             runtime_classes: PlacementRuntimeClasses::default(),
             linux_pods: LinuxPods::Disabled,
@@ -246,10 +256,10 @@ pub struct RuntimeClassSpec {
 pub struct EvidenceSpec {
     /// Whether images are evidence without stronger evidence: by their names (Names), by what their registries
     /// report, else by their names (Registry), or Disabled. Registry needs the list of registries that Transom may ask:
-    /// images.registries of the chart.
+    /// imageLookups.registries of the chart.
     #[schemars(schema_with = "schema::one_of::<ImageEvidence>")]
-    pub images: ImageEvidence,
-    /// With images: Registry, how long a review may wait for a registry, in milliseconds; at most 500. With 0, a review
+    pub image_evidence: ImageEvidence,
+    /// With imageEvidence: Registry, how long a review may wait for a registry, in milliseconds; at most 500. With 0, a review
     /// never waits, and uses what is known already.
     #[schemars(range(min = 0, max = 500))]
     pub image_wait_milliseconds: i32,
@@ -294,8 +304,7 @@ fn no_schedule() -> String {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.namespaces) && size(self.namespaces) > 0 || has(self.images) && size(self.images) > 0 \
-             || has(self.usernames) && size(self.usernames) > 0 || has(self.groups) && size(self.groups) > 0",
+    "rule": "has(self.namespaces) || has(self.images) || has(self.usernames) || has(self.groups)",
     "message": schema::WHOM,
 }]))]
 pub struct ExemptionSpec {
@@ -315,22 +324,22 @@ pub struct ExemptionSpec {
     #[schemars(schema_with = "schema::rule_names")]
     pub rules: Vec<String>,
     /// Namespaces; * matches any text. Unset: every namespace.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::short_strings")]
-    pub namespaces: Vec<String>,
+    pub namespaces: Option<Vec<String>>,
     /// Images; * matches any text. Exempts only findings in containers with such an image. Unset: all findings.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::long_strings")]
-    pub images: Vec<String>,
+    pub images: Option<Vec<String>>,
     /// User names, as the API server knows them. If usernames and groups are both unset, every user is exempt;
     /// otherwise a user must be in one of the two lists.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::long_strings")]
-    pub usernames: Vec<String>,
-    /// Groups.
-    #[serde(default)]
+    pub usernames: Option<Vec<String>>,
+    /// Groups. Unset: see usernames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::long_strings")]
-    pub groups: Vec<String>,
+    pub groups: Option<Vec<String>>,
 }
 
 /// The state of the policy.
@@ -375,7 +384,7 @@ pub struct MatchedNamespaces {
     pub count: i32,
     /// In how many of them it applies: no other policy takes precedence, and the API server calls Transom for their
     /// pods.
-    pub effective: i32,
+    pub effective_count: i32,
     /// The first of those that it selects, by name, 50 at most.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,

@@ -3,7 +3,7 @@
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::cluster_config::ClusterConfigSpec;
 use super::compile::{UnknownNameHandling, compile};
@@ -154,13 +154,8 @@ pub fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileEr
 /// # Errors
 /// Up to ten problems of it with their lines.
 pub fn check_node_policy(document: &Document) -> Result<(), Vec<PolicyFileError>> {
-    let read = value_of(document).and_then(|mut value| {
-        // It may have no spec.
-        if let Value::Object(fields) = &mut value {
-            fields.entry("spec").or_insert_with(|| Value::Object(Map::new()));
-        }
-        read::<Written<WindowsNodePolicySpec>>(value, None).then(|_| Ok(()))
-    });
+    let read = value_of(document)
+        .and_then(|value| read::<Written<WindowsNodePolicySpec>>(value, None).then(|_| Ok(())));
     read.map_err(|problems| in_order(document, problems))
 }
 
@@ -184,15 +179,8 @@ pub fn read_node_pool(document: &Document) -> Result<Host, Vec<PolicyFileError>>
 
 fn compiled(document: &Document) -> Result<StoredPolicy, Vec<FieldError>> {
     let value = value_of(document)?;
-    // Defaults hide it once the policy is read.
-    let lists_taints = value.pointer("/spec/placement/toleratedTaints").is_some();
     let reading = read::<Written<WindowsPodPolicySpec>>(value, None);
-    let compiled =
-        reading.then(|written| compile(written.metadata.name, written.spec, UnknownNameHandling::Refused));
-    compiled.map(|mut stored| {
-        stored.policy.explicit.taints = lists_taints;
-        stored
-    })
+    reading.then(|written| compile(written.metadata.name, written.spec, UnknownNameHandling::Refused))
 }
 
 /// Reads one document that is not a custom resource, such as a configuration file.
@@ -482,7 +470,7 @@ mod tests {
         let pods = object("WindowsPodPolicy", "{mode: Audit}");
         let pool = object(
             "WindowsNodePool",
-            "{selector: {matchLabels: {pool: win}}, template: {build: 10.0.20348}}",
+            "{nodeSelector: {matchLabels: {pool: win}}, template: {build: 10.0.20348}}",
         );
         let file = read_policies(format!("{pods}---\n{pool}").into()).unwrap();
         assert_eq!((file.pod_policies.len(), &*file.pools[0].name), (1, "a"));
@@ -492,7 +480,7 @@ mod tests {
             errors[0].to_string(),
             "9: spec.template.build: \"ltsc2022\" is not a build; write it as in 10.0.20348"
         );
-        let nodes = object("WindowsNodePolicy", "{priority: 1}");
+        let nodes = object("WindowsNodePolicy", "{mode: Audit, priority: 1}");
         assert!(read_policies(format!("{pods}---\n{nodes}").into()).is_ok());
         let wrong = nodes.replace("priority: 1", "priority: high");
         assert!(read_policies(format!("{pods}---\n{wrong}").into()).is_err());

@@ -1,7 +1,10 @@
 //! Parts of the custom resources' OpenAPI schemas that schemars does not derive from the types.
 
-use schemars::{Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema as _, Schema, SchemaGenerator, json_schema};
 
+use super::pod_policy::PoolTaint;
+
+use crate::engine::policy_set::BREAK_GLASS;
 use crate::model::cluster::policy::{MOST_AGE_DAYS, PlacementField};
 use crate::model::syntax::string_enum::StringEnum;
 use crate::rules::IMAGE_BASE_OLD;
@@ -14,11 +17,22 @@ const LABEL_KEYS: &str =
     "a key is not a label key; write it as in team or example.com/team, with the prefix in lower case";
 /// The value of a label or taint, possibly empty.
 pub const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
+/// The name of an extended resource: with a prefix, which Kubernetes' own resources do not have.
+pub const EXTENDED_RESOURCE: &str =
+    r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 /// A DNS label, such as the handler of a RuntimeClass.
 pub const DNS_LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
-/// A resource quantity, such as 20Gi.
-pub const QUANTITY: &str = r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$";
+/// A quantity of bytes, such as 20Gi, as text or as a number.
+pub fn quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$",
+        "maxLength": 32,
+        "minimum": 0,
+    })
+}
 
 /// `metav1.LabelSelector`, with what the API server would check of it only where it is used.
 pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
@@ -104,19 +118,15 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The name of the policy for emergencies, which always applies: no other one may have its priority.
-pub const BREAK_GLASS: &str = "break-glass";
-/// Its priority.
-pub const BREAK_GLASS_PRIORITY: i32 = 1000;
-/// What is wrong with another policy of that priority.
-pub const PRIORITY_IS_RESERVED: &str = "1000 is reserved for the policy break-glass; write at most 999";
+/// What is wrong with a break-glass that would deny.
+pub const BREAK_GLASS_DENIES: &str = "break-glass limits what the other policies do; write Warn or Audit";
 
-/// The reservation, as a rule about the whole object.
-pub fn reserved_priority() -> serde_json::Value {
+/// The mode of break-glass, as a rule about the whole object.
+pub fn mode_of_break_glass() -> serde_json::Value {
     serde_json::json!([{
-        "rule": format!("self.spec.priority < {BREAK_GLASS_PRIORITY} || self.metadata.name == '{BREAK_GLASS}'"),
-        "message": PRIORITY_IS_RESERVED,
-        "fieldPath": ".spec.priority",
+        "rule": format!("self.metadata.name != '{BREAK_GLASS}' || self.spec.mode != 'Enforce'"),
+        "message": BREAK_GLASS_DENIES,
+        "fieldPath": ".spec.mode",
     }])
 }
 
@@ -132,17 +142,25 @@ pub fn one_of<E: StringEnum>(_: &mut SchemaGenerator) -> Schema {
 
 /// The message for a rule without a setting.
 pub fn action_or_age() -> String {
-    format!("set action, or maxAgeDays for {}", IMAGE_BASE_OLD.name)
+    format!("set action, or parameters.maxAgeDays for {}", IMAGE_BASE_OLD.name)
 }
 
 /// The message for an age of another rule.
 pub fn age_of_other_rule() -> String {
-    format!("only the rule {} has maxAgeDays", IMAGE_BASE_OLD.name)
+    format!("only the rule {} has the parameter maxAgeDays", IMAGE_BASE_OLD.name)
 }
 
-/// The age of a base image in days.
-pub fn max_age_days(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "integer", "format": "int32", "minimum": 1, "maximum": MOST_AGE_DAYS})
+/// The parameters of a rule.
+pub fn rule_parameters(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "maxAgeDays": {
+                "description": "For image-base-old: how many days old the Windows base of an image may be. Unset: 180.",
+                "type": "integer", "format": "int32", "minimum": 1, "maximum": MOST_AGE_DAYS,
+            },
+        },
+    })
 }
 
 /// The key of a taint.
@@ -170,11 +188,20 @@ pub fn placement_fields(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Taints that Windows pods tolerate.
+pub fn tolerated_taints(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["key", "value", "effect"],
+        "items": PoolTaint::json_schema(generator),
+    })
+}
+
 /// The names of rules, or `*`.
 pub fn rule_names(_: &mut SchemaGenerator) -> Schema {
-    let mut list = strings(64);
-    list.insert("minItems".to_owned(), serde_json::json!(1));
-    list
+    some_strings(64)
 }
 
 /// A minor version of Transom.
@@ -201,7 +228,7 @@ pub fn runtime_class_name(_: &mut SchemaGenerator) -> Schema {
 pub fn class_name_pattern(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string", "minLength": 1, "maxLength": 100,
-        "pattern": r"^([a-z0-9]|\{release\}|\{isolation\})([-.a-z0-9]|\{release\}|\{isolation\})*$",
+        "pattern": r"^([a-z0-9]|\{release\}|\{isolation\})([-.a-z0-9]|\{release\}|\{isolation\})*([a-z0-9]|\{release\}|\{isolation\})$|^\{release\}$",
         "x-kubernetes-validations": [{"rule": "self.contains('{release}')", "message": WITHOUT_RELEASE}],
     })
 }
@@ -295,7 +322,7 @@ pub fn build(_: &mut SchemaGenerator) -> Schema {
 
 /// What is wrong with the labels of a pool's template.
 pub const TEMPLATE_LABELS: &str =
-    "a label differs from the one in selector.matchLabels, so the pool would not select its own nodes";
+    "a label differs from the one in nodeSelector.matchLabels, so the pool would not select its own nodes";
 
 /// Node labels, at least one.
 pub fn selector_labels(_: &mut SchemaGenerator) -> Schema {
@@ -327,13 +354,23 @@ pub fn labels(_: &mut SchemaGenerator) -> Schema {
 
 /// Names of namespaces, possibly with `*`.
 pub fn short_strings(_: &mut SchemaGenerator) -> Schema {
-    strings(64)
+    some_strings(64)
 }
 
 /// Names of users and groups, and images, possibly with `*`.
 pub fn long_strings(_: &mut SchemaGenerator) -> Schema {
-    strings(512)
+    some_strings(512)
 }
+
+/// A list that is left out if it has no entries.
+fn some_strings(longest: usize) -> Schema {
+    let mut list = strings(longest);
+    list.insert("minItems".to_owned(), serde_json::json!(1));
+    list
+}
+
+/// What is wrong with an empty list of an exemption.
+pub const EMPTY_LIST: &str = "it is empty; name at least one, or leave the field out for all";
 
 /// The name of a user, spelt out.
 pub fn user(_: &mut SchemaGenerator) -> Schema {

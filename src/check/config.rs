@@ -144,9 +144,13 @@ fn rule_actions(_: &mut SchemaGenerator) -> Schema {
             "properties": {
                 "name": {"oneOf": names},
                 "action": {"enum": Action::ALL.map(Action::as_str)},
-                "maxAgeDays": {
-                    "description": format!("For {}: how many days old the Windows base of an image may be.", rules::IMAGE_BASE_OLD.name),
-                    "type": "integer", "minimum": 1, "maximum": MOST_AGE_DAYS,
+                "parameters": {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "properties": {"maxAgeDays": {
+                        "description": format!("For {}: how many days old the Windows base of an image may be.", rules::IMAGE_BASE_OLD.name),
+                        "type": "integer", "minimum": 1, "maximum": MOST_AGE_DAYS,
+                    }},
                 },
             },
         },
@@ -250,7 +254,7 @@ impl CheckConfig {
             if let Some(id) = rule_id(&rule.name) {
                 policy.actions.extend(rule.action.map(|action| (id, action)));
             }
-            policy.base_max_age_days = rule.max_age_days.unwrap_or(policy.base_max_age_days);
+            policy.base_max_age_days = rule.parameters.max_age_days.unwrap_or(policy.base_max_age_days);
         }
     }
 
@@ -318,9 +322,9 @@ mod tests {
                  \"run-as-usr\"; did you mean run-as-user?",
             ),
             (
-                "rules:\n- {name: host-pid, maxAgeDays: 3}\n- {name: run-as-user}\n- {name: image-base-old, maxAgeDays: 0}\n",
-                "2: rules[0].maxAgeDays: only the rule image-base-old has maxAgeDays\n3: rules[1].action: set action, or maxAgeDays for \
-                 image-base-old\n4: rules[2].maxAgeDays: write a number from 1 to 3650",
+                "rules:\n- {name: host-pid, parameters: {maxAgeDays: 3}}\n- {name: run-as-user}\n- {name: image-base-old, parameters: {maxAgeDays: 0}}\n",
+                "2: rules[0].parameters: only the rule image-base-old has the parameter maxAgeDays\n3: rules[1].action: set action, or \
+                 parameters.maxAgeDays for image-base-old\n4: rules[2].parameters.maxAgeDays: write a number from 1 to 3650",
             ),
             (
                 "rules:\n- {name: host-pid, action: Warn}\n- {name: host-pid, action: Deny}\n",

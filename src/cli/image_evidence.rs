@@ -20,7 +20,7 @@ pub(super) fn note_names_only<'p>(policies: impl IntoIterator<Item = &'p PolicyS
     let names = policies.into_iter().flat_map(PolicySet::using_registries);
     note_of(
         names.map(|name| format!("policy {name}")).collect(),
-        "evidence.images: Registry",
+        "evidence.imageEvidence: Registry",
         remedy,
     );
 }
@@ -55,8 +55,8 @@ mod tests {
     fn the_note_names_the_policies_and_the_cure() {
         let users = ["policy bank".to_owned(), "policy shop".to_owned()];
         assert_eq!(
-            text(&users, "evidence.images: Registry", Some("add --registry")),
-            "policy bank, policy shop use what registries report (evidence.images: Registry), which this command did not \
+            text(&users, "evidence.imageEvidence: Registry", Some("add --registry")),
+            "policy bank, policy shop use what registries report (evidence.imageEvidence: Registry), which this command did not \
              look up: images are evaluated by their names; add --registry"
         );
         assert!(

@@ -70,7 +70,7 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     let results: Vec<_> = files.iter().map(|file| run_test(file, day, stated.as_ref())).collect();
     let policies = results.iter().flat_map(|file| &file.using_registries);
     let policies = policies.map(|name| format!("policy {name}")).collect();
-    note_of(policies, "evidence.images: Registry", None);
+    note_of(policies, "evidence.imageEvidence: Registry", None);
     output.write(|format, out| match format {
         TestFormat::Text => tests_text(&results, out),
         TestFormat::Json => write_json(&tests_json(&results), out),

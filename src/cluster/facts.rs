@@ -11,7 +11,7 @@ use super::cache::{CachedNamespace, ClusterCache};
 use super::node::NodeView;
 use super::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use super::node_pools::NodePools;
-use crate::api::{Isolation, LabelMode, Management, NodeRuntimeClasses, TaintMode};
+use crate::api::{Isolation, NodeRuntimeClasses, PartMode};
 use crate::model::cluster::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
 use crate::model::nodes::namespace_selector::NodeSelector;
 use crate::model::nodes::node::{
@@ -84,8 +84,9 @@ fn windows_class_names(policies: &NodePolicies) -> BTreeSet<String> {
     // `windows-2019` is that of https://kubernetes.io/docs/concepts/windows/user-guide/, read on 2026-11-29;
     // `windows-{release}` is the default of `runtimeClasses.namePattern`.
     let default = NodeRuntimeClasses::default();
-    let of_policies = policies.iter().map(|policy| &policy.stored.spec.runtime_classes);
-    let managed = of_policies.filter(|classes| classes.management == Management::Reconcile);
+    let of_policies = policies.iter().map(|policy| &policy.stored.spec);
+    let managed = of_policies.filter(|spec| spec.runtime_classes_mode() == PartMode::Reconcile);
+    let managed = managed.map(|spec| &spec.runtime_classes);
     let mut names = BTreeSet::new();
     for classes in managed.chain([&default]) {
         for isolation in [Isolation::Process, Isolation::HyperV] {
@@ -111,20 +112,20 @@ pub fn change_at(cache: &ClusterCache, now: Timestamp) -> Option<Timestamp> {
 /// Adds the labels and taints that the leader is about to write for a policy: if a new node lacks them briefly, they are not
 /// missing.
 fn expect_writes(policy: &NodePolicy, node: &NodeView, host: &mut Host) {
-    let labels = &policy.stored.spec.labels;
+    let spec = &policy.stored.spec;
     for (label, mode) in [
-        (BUILD_LABEL, labels.kubelet),
-        (RESTRICTED_BUILD_LABEL, labels.node_restriction),
+        (BUILD_LABEL, spec.kubelet_label_mode()),
+        (RESTRICTED_BUILD_LABEL, spec.restricted_label_mode()),
     ] {
         match (mode, host.build) {
-            (LabelMode::Reconcile, Some(build)) => host.promise_label(label, build.to_string()),
-            (LabelMode::Audit, Some(build)) if !host.is_labelled(label) => {
+            (PartMode::Reconcile, Some(build)) => host.promise_label(label, build.to_string()),
+            (PartMode::Audit, Some(build)) if !host.is_labelled(label) => {
                 host.audited_labels.push((label, build.to_string()));
             }
             _ => {}
         }
     }
-    let sets_taints = policy.stored.spec.taints.mode == TaintMode::Reconcile;
+    let sets_taints = spec.taints_mode() == PartMode::Reconcile;
     // The guard withholds blocked taints.
     if sets_taints && !policy.stored.has_blocked_taints() {
         host.planned_taints = planned_taints(policy, node);
@@ -306,7 +307,7 @@ mod tests {
         let kept = |policies: &[(&str, serde_json::Value, bool)]| {
             let stored = policies.iter().map(|(name, spec, is_readable)| {
                 let mut policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-                    "metadata": {"name": name}, "spec": spec});
+                    "metadata": {"name": name}, "spec": crate::api::reconciling(&serde_json::json!(spec))});
                 if !is_readable {
                     policy["metadata"]["annotations"] = json!({UNREADABLE_ANNOTATION: "newer"});
                 }
@@ -338,9 +339,9 @@ mod tests {
 
     #[test]
     fn a_label_that_a_policy_only_audits_is_not_promised_and_is_predicted() {
-        let spec = json!({"labels": {"kubelet": "Audit", "nodeRestriction": "Disabled"}});
+        let spec = json!({"labels": {"kubelet": {"mode": "Audit"}, "nodeRestriction": {"mode": "Disabled"}}});
         let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-            "metadata": {"name": "p"}, "spec": spec});
+            "metadata": {"name": "p"}, "spec": crate::api::reconciling(&serde_json::json!(spec))});
         let (name, mut w) = node("w", "windows", "10.0.20348.1");
         let labels = [("kubernetes.io/os".to_owned(), "windows".to_owned())];
         Arc::get_mut(&mut w).unwrap().labels = Arc::new(labels.into());
@@ -369,9 +370,9 @@ mod tests {
         let policy = |mode: &str, blocked: &str| {
             serde_json::from_value(json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
                 "metadata": {"name": "p", "generation": 2},
-                "spec": {"taints": {"mode": mode, "required": [
+                "spec": crate::api::reconciling(&serde_json::json!({"taints": {"mode": mode, "required": [
                     {"key": "os", "value": "windows", "effect": "NoSchedule"},
-                    {"key": "node.kubernetes.io/not-ready", "value": "", "effect": "NoSchedule"}]}},
+                    {"key": "node.kubernetes.io/not-ready", "value": "", "effect": "NoSchedule"}]}})),
                 "status": {"conditions": [{"type": "TaintsBlocked", "status": blocked, "reason": "x", "message": "",
                     "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}))
             .unwrap()

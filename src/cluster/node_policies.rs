@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::cache::UNREADABLE_ANNOTATION;
 use super::node::NodeView;
-use crate::api::{WindowsNodePolicy, in_one_line, node_selector};
+use crate::api::{PartMode, WindowsNodePolicy, in_one_line, node_selector};
 use crate::model::nodes::node::Taint;
 use crate::model::objects::label_selector::LabelSelector;
 
@@ -49,7 +49,11 @@ impl NodePolicy {
                 Some(in_one_line(&wrong, LONGEST_PROBLEM)),
             ),
         };
-        let (taints, left_out) = stored.spec.taints.usable();
+        let (mut taints, left_out) = stored.spec.taints.usable();
+        // What is not looked at is not required.
+        if stored.spec.taints_mode() == PartMode::Disabled {
+            taints.clear();
+        }
         Some(NodePolicy {
             name: meta.name.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
@@ -165,7 +169,7 @@ mod tests {
         let stored = specs.iter().map(|(name, spec)| {
             let policy = serde_json::from_value(json!({
                 "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-                "metadata": {"name": name, "generation": 1}, "spec": spec,
+                "metadata": {"name": name, "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!(spec)),
             }));
             ((*name).to_owned(), Arc::new(policy.unwrap()))
         });

@@ -52,7 +52,7 @@ impl StoredPool {
 
     /// Whether a node belongs to the pool.
     pub fn selects(&self, node: &NodeView) -> bool {
-        let selected = &self.stored.spec.selector.match_labels;
+        let selected = &self.stored.spec.node_selector.match_labels;
         let mut has = selected.iter().map(|(key, value)| node.label(key) == Some(value));
         !selected.is_empty() && has.all(|has| has)
     }
@@ -147,7 +147,7 @@ impl NodePools {
         let mut all: Vec<_> = self.0.iter().map(|pool| (pool, Vec::new())).collect();
         let mut by_label: BTreeMap<&str, BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
         for (at, pool) in self.0.iter().enumerate() {
-            if let Some((key, value)) = pool.stored.spec.selector.match_labels.first_key_value() {
+            if let Some((key, value)) = pool.stored.spec.node_selector.match_labels.first_key_value() {
                 by_label
                     .entry(key)
                     .or_default()
@@ -182,7 +182,7 @@ impl NodePools {
     /// The pool with exactly this label as its selector.
     pub fn named(&self, name: &PoolName) -> Option<&StoredPool> {
         self.0.iter().find(|pool| {
-            let selected = &pool.stored.spec.selector.match_labels;
+            let selected = &pool.stored.spec.node_selector.match_labels;
             selected.len() == 1 && selected.get(&name.key) == Some(&name.value)
         })
     }
@@ -337,7 +337,7 @@ pub(crate) mod tests {
 
     #[test]
     fn of_an_observed_pool_the_builds_without_a_node_are_hosts_and_of_a_declared_one_none() {
-        let spec = json!({"selector": {"matchLabels": {"agentpool": "win"}},
+        let spec = json!({"nodeSelector": {"matchLabels": {"agentpool": "win"}},
             "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "Windows"}]}});
         let status = json!({"builds": [{"build": "10.0.17763", "nodeCount": 0, "lastSeenTime": "2026-01-01T00:00:00Z"}]});
         let absent = |labels: &Value, cluster: &BTreeMap<_, _>| {
@@ -369,7 +369,7 @@ pub(crate) mod tests {
         ]);
         let observed = observed(&cluster, &[]);
         let is_recorded = |labels: &Value, selector: Value| {
-            let spec = json!({"selector": {"matchLabels": selector}});
+            let spec = json!({"nodeSelector": {"matchLabels": selector}});
             let pools = NodePools::of(&[stored("p", labels, &spec, &Value::Null)].into());
             pools.unrecorded(&cluster, &observed).is_empty()
         };
@@ -390,7 +390,7 @@ pub(crate) mod tests {
             [(name, node)].into()
         };
         let pools = |selector: Option<Value>| {
-            let spec = selector.map(|it| json!({"selector": {"matchLabels": it}}));
+            let spec = selector.map(|it| json!({"nodeSelector": {"matchLabels": it}}));
             let stored = spec.map(|spec| stored("p", &json!({}), &spec, &Value::Null));
             NodePools::of(&stored.into_iter().collect())
         };

@@ -395,7 +395,7 @@ mod tests {
     fn revisions_are_read_from_transoms_namespace_only_and_pools_from_the_cluster() {
         let pool = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool",
             "metadata": {"name": "p", "labels": {"app.kubernetes.io/managed-by": "transom"}},
-            "spec": {"selector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}}});
+            "spec": {"nodeSelector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}}});
         let revision = |namespace: &str, generation: i64| {
             json!({"metadata": {"name": "policy-u-1", "namespace": namespace,
                     "labels": {"transom.dev/policy-uid": "u"},

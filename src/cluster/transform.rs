@@ -177,7 +177,7 @@ mod tests {
             let object: DynamicObject = serde_json::from_value(json!({
                 "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
                 "metadata": {"name": "default", "uid": "u", "generation": 3},
-                "spec": {"priority": 7, "taints": {"mode": mode}},
+                "spec": crate::api::reconciling(&serde_json::json!({"priority": 7, "taints": {"mode": mode}})),
             }))
             .unwrap();
             node_policy(object).unwrap()

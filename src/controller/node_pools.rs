@@ -142,7 +142,7 @@ fn created(name: &PoolName, pool: &ObservedPool) -> PlannedWrite<WindowsNodePool
             ..ObjectMeta::default()
         },
         spec: WindowsNodePoolSpec {
-            selector: PoolSelector {
+            node_selector: PoolSelector {
                 match_labels: [(name.key.clone(), name.value.clone())].into(),
             },
             template: template(pool),
@@ -163,8 +163,8 @@ fn kept(
     now: Timestamp,
 ) -> Option<PlannedWrite<WindowsNodePool>> {
     let (meta, spec) = (&pool.stored.metadata, &pool.stored.spec);
-    let mut selected = spec.selector.match_labels.iter();
-    let label = selected.next().filter(|_| spec.selector.match_labels.len() == 1);
+    let mut selected = spec.node_selector.match_labels.iter();
+    let label = selected.next().filter(|_| spec.node_selector.match_labels.len() == 1);
     let seen = label.and_then(|(key, value)| {
         observed.get(&PoolName {
             key: key.clone(),
@@ -442,7 +442,7 @@ mod tests {
     }
 
     fn spec(build: &str) -> Value {
-        json!({"selector": {"matchLabels": {"agentpool": "win"}},
+        json!({"nodeSelector": {"matchLabels": {"agentpool": "win"}},
             "template": {"build": build, "taints": [{"key": "os", "value": "Windows", "effect": "NoSchedule"}]}})
     }
 
@@ -625,7 +625,7 @@ mod tests {
     #[test]
     fn a_pool_with_nodes_takes_the_place_of_one_that_no_node_has_any_more() {
         let status = |last: &str| json!({"nodeCount": 0, "lastSeenTime": last});
-        let selecting = |value: &str| json!({"selector": {"matchLabels": {"agentpool": value}}});
+        let selecting = |value: &str| json!({"nodeSelector": {"matchLabels": {"agentpool": value}}});
         // Each was created at the beginning of the year; one of them had nodes for a second only.
         let stored: BTreeMap<_, _> = (0..MOST_OBSERVED)
             .map(|at| {

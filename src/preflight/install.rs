@@ -65,10 +65,10 @@ fn modes(values: &mut HelmValues, workloads: &WorkloadFindings<'_>) {
             "no stored workload would be denied or changed".to_owned(),
         )
     };
-    values.add(&["policy", "spec", "mode"], Value::from(mode.as_str()), why);
+    values.add(&["mode"], Value::from(mode.as_str()), why);
     if mode == Mode::Enforce && only_ignored_fields > 0 {
         values.add(
-            &["policy", "spec", "validation", "ignoredFields"],
+            &["podPolicy", "spec", "validation", "ignoredFields"],
             Value::from(IgnoredFields::Warn.as_str()),
             format!(
                 "{} would be denied only for fields that Windows ignores",

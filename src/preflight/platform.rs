@@ -130,7 +130,7 @@ impl Platform {
     /// `required` taints of the node policy, and `nodePools`. Helm replaces lists, so a later file must repeat the complete list.
     pub fn list(&self, field: &str) -> Vec<Value> {
         let written = match field {
-            "toleratedTaints" => &self.values["policy"]["spec"]["placement"][field],
+            "toleratedTaints" => &self.values["podPolicy"]["spec"]["placement"][field],
             "nodeLabels" => &self.values["cluster"][field],
             "required" => &self.values["nodePolicy"]["spec"]["taints"][field],
             _ => &self.values[field],

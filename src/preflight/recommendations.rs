@@ -25,7 +25,7 @@ const MOST_POOLS: usize = 128;
 pub const MOST_LABELS: usize = 48;
 
 /// The path of the values for placement.
-const PLACEMENT: [&str; 3] = ["policy", "spec", "placement"];
+const PLACEMENT: [&str; 3] = ["podPolicy", "spec", "placement"];
 
 /// The values that nodes, RuntimeClasses and autoscalers require.
 pub fn of_cluster(input: ClusterInput<'_>) -> Vec<ValuesEntry> {
@@ -76,7 +76,7 @@ fn class_values(input: ClusterInput<'_>) -> Option<ValuesEntry> {
         .map(|(release, name)| json!({"release": release, "name": name}))
         .collect();
     let why = "these RuntimeClasses exist, each for the nodes of one release";
-    let path = ["policy", "spec", "placement", "runtimeClasses"];
+    let path = ["podPolicy", "spec", "placement", "runtimeClasses"];
     (!classes.is_empty()).then(|| entry(&path, "names", classes, why.to_owned()))
 }
 
@@ -104,7 +104,7 @@ fn pool(
     if !taints.is_empty() {
         template["taints"] = taints.iter().map(taint_value).collect();
     }
-    let spec = json!({"selector": {"matchLabels": selected}, "template": template});
+    let spec = json!({"nodeSelector": {"matchLabels": selected}, "template": template});
     Some(json!({"name": object_name(name), "spec": spec}))
 }
 
@@ -244,7 +244,7 @@ pub fn policy(input: ClusterInput<'_>) -> Policy {
     let mut spec = json!({"mode": Mode::Enforce.as_str()});
     spec["placement"]["toleratedTaints"] = Value::from(input.platform.list("toleratedTaints"));
     for entry in of_cluster(input) {
-        if let ["policy", "spec", "placement", field] = entry.path[..] {
+        if let ["podPolicy", "spec", "placement", field] = entry.path[..] {
             spec["placement"][field] = entry.value;
         }
     }

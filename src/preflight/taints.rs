@@ -65,7 +65,7 @@ impl ObservedTaint<'_> {
                      require it"
                 ),
                 format!(
-                    "if every Windows pod may run there, add {value} to policy.spec.placement.toleratedTaints"
+                    "if every Windows pod may run there, add {value} to podPolicy.spec.placement.toleratedTaints"
                 ),
             )
         };

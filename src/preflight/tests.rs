@@ -162,7 +162,7 @@ fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
         workload(&json!({"nodeSelector": {"kubernetes.io/os": "linux"}})),
     )]);
     let values = report.values.json();
-    assert_eq!(values["policy"]["spec"], json!({"mode": "Enforce"}));
+    assert_eq!(values["mode"], json!("Enforce"));
     assert_eq!((report.summary.denied, report.summary.objects), (0, 1));
     assert!(
         values["tolerations"].is_null() && values["webhooks"].is_null(),
@@ -179,7 +179,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         ("w1", "windows", "10.0.26100.1", &[mark()][..]),
     ];
     let report = PreflightCluster::of(&nodes).report_without(&[], &["deployments"], &[]);
-    assert_eq!(report.values.json()["policy"]["spec"]["mode"], "Audit");
+    assert_eq!(report.values.json()["mode"], "Audit");
     assert!(
         report
             .values
@@ -202,7 +202,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         "mutatingwebhookconfigurations",
     ];
     let report = PreflightCluster::of(&[]).report_without(&all, &["daemonsets"], &[]);
-    assert_eq!(report.values.json()["policy"]["spec"]["mode"], "Audit");
+    assert_eq!(report.values.json()["mode"], "Audit");
     for claim in [
         "there is no Linux node",
         "there is no Windows node",
@@ -265,7 +265,7 @@ fn what_would_be_denied_or_changed_begins_with_audit() {
             json!({"metadata": {"name": "odd"}, "spec": {"template": {"spec": {"containers": 5}}}}),
         ),
     ]);
-    assert_eq!(report.values.json()["policy"]["spec"], json!({"mode": "Audit"}));
+    assert_eq!(report.values.json()["mode"], json!("Audit"));
     let summary = &report.summary;
     assert_eq!((summary.denied, summary.patched, summary.unreadable), (1, 1, 1));
     assert_eq!(report.denied[0].title(), "Deployment shop/web");
@@ -292,7 +292,7 @@ fn where_placement_would_change_pods_and_nothing_is_denied_the_values_begin_with
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
     let report = world.report(&[(Kind::Deployment, workload(&spec))]);
     assert_eq!((report.summary.denied, report.summary.patched), (0, 1));
-    assert_eq!(report.values.json()["policy"]["spec"], json!({"mode": "Audit"}));
+    assert_eq!(report.values.json()["mode"], json!("Audit"));
 }
 
 #[test]
@@ -312,9 +312,10 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
         ),
         (1, 1)
     );
+    assert_eq!(report.values.json()["mode"], "Enforce");
     assert_eq!(
-        report.values.json()["policy"]["spec"],
-        json!({"mode": "Enforce", "validation": {"ignoredFields": "Warn"}})
+        report.values.json()["podPolicy"]["spec"],
+        json!({"validation": {"ignoredFields": "Warn"}})
     );
     let mut out = Vec::new();
     text::write(&report, &mut out).unwrap();
@@ -332,7 +333,7 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
 fn taints_of(report: &Preflight) -> [Vec<String>; 2] {
     let values = report.values.json();
     [
-        "/policy/spec/placement/toleratedTaints",
+        "/podPolicy/spec/placement/toleratedTaints",
         "/nodePolicy/spec/taints/required",
     ]
     .map(|path| {
@@ -430,7 +431,7 @@ fn a_taint_that_may_be_for_some_workloads_only_is_neither_tolerated_nor_required
             assert_eq!(decision.evidence, ["node w2"]);
             let remedy = decision.remedy.as_deref().unwrap();
             assert!(
-                remedy.contains(&taint.key) && remedy.contains("policy.spec.placement.toleratedTaints"),
+                remedy.contains(&taint.key) && remedy.contains("podPolicy.spec.placement.toleratedTaints"),
                 "{remedy}"
             );
         }
@@ -530,7 +531,7 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
     );
     assert_eq!(
         report.values.json()["nodePools"],
-        json!([{"name": "win", "spec": {"selector": {"matchLabels": {"karpenter.sh/nodepool": "win"}},
+        json!([{"name": "win", "spec": {"nodeSelector": {"matchLabels": {"karpenter.sh/nodepool": "win"}},
             "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}}}])
     );
 }
@@ -607,7 +608,7 @@ fn a_runtime_class_is_held_against_the_nodes() {
     );
     finding(&report, "open selects no nodes");
     assert!(!has_finding(&report, "gvisor"));
-    let classes = &report.values.json()["policy"]["spec"]["placement"]["runtimeClasses"]["names"];
+    let classes = &report.values.json()["podPolicy"]["spec"]["placement"]["runtimeClasses"]["names"];
     assert_eq!(
         *classes,
         json!([{"release": "ltsc2019", "name": "gone"}, {"release": "ltsc2022", "name": "good"}])

@@ -107,7 +107,7 @@ fn verdict(report: &Preflight) -> String {
     let install = if report.enforces() {
         "Install with the values below, which warn of these fields."
     } else {
-        "Install with policy.spec.mode: Audit."
+        "Install with mode: Audit."
     };
     format!(
         "{} would be denied{only_ignored_fields}{more}; {stored} stored for Windows. {install}",

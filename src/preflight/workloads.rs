@@ -400,7 +400,7 @@ impl<'w> WorkloadFindings<'w> {
                 list(rules, 2 * MOST),
                 list(namespaces, 2 * MOST)
             ),
-            "install with policy.spec.mode: Audit, fix them (transom explain RULE), then set policy.spec.mode: Enforce",
+            "install with mode: Audit, fix them (transom explain RULE), then set mode: Enforce",
         )
         .by(self.denied.iter().map(DeniedWorkload::title));
         PreflightFinding {

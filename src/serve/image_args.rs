@@ -15,7 +15,7 @@ use crate::registration::names::non_empty_items;
 #[command(next_help_heading = "Images")]
 #[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
 pub struct ImageArgs {
-    /// A registry that Transom may ask about the images of pods, for policies with `evidence.images: Registry`; a * is
+    /// A registry that Transom may ask about the images of pods, for policies with `evidence.imageEvidence: Registry`; a * is
     /// one label, as in *.azurecr.io. Register the same with `transom generate webhooks --image-registry`. May be
     /// repeated. Without it, no registry is asked
     #[arg(

@@ -128,7 +128,7 @@ pub async fn run(
         for name in snapshot.policies.using_registries() {
             tracing::warn!(
                 policy = name,
-                "evidence.images: Registry has no effect, because no registry may be asked: add --image-registry"
+                "evidence.imageEvidence: Registry has no effect, because no registry may be asked: add --image-registry"
             );
         }
     }
@@ -223,7 +223,7 @@ mod tests {
         let file = folder.path().join("policy.yaml");
         let load = |evidence: &str| {
             let policy = format!(
-                "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {{name: shop}}\nspec: {{mode: Enforce, evidence: {{images: {evidence}}}}}\n"
+                "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {{name: shop}}\nspec: {{mode: Enforce, evidence: {{imageEvidence: {evidence}}}}}\n"
             );
             std::fs::write(&file, policy).unwrap();
             let files = StandaloneFiles {

@@ -84,23 +84,23 @@ pub fn matrix() -> Vec<Value> {
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": "root.pem", "certKey": "a.pem", "privateKeyKey": "b.pem"}}}),
         json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10261}}),
-        json!({"policy": {"spec": {"mode": "Audit"}}, "webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1}}),
-        json!({"policy": {"name": "main", "spec": {
+        json!({"podPolicy": {"spec": {"mode": "Audit"}}, "webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1}}),
+        json!({"podPolicy": {"name": "main", "spec": {
             "mode": "Warn", "priority": 10, "namespaceOverrides": "Any",
             "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]},
             "validation": {"action": "Deny", "ignoredFields": "Remove", "rulesVersion": "0.1", "rules": [{"name": "run-as-user", "action": "Warn"}, {"name": "host-process-requires-host-network", "action": "Disabled"}]},
             "placement": {"mode": "Audit", "linuxPods": "Apply", "buildLabel": "NodeRestriction", "fields": ["NodeSelector", "RuntimeClass"],
                           "runtimeClasses": {"names": [{"release": "ltsc2022", "name": "windows-2022"}]}},
-            "evidence": {"images": "Disabled", "defaultOS": "Linux"},
+            "evidence": {"imageEvidence": "Disabled", "defaultOS": "Linux"},
             "exemptions": [{"name": "x", "rules": ["*"], "namespaces": ["a"], "expiresOn": "2027-03-31", "owner": "a", "reason": "b"}],
         }}, "nodePolicy": {"spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed", "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]},
-            "labels": {"kubelet": "Disabled", "nodeRestriction": "Reconcile"},
-            "runtimeClasses": {"management": "Reconcile", "isolations": ["Process", "HyperV"]}}},
+            "labels": {"kubelet": {"mode": "Disabled"}, "nodeRestriction": {"mode": "Reconcile"}},
+            "runtimeClasses": {"mode": "Reconcile", "isolations": ["Process", "HyperV"]}}},
              "cluster": {"nodeLabels": [{"key": "pool", "valuePrefixes": ["win"]}, {"key": "team", "values": ["a", "b"]}]},
-             "nodePools": [{"name": "w", "spec": {"selector": {"matchLabels": {"pool": "win"}},
+             "nodePools": [{"name": "w", "spec": {"nodeSelector": {"matchLabels": {"pool": "win"}},
                  "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "windows"}]}}}]}),
-        json!({"policy": {"create": false}, "nodePolicy": {"create": false}, "webhooks": {"excludedNamespaces": []}}),
-        json!({"policy": {"spec": {"mode": "Audit"}}, "cluster": {"podTemplates": [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"},
+        json!({"podPolicy": {"create": false}, "nodePolicy": {"create": false}, "webhooks": {"excludedNamespaces": []}}),
+        json!({"podPolicy": {"spec": {"mode": "Audit"}}, "cluster": {"podTemplates": [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"},
                {"group": "example.org", "kind": "Proxy", "path": "spec.podSpec", "resource": "proxies"}]}}),
         json!({"webhooks": {"linuxPods": {"enabled": true}, "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
         json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}, "flowSchema": {"enabled": true}}),
@@ -120,18 +120,18 @@ pub fn matrix() -> Vec<Value> {
         json!({"certificates": {"mode": "cert-manager"}, "tracing": {"endpoint": "https://collector:4318", "ratio": "0.01", "headersSecret": {"name": "headers"},
                "caConfigMap": {"name": "roots"}, "resourceAttributes": {"k8s.cluster.name": "east"}}}),
         json!({"probe": {"namespace": "other"}, "reports": {"enabled": true}}),
-        json!({"startup": {"admissionPolicy": {"enabled": true, "nodeSelector": {"matchLabels": {"agentpool": "win"}}}, "imagePuller": {"enabled": true}},
-               "nodePolicy": {"spec": {"startup": {"images": "Listed", "list": ["a:1"], "puller": "Pods", "pullSecrets": [{"name": "pull"}]}}}}),
-        json!({"images": {"registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull", "pullSecretNamespaces": ["other"],
+        json!({"nodeStartup": {"admissionPolicy": {"enabled": true, "nodeSelector": {"matchLabels": {"agentpool": "win"}}}, "imagePuller": {"enabled": true}},
+               "nodePolicy": {"spec": {"startup": {"imageSource": "Listed", "images": ["a:1"], "puller": "Pods", "pullSecrets": [{"name": "pull"}]}}}}),
+        json!({"imageLookups": {"registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull", "pullSecretNamespaces": ["other"],
                           "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots"}},
-               "policy": {"spec": {"mode": "Audit", "evidence": {"images": "Registry", "imageWaitMilliseconds": 250}}}}),
+               "podPolicy": {"spec": {"mode": "Audit", "evidence": {"imageEvidence": "Registry", "imageWaitMilliseconds": 250}}}}),
         json!({"clientCertificates": {"caConfigMap": {"name": "webhook-clients"}, "names": ["kube-apiserver"], "required": true}}),
         json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "terminationGracePeriodSeconds": 90}, "server": {"limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}}),
         json!({"deploymentAnnotations": {"reloader.stakater.com/auto": "true"}, "metrics": {"serviceMonitor":
                {"enabled": true, "relabelings": [{"targetLabel": "cluster", "replacement": "east"}], "metricRelabelings": [{"action": "labeldrop", "regex": "le"}]}},
                "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more", "namespace": "{{ .Release.Namespace }}"}}]}),
-        json!({"policy": {"spec": {"mode": "Audit"}}, "hooks": {"runner": "argocd"}, "webhooks": {"allowSecondRelease": true},
-               "nodePolicy": {"spec": {"runtimeClasses": {"management": "Reconcile"}}}}),
+        json!({"podPolicy": {"spec": {"mode": "Audit"}}, "hooks": {"runner": "argocd"}, "webhooks": {"allowSecondRelease": true},
+               "nodePolicy": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}}),
     ]
 }
 
@@ -296,7 +296,7 @@ pub fn objects_without_helm(engine: &Engine, values: &Value) -> Vec<Value> {
 
 /// Their manifest, with these values for registries.
 fn install_manifest(engine: &Engine, images: &Value) -> String {
-    let objects = objects_without_helm(engine, &json!({"images": images}));
+    let objects = objects_without_helm(engine, &json!({"imageLookups": images}));
     // The chart refuses the placeholder; whoever applies the manifest replaces it.
     let image = |registry: &str| format!("{registry}/transom/transom:");
     let documents = yaml_documents(&objects).replace(&image(REGISTRY), &image("registry.example.com"));
@@ -410,7 +410,7 @@ fn write_objects(file: &std::path::Path, objects: &[Value]) {
 }
 
 fn changes_no_label(node_policy: &Value) -> bool {
-    node_policy["spec"]["labels"] == json!({"kubelet": "Audit", "nodeRestriction": "Audit"})
+    node_policy["spec"]["labels"] == json!({"kubelet": {"mode": "Audit"}, "nodeRestriction": {"mode": "Audit"}})
 }
 
 #[test]
@@ -560,7 +560,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     let error = request("upgrade", without_jobs.clone()).unwrap_err();
     let cure = documented_apply();
     assert!(
-        error.contains("policy.spec.mode: the CustomResourceDefinition") && error.contains(&cure),
+        error.contains("podPolicy.spec.mode: the CustomResourceDefinition") && error.contains(&cure),
         "{error}"
     );
     // The cure cures, and so does the program.

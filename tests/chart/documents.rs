@@ -207,7 +207,7 @@ fn every_upgrade_of_operations_and_emergency_works_with_the_values_of_each_platf
                 let platform = platform.unwrap().path();
                 // What the quick starts install, and the values of which the command reuses.
                 let mut values = generated::values(&fs::read_to_string(&platform).unwrap());
-                merge(&mut values, json!({"policy": {"spec": {"mode": "Audit"}}}));
+                merge(&mut values, json!({"mode": "Audit"}));
                 merge(&mut values, set(engine, &command).unwrap_or(json!({})));
                 let request = json!({"values": values, "name": "transom", "namespace": "transom-system", "is_upgrade": true});
                 for what in ["validate", "render"] {
@@ -234,9 +234,9 @@ fn the_values_for_registries_keep_the_mode() {
         .iter()
         .find(|it| it.starts_with("# registries.yaml"))
         .unwrap();
-    let spec = &generated::values(block)["policy"]["spec"];
+    let spec = &generated::values(block)["podPolicy"]["spec"];
     assert!(
-        spec["evidence"]["images"] == "Registry" && spec.get("mode").is_none(),
+        spec["evidence"]["imageEvidence"] == "Registry" && spec.get("mode").is_none(),
         "{block}"
     );
     assert!(
@@ -290,8 +290,8 @@ fn the_page_of_rights_lists_what_the_chart_grants() {
     let Some(engine) = engine() else { return };
     let values = json!({
         "reports": {"enabled": true}, "probe": {"namespace": "probes"},
-        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Reconcile"}}}, "startup": {"imagePuller": {"enabled": true}},
-        "images": {"registries": ["quay.io"], "pullSecret": "pull", "pullSecretNamespaces": ["shop"], "caConfigMap": {"name": "roots"}},
+        "nodePolicy": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}, "nodeStartup": {"imagePuller": {"enabled": true}},
+        "imageLookups": {"registries": ["quay.io"], "pullSecret": "pull", "pullSecretNamespaces": ["shop"], "caConfigMap": {"name": "roots"}},
     });
     let rendered = engine.render(&values).unwrap();
     let rules = |kind: &str, is_in: &dyn Fn(&str) -> bool| {
@@ -364,8 +364,8 @@ fn schema_of<'s>(schema: &'s Value, path: &str) -> Option<&'s Value> {
 #[test]
 fn every_value_that_the_pages_name_is_there() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
-    assert!(schema_of(&schema, "policy.spec.validation.rules").is_some());
-    assert!(schema_of(&schema, "policy.spec.rulez").is_none());
+    assert!(schema_of(&schema, "podPolicy.spec.validation.rules").is_some());
+    assert!(schema_of(&schema, "podPolicy.spec.rulez").is_none());
     let mut seen = 0;
     // The page of the node policy names its fields, of which the chart has values of the same name.
     for page in pages()

@@ -526,13 +526,13 @@ spec: {mode: Enforce}
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {taints: {mode: Reconcile}, runtimeClasses: {management: Reconcile}}
+spec: {mode: Reconcile, runtimeClasses: {mode: Reconcile}}
 ";
 
 #[test]
 fn the_program_writes_all_that_it_keeps_within_the_policies() {
     let node_policy =
-        json!({"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"management": "Reconcile"}}});
+        json!({"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}}});
     let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
     let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
         return;
@@ -1143,7 +1143,7 @@ fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
     };
     let policy = json!({
         "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "default"},
-        "spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed", "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]}},
+        "spec": {"mode": "Reconcile", "taints": {"noExecute": "Allowed", "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]}},
     });
     serve(&attack, &policy);
     let value = "admissionPolicies.noExecuteTaints of the chart";
@@ -1153,7 +1153,7 @@ fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
 #[test]
 fn an_installation_in_audit_changes_no_node_and_names_the_right_that_it_would_need() {
     let Some(engine) = engine() else { return };
-    let values = json!({"policy": {"spec": {"mode": "Audit"}}});
+    let values = json!({"podPolicy": {"spec": {"mode": "Audit"}}});
     let Some(attack) = Attack::start("an installation in Audit", &values) else {
         return;
     };
@@ -1181,15 +1181,15 @@ fn an_installation_in_audit_changes_no_node_and_names_the_right_that_it_would_ne
     // Somebody changes the policy without the chart.
     for (spec, words) in [
         (
-            json!({"labels": {"nodeRestriction": "Reconcile"}}),
+            json!({"labels": {"nodeRestriction": {"mode": "Reconcile"}}}),
             "set rbac.nodePolicies=true",
         ),
         (
-            json!({"labels": {"nodeRestriction": "Audit"}, "taints": {"mode": "Reconcile"}}),
+            json!({"labels": {"nodeRestriction": {"mode": "Audit"}}, "taints": {"mode": "Reconcile"}}),
             "list the workloads that a taint would affect: set rbac.nodePolicies=true",
         ),
         (
-            json!({"taints": {"mode": "Audit"}, "runtimeClasses": {"management": "Reconcile"}}),
+            json!({"taints": {"mode": "Audit"}, "runtimeClasses": {"mode": "Reconcile"}}),
             "set rbac.runtimeClasses=true",
         ),
     ] {

@@ -263,8 +263,10 @@ pub fn schema(written: &Value, yaml: &str) -> String {
         schema["definitions"][name] = for_values(spec);
     }
     schema["definitions"]["clusterConfig"] = for_values(&api::ClusterConfigSpec::schema());
-    // The chart's own policy is never the one for emergencies.
-    schema["definitions"]["podPolicySpec"]["properties"]["priority"]["maximum"] = json!(999);
+    // The chart fills it in: the mode of the installation.
+    for name in ["podPolicySpec", "nodePolicySpec"] {
+        schema["definitions"][name].as_object_mut().unwrap().remove("required");
+    }
     format!("{schema:#}\n")
 }
 

@@ -131,7 +131,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
-                "policy": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"defaultOS": "Linux"}}},
+                "podPolicy": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"defaultOS": "Linux"}}},
                 "webhooks": {"defaultOS": {"namespaceSelector": {"matchExpressions": [
                     {"key": "team", "operator": "In", "values": ["a"]},
                 ]}}},
@@ -148,7 +148,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
-                "images": {"caConfigMap": {"name": "roots"}, "registries": [
+                "imageLookups": {"caConfigMap": {"name": "roots"}, "registries": [
                     "MCR.microsoft.com:443", "*.azurecr.io", "index.docker.io", "registry-1.docker.io", "docker.io", "docker.io:5000", "Registry.corp:5000",
                     "a.*.dkr.*.corp:5000", "10.0.0.5", "localhost:5000", "[fd00::5]:5000", "[FD00::5]", "mcr.microsoft.com",
                 ]},
@@ -169,7 +169,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
             ],
         ),
         (
-            json!({"images": {"caConfigMap": {"name": "roots"}, "registries": ["quay.io"]}}),
+            json!({"imageLookups": {"caConfigMap": {"name": "roots"}, "registries": ["quay.io"]}}),
             &["--image-registry", "quay.io"],
         ),
     ];
@@ -220,7 +220,7 @@ pub fn refusal(engine: &engine::Engine, values: &Value) -> String {
 #[allow(clippy::too_many_lines, reason = "one table")]
 fn nonsense_is_refused_and_the_refusal_names_the_value() {
     let Some(engine) = engine() else { return };
-    let policy = |spec: Value| json!({"policy": {"spec": spec}});
+    let policy = |spec: Value| json!({"podPolicy": {"spec": spec}});
     let node_policy = |spec: Value| json!({"nodePolicy": {"spec": spec}});
     let many = |name: &str| -> Vec<String> { (0..40).map(|number| format!("{name}{number}")).collect() };
     let cases = [
@@ -243,19 +243,20 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             json!({"validation": "Audit"}),
             "additional properties 'validation' not allowed",
         ),
-        (policy(json!({"mode": "Deny"})), "/policy/spec/mode"),
-        (policy(json!({"mode": null})), "missing property 'mode'"),
+        (policy(json!({"mode": "Deny"})), "/podPolicy/spec/mode"),
+        (json!({"mode": null}), "/mode"),
+        (json!({"mode": "Off"}), "/mode"),
         (
             policy(json!({"validation": {"action": false}})),
-            "/policy/spec/validation/action",
+            "/podPolicy/spec/validation/action",
         ),
         (
             policy(json!({"validation": {"ignoredFields": "Off"}})),
-            "/policy/spec/validation/ignoredFields",
+            "/podPolicy/spec/validation/ignoredFields",
         ),
         (
             policy(json!({"placement": {"mode": "Deny"}})),
-            "/policy/spec/placement/mode",
+            "/podPolicy/spec/placement/mode",
         ),
         (json!({"image": {"digest": "latest"}}), "/image/digest"),
         (json!({"ports": {"webhook": 443}}), "/ports/webhook"),
@@ -293,17 +294,17 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (
             policy(json!({"validation": {"rules": [{"name": "run-as-user", "action": "warn"}]}})),
-            "/policy/spec/validation/rules/0/action",
+            "/podPolicy/spec/validation/rules/0/action",
         ),
         (
             policy(json!({"validation": {"rules": [{"name": "run-as-usr", "action": "Warn"}]}})),
-            "policy.spec.validation.rules: unknown rule \"run-as-usr\"; `transom rules` lists them",
+            "podPolicy.spec.validation.rules: unknown rule \"run-as-usr\"; `transom rules` lists them",
         ),
         (
             policy(
                 json!({"exemptions": [{"name": "a", "rules": ["*", "TSM301"], "namespaces": ["a"], "expiresOn": "2027-01-01", "owner": "a", "reason": "b"}]}),
             ),
-            "policy.spec.exemptions[0].rules: unknown rule \"TSM301\"",
+            "podPolicy.spec.exemptions[0].rules: unknown rule \"TSM301\"",
         ),
         (
             policy(
@@ -381,34 +382,34 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "clientCertificates.caConfigMap.name: clientCertificates.required",
         ),
         (
-            json!({"images": {"registries": ["https://quay.io"]}}),
-            "/images/registries/0",
+            json!({"imageLookups": {"registries": ["https://quay.io"]}}),
+            "/imageLookups/registries/0",
         ),
         (
-            json!({"images": {"registries": ["app*.azurecr.io"]}}),
-            "/images/registries/0",
+            json!({"imageLookups": {"registries": ["app*.azurecr.io"]}}),
+            "/imageLookups/registries/0",
         ),
         (
-            json!({"images": {"registries": ["mcr.*"]}}),
-            "/images/registries/0",
+            json!({"imageLookups": {"registries": ["mcr.*"]}}),
+            "/imageLookups/registries/0",
         ),
         (
-            json!({"images": {"registries": ["quay.io", "quay.io"]}}),
-            "/images/registries",
+            json!({"imageLookups": {"registries": ["quay.io", "quay.io"]}}),
+            "/imageLookups/registries",
         ),
         (
-            json!({"images": {"plainHTTP": ["*.corp:80"]}}),
-            "/images/plainHTTP/0",
+            json!({"imageLookups": {"plainHTTP": ["*.corp:80"]}}),
+            "/imageLookups/plainHTTP/0",
         ),
         (
-            json!({"images": {"pullSecretNamespaces": [""]}}),
-            "/images/pullSecretNamespaces/0",
+            json!({"imageLookups": {"pullSecretNamespaces": [""]}}),
+            "/imageLookups/pullSecretNamespaces/0",
         ),
         (
-            json!({"images": {"pullSecretNamespaces": ["*"]}}),
-            "/images/pullSecretNamespaces/0",
+            json!({"imageLookups": {"pullSecretNamespaces": ["*"]}}),
+            "/imageLookups/pullSecretNamespaces/0",
         ),
-        (json!({"images": {"pullSecret": "a/b"}}), "/images/pullSecret"),
+        (json!({"imageLookups": {"pullSecret": "a/b"}}), "/imageLookups/pullSecret"),
     ];
     for (values, words) in cases {
         let refusal = refusal(engine, &values);
@@ -417,34 +418,34 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
 }
 
 #[test]
-fn the_mode_of_the_policy_decides_what_is_written_to_nodes() {
+fn one_mode_decides_what_the_installation_writes_and_explicit_modes_win() {
     let Some(engine) = engine() else { return };
-    let mode = |mode: &str| json!({"policy": {"spec": {"mode": mode}}});
-    let audit =
-        json!({"labels": {"kubelet": "Audit", "nodeRestriction": "Audit"}, "taints": {"mode": "Audit"}});
-    let taints = |mode: &str| json!({"taints": {"mode": mode}});
-    let set =
-        |mode: &str, spec: Value| json!({"policy": {"spec": {"mode": mode}}, "nodePolicy": {"spec": spec}});
+    let mode = |mode: &str| json!({"mode": mode});
+    let set = |mode: &str, spec: Value| json!({"mode": mode, "nodePolicy": {"spec": spec}});
+    let labels_only = json!({"mode": "Reconcile", "taints": {"mode": "Audit"}});
     for (values, of_pods, of_nodes) in [
-        (json!({}), Some("Enforce"), taints("Reconcile")),
-        (mode("Warn"), Some("Warn"), taints("Audit")),
-        (mode("Audit"), Some("Audit"), audit.clone()),
-        // A cluster without a policy uses Audit.
-        (json!({"policy": {"create": false}}), None, audit),
+        (json!({}), "Enforce", mode("Reconcile")),
+        (mode("Enforce"), "Enforce", mode("Reconcile")),
+        (mode("Warn"), "Warn", labels_only.clone()),
+        (mode("Audit"), "Audit", mode("Audit")),
         // Values that are set win.
-        (set("Enforce", taints("Audit")), Some("Enforce"), taints("Audit")),
         (
-            set("Audit", json!({"labels": {"kubelet": "Reconcile"}})),
-            Some("Audit"),
-            json!({"labels": {"kubelet": "Reconcile", "nodeRestriction": "Audit"}, "taints": {"mode": "Audit"}}),
+            json!({"mode": "Audit", "podPolicy": {"spec": {"mode": "Warn"}}}),
+            "Warn",
+            mode("Audit"),
+        ),
+        (set("Warn", mode("Reconcile")), "Warn", mode("Reconcile")),
+        (set("Enforce", json!({"taints": {"mode": "Audit"}})), "Enforce", labels_only),
+        (
+            set("Audit", json!({"labels": {"kubelet": {"mode": "Reconcile"}}})),
+            "Audit",
+            json!({"mode": "Audit", "labels": {"kubelet": {"mode": "Reconcile"}}}),
         ),
     ] {
         engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
-        if let Some(mode) = of_pods {
-            let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];
-            assert_eq!(*spec, json!({"mode": mode}), "{values}");
-        }
+        let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];
+        assert_eq!(*spec, json!({"mode": of_pods}), "{values}");
         let spec = &rendered.object("WindowsNodePolicy", "default")["spec"];
         assert_eq!(*spec, of_nodes, "{values}");
     }
@@ -453,9 +454,19 @@ fn the_mode_of_the_policy_decides_what_is_written_to_nodes() {
     let values = json!({"nodePolicy": {"spec": {"taints": {"required": required}}}});
     let rendered = engine.render(&values).unwrap();
     assert_eq!(
-        rendered.object("WindowsNodePolicy", "default")["spec"]["taints"],
-        json!({"mode": "Reconcile", "required": required})
+        rendered.object("WindowsNodePolicy", "default")["spec"],
+        json!({"mode": "Reconcile", "taints": {"required": required}})
     );
+    // With no platform's values does an installation that only audits write anything but its own objects.
+    for platform in ["aks", "bare-metal", "eks", "gke", "openshift", "rancher"] {
+        let mut values = generated::values(&read(&format!("platforms/{platform}.yaml")));
+        values["mode"] = json!("Audit");
+        let rendered = engine.render(&values).unwrap();
+        let spec = rendered.object("WindowsNodePolicy", "default")["spec"].to_string();
+        assert!(!spec.contains("Reconcile"), "{platform}: {spec}");
+        let role = rendered.object("ClusterRole", "transom").to_string();
+        assert!(!role.contains("\"nodes/status\""), "{platform}");
+    }
 }
 
 #[test]

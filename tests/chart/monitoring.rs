@@ -241,8 +241,8 @@ fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there(
     scraped(&of_the_replica, &mut live);
     scraped(&of_the_server, &mut live);
     scraped(OF_KUBE_STATE_METRICS, &mut live);
-    let values = json!({"reports": {"enabled": true}, "images": {"registries": ["registry.example.com"]},
-                        "startup": {"imagePuller": {"enabled": true}},
+    let values = json!({"reports": {"enabled": true}, "imageLookups": {"registries": ["registry.example.com"]},
+                        "nodeStartup": {"imagePuller": {"enabled": true}},
                         "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
                                     "dashboard": {"enabled": true}}});
     let rendered = engine.render(&values).unwrap();
@@ -405,8 +405,8 @@ fn every_alert_has_a_page_and_every_page_an_alert() {
         rule.as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        json!({"reports": {"enabled": true}, "images": {"registries": ["registry.example.com"]},
-               "startup": {"imagePuller": {"enabled": true}}, "metrics": {"prometheusRule": rule}})
+        json!({"reports": {"enabled": true}, "imageLookups": {"registries": ["registry.example.com"]},
+               "nodeStartup": {"imagePuller": {"enabled": true}}, "metrics": {"prometheusRule": rule}})
     };
     let mut named = BTreeSet::new();
     for alert in alerts(rule(json!({}))) {

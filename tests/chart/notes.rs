@@ -12,7 +12,8 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
             json!({}),
             &[
                 "Transom 0.1.0 is installed in the namespace transom-system.",
-                "The policy default has mode Enforce.",
+                "The WindowsPodPolicy default has mode Enforce.",
+                "The WindowsNodePolicy default has mode Reconcile: the leader writes labels and taints to 0 Windows nodes.",
                 "are denied; running pods stay",
                 "all pods are admitted (webhooks.failurePolicy=Ignore)",
                 "transom preflight",
@@ -28,22 +29,24 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
             &[],
         ),
         (
-            json!({"policy": {"spec": {"mode": "Audit"}}}),
+            json!({"mode": "Audit"}),
             &[
-                "The policy default has mode Audit. Transom only records, and changes nothing but its own objects.",
-                "then set policy.spec.mode=Enforce",
+                "The WindowsPodPolicy default has mode Audit.",
+                "The WindowsNodePolicy default has mode Audit: the leader writes nothing to 0 Windows nodes.",
+                "Transom only records, and changes nothing but its own objects.",
+                "then set mode=Enforce",
             ],
             &["are denied"],
         ),
         (
-            json!({"policy": {"spec": {"mode": "Audit"}}, "nodePolicy": {"spec": {"labels": {"kubelet": "Reconcile"}}}}),
-            &["The policy default has mode Audit."],
+            json!({"mode": "Audit", "nodePolicy": {"spec": {"labels": {"kubelet": {"mode": "Reconcile"}}}}}),
+            &["The WindowsPodPolicy default has mode Audit.", "has mode Audit: the leader writes labels to"],
             &["nothing but its own objects"],
         ),
         (
-            json!({"policy": {"create": false}}),
+            json!({"podPolicy": {"create": false}}),
             &["without one Transom denies and changes nothing"],
-            &["The policy default"],
+            &["The WindowsPodPolicy default"],
         ),
         (
             json!({"webhooks": {"failurePolicy": "Fail"}}),
@@ -106,7 +109,7 @@ fn the_notes_fit_fifteen_lines_whatever_the_values() {
     // Everything that adds a line.
     let longest = json!({
         "hostNetwork": true, "ports": {"webhook": 10260}, "replicaCount": 1, "rbac": {"create": false},
-        "webhooks": {"failurePolicy": "Fail"}, "policy": {"spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},
+        "webhooks": {"failurePolicy": "Fail"}, "podPolicy": {"spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},
     });
     for values in matrix().into_iter().chain([longest]) {
         let notes = engine.render(&values).unwrap().notes;

@@ -156,14 +156,14 @@ fn kubernetes(version: &'static str, folder: &Path) -> String {
 fn a_kubernetes_without_mutating_admission_policies_gets_no_startup_taint() {
     let Some(engine) = engine() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let values = json!({"policy": {"create": false}, "nodePolicy": {"create": false},
-                        "startup": {"admissionPolicy": {"enabled": true}}, "webhooks": {"allowSecondRelease": true}});
+    let values = json!({"podPolicy": {"create": false}, "nodePolicy": {"create": false},
+                        "nodeStartup": {"admissionPolicy": {"enabled": true}}, "webhooks": {"allowSecondRelease": true}});
     for (version, fits) in [("v1.35.4", false), ("v1.36.2", true)] {
         let cluster = kubernetes(version, folder.path());
         let request = json!({"cluster": cluster, "name": "transom", "namespace": "transom-system",
                              "values": values, "dry_run": "server"});
         let error = engine.request("install", request).err().unwrap_or_default();
-        let refused = "startup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later";
+        let refused = "nodeStartup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later";
         assert_eq!(error.contains(refused), !fits, "{version}: {error}");
     }
 }
@@ -173,7 +173,7 @@ fn a_kubernetes_without_match_conditions_is_refused() {
     let Some(engine) = engine() else { return };
     let folder = tempfile::tempdir().unwrap();
     // With policies the templates would ask for the definitions, and for other releases.
-    let values = json!({"policy": {"create": false}, "nodePolicy": {"create": false},
+    let values = json!({"podPolicy": {"create": false}, "nodePolicy": {"create": false},
                         "webhooks": {"allowSecondRelease": true}});
     for (version, fits) in [
         ("v1.29.14", false),

@@ -103,10 +103,10 @@ fn values_of(platform: &'static str) -> Value {
     for field in ["tolerations", "webhooks", "policy", "nodePolicy"] {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
-    assert_eq!(read["policy"]["spec"]["mode"], "Audit");
+    assert_eq!(read["mode"], "Audit");
     for field in ["toleratedTaints", "runtimeClasses"] {
         assert!(
-            !read["policy"]["spec"]["placement"][field].is_null(),
+            !read["podPolicy"]["spec"]["placement"][field].is_null(),
             "{field}:\n{text}"
         );
     }
@@ -138,7 +138,7 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
         let read = transom::api::read_policies(both.join("\n---\n").into_bytes());
         assert!(read.is_ok(), "{platform}: {read:?}");
         let policy = rendered.object("WindowsPodPolicy", "default");
-        let of_files = ["/policy/spec/placement/toleratedTaints", "/cluster/nodeLabels"];
+        let of_files = ["/podPolicy/spec/placement/toleratedTaints", "/cluster/nodeLabels"];
         let facts = rendered.object("ConfigMap", "transom-cluster")["data"]["cluster.yaml"].clone();
         let facts = generated::values(facts.as_str().unwrap());
         let rendered_lists = [&policy["spec"]["placement"]["toleratedTaints"], &facts["nodeLabels"]];

@@ -434,11 +434,11 @@ const WEB: &str = "registry.example/web:1";
 #[test]
 fn the_program_pulls_and_releases_within_its_rights_and_the_policies() {
     let Some(engine) = engine() else { return };
-    let startup = json!({"images": "Listed", "list": [WEB], "puller": "Pods"});
+    let startup = json!({"imageSource": "Listed", "images": [WEB], "puller": "Pods"});
     let mut values = with_pods();
     merge(
         &mut values,
-        json!({"policy": {"spec": {"mode": "Audit"}}, "nodePolicy": {"spec": {"startup": startup}}}),
+        json!({"podPolicy": {"spec": {"mode": "Audit"}}, "nodePolicy": {"spec": {"startup": startup}}}),
     );
     let Some(attack) = Attack::start("what the program pulls", &values) else {
         return;

@@ -69,7 +69,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
         engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
         for (kind, part) in [
-            ("WindowsPodPolicy", "policy"),
+            ("WindowsPodPolicy", "podPolicy"),
             ("WindowsNodePolicy", "nodePolicy"),
         ] {
             let made = &rendered.object(kind, "default")["spec"];
@@ -100,7 +100,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
         let webhooks = rendered
             .object("ValidatingWebhookConfiguration", "zz-transom")
             .to_string();
-        let spec = &values["policy"]["spec"];
+        let spec = &values["podPolicy"]["spec"];
         let guarded = spec["placement"]["linuxPods"].as_str().unwrap_or("Disabled") != "Disabled";
         assert_eq!(
             webhooks.contains("linux-pods.validate.transom.dev"),
@@ -222,13 +222,13 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
             "{platform}"
         );
 
-        merge(&mut values, step("policy.spec.mode=Warn"));
+        merge(&mut values, step("mode=Warn"));
         world.deploy(engine, "upgrade", &values);
         comes_to(&world, &bad, "is warned of and placed", |it| {
             it.ok && it.err.contains("Warning: ") && !tolerations(it).is_empty()
         });
         let placed = tolerations(&create(&world, &bad));
-        for wanted in values["policy"]["spec"]["placement"]["toleratedTaints"]
+        for wanted in values["podPolicy"]["spec"]["placement"]["toleratedTaints"]
             .as_array()
             .into_iter()
             .flatten()
@@ -241,7 +241,7 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
             );
         }
 
-        merge(&mut values, step("policy.spec.mode=Enforce"));
+        merge(&mut values, step("mode=Enforce"));
         world.deploy(engine, "upgrade", &values);
         comes_to(&world, &bad, "is denied", |it| {
             !it.ok && it.err.contains("denied the request")

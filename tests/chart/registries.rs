@@ -40,8 +40,8 @@ fn a_release_looks_up_the_images_of_stored_workloads_with_the_rights_of_the_char
         "data": {"ca.crt": std::fs::read_to_string(registry.ca_file()).unwrap()},
     }));
     let values = json!({
-        "images": {"registries": [registry.host()], "pullSecret": "pull", "caConfigMap": {"name": "roots"}},
-        "policy": {"spec": {"evidence": {"images": "Registry"}}},
+        "imageLookups": {"registries": [registry.host()], "pullSecret": "pull", "caConfigMap": {"name": "roots"}},
+        "podPolicy": {"spec": {"evidence": {"imageEvidence": "Registry"}}},
     });
     world.deploy(engine, "install", &values);
     world.is_called();

@@ -210,7 +210,7 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
 
     // A registry that is asked by plain HTTP needs no CA.
     let plain =
-        json!({"images": {"registries": ["registry.corp:5000"], "plainHTTP": ["registry.corp:5000"]}});
+        json!({"imageLookups": {"registries": ["registry.corp:5000"], "plainHTTP": ["registry.corp:5000"]}});
     engine.request("validate", json!({"values": plain})).unwrap();
     assert_eq!(env(&engine.render(&plain).unwrap()).len(), 2);
 }
@@ -245,7 +245,7 @@ fn a_parent_chart_may_have_it_with_a_condition() {
     let global = json!({"imageRegistry": "mirror.example.com", "storageClass": "fast"});
     let with = |enabled: bool| {
         let values =
-            json!({"global": global, "transom": {"enabled": enabled, "policy": {"spec": {"mode": "Warn"}}}});
+            json!({"global": global, "transom": {"enabled": enabled, "podPolicy": {"spec": {"mode": "Warn"}}}});
         engine.request("validate", json!({"values": values})).unwrap();
         engine.render(&values).unwrap()
     };
@@ -378,10 +378,10 @@ fn names_that_yaml_reads_as_numbers_or_booleans_stay_text() {
             other,
         ] = names;
         let values = json!({
-            "fullnameOverride": fullname, "policy": {"name": policy}, "nodePolicy": {"name": nodes},
+            "fullnameOverride": fullname, "podPolicy": {"name": policy}, "nodePolicy": {"name": nodes},
             "serviceAccount": {"name": account}, "hooks": {"serviceAccount": {"name": other}},
             "certificates": {"mode": "provided", "secretName": secret},
-            "images": {"registries": ["quay.io"], "pullSecret": secret, "pullSecretNamespaces": [other], "caConfigMap": {"name": map}},
+            "imageLookups": {"registries": ["quay.io"], "pullSecret": secret, "pullSecretNamespaces": [other], "caConfigMap": {"name": map}},
             "clientCertificates": {"caConfigMap": {"name": map}},
             "tracing": {"endpoint": "https://collector:4318", "caConfigMap": {"name": map}, "headersSecret": {"name": secret, "key": other}},
             "probe": {"namespace": other}, "priorityClassName": other,
@@ -449,7 +449,7 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
     }
     assert!(entries >= 6, "{entries}");
     let unscoped =
-        json!({"webhooks": {"failurePolicy": "Fail"}, "policy": {"spec": {"namespaceSelector": selector}}});
+        json!({"webhooks": {"failurePolicy": "Fail"}, "podPolicy": {"spec": {"namespaceSelector": selector}}});
     assert!(
         engine
             .render(&unscoped)
@@ -570,7 +570,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
         json!({"hooks": {"runner": "argocd"}, "serviceAccount": {"create": false, "name": "existing"}}),
         json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "linuxPods": {"enabled": true},
                             "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}}},
-               "policy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Reconcile"}}}}),
+               "podPolicy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Reconcile"}}}}),
         json!({"networkPolicy": {"enabled": true, "webhookFrom": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}},
                "commonLabels": {"app.kubernetes.io/part-of": "platform"},
@@ -624,7 +624,7 @@ fn a_digest_is_added_to_the_tag_and_what_the_values_add_is_in_the_release() {
 fn a_single_failure_raises_no_alert() {
     let Some(engine) = engine() else { return };
     let values = json!({"metrics": {"prometheusRule": {"enabled": true, "job": "transom"}},
-                        "reports": {"enabled": true}, "images": {"registries": ["quay.io"]}});
+                        "reports": {"enabled": true}, "imageLookups": {"registries": ["quay.io"]}});
     let rendered = engine.render(&values).unwrap();
     let rules = rendered.object("PrometheusRule", "transom")["spec"]["groups"][0]["rules"].clone();
     for rule in rules.as_array().unwrap() {

@@ -19,11 +19,11 @@ use crate::support::control_plane::{ControlPlane, Printed, programs_or_skip, wai
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 fn with_taint(node_selector: &Value) -> Value {
-    json!({"startup": {"admissionPolicy": {"enabled": true, "nodeSelector": node_selector}}})
+    json!({"nodeStartup": {"admissionPolicy": {"enabled": true, "nodeSelector": node_selector}}})
 }
 
 pub fn with_pods() -> Value {
-    json!({"startup": {"imagePuller": {"enabled": true}}})
+    json!({"nodeStartup": {"imagePuller": {"enabled": true}}})
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn nothing_of_new_nodes_is_there_before_it_is_enabled() {
 fn the_taint_is_set_on_the_nodes_of_the_node_policy_and_transom_may_remove_it() {
     let Some(engine) = engine() else { return };
     let audit = |more: Value| {
-        let mut values = json!({"policy": {"spec": {"mode": "Audit"}}});
+        let mut values = json!({"podPolicy": {"spec": {"mode": "Audit"}}});
         merge(&mut values, more);
         engine.render(&values).unwrap()
     };
@@ -103,7 +103,7 @@ fn a_gate_that_could_not_open_is_refused() {
             without_rights,
             "rbac.nodePolicies: false removes the right to write to nodes",
         ),
-        (unlimited, "startup.imagePuller.enabled: the right to create pods"),
+        (unlimited, "nodeStartup.imagePuller.enabled: the right to create pods"),
         (
             with_taint(&json!({"matchLabels": {"a b": "c"}})),
             "invalid propertyName 'a b'",

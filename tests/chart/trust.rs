@@ -75,7 +75,7 @@ fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
         [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"}]}});
     let reports = json!({"nodePolicy": {"create": false}, "reports": {"enabled": true}});
     let classes = json!({"reports": {"enabled": false},
-        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Reconcile"}}}});
+        "nodePolicy": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}});
     let (list, watch) = (&["get", "list"][..], &["get", "list", "watch"][..]);
     for (values, expected) in [
         (&off, &[][..]),
@@ -106,11 +106,11 @@ fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
 fn the_right_to_write_goes_with_the_policies_that_need_it() {
     let Some(engine) = engine() else { return };
     let none = json!({"create": false});
-    let managed = json!({"spec": {"runtimeClasses": {"management": "Reconcile"}}});
+    let managed = json!({"spec": {"runtimeClasses": {"mode": "Reconcile"}}});
     let read = ["get", "list", "watch"];
     let argo = json!({"runner": "argocd"});
     let audit = |more: Value| {
-        let mut values = json!({"policy": {"spec": {"mode": "Audit"}}});
+        let mut values = json!({"podPolicy": {"spec": {"mode": "Audit"}}});
         values
             .as_object_mut()
             .unwrap()
@@ -137,11 +137,11 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
         (audit(json!({"rbac": {"nodePolicies": false}})), false, false),
         (audit(json!({"nodePolicy": managed})), false, true),
         (
-            audit(json!({"nodePolicy": {"spec": {"labels": {"kubelet": "Reconcile"}}}})),
+            audit(json!({"nodePolicy": {"spec": {"labels": {"kubelet": {"mode": "Reconcile"}}}}})),
             true,
             false,
         ),
-        (json!({"policy": {"create": false}}), false, false),
+        (json!({"podPolicy": {"create": false}}), false, false),
         // Argo CD renders without a cluster: only the values decide.
         (json!({"hooks": argo}), true, false),
         (json!({"hooks": argo, "nodePolicy": managed}), true, true),
@@ -360,7 +360,7 @@ fn the_right_to_write_goes_after_what_was_written() {
     // With the policy goes what it wrote, by the rights that it needed.
     // The spec of before stays in the values, as with --reset-then-reuse-values.
     let values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"},
-                        "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"management": "Reconcile"}}},
+                        "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}}},
                         "probe": {"namespace": "second"}});
     world.deploy(engine, "upgrade", &values);
     let taken_back = || {

@@ -69,7 +69,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         for (name, value) in more.as_object().unwrap() {
             images[name] = value.clone();
         }
-        json!({ "images": images })
+        json!({ "imageLookups": images })
     };
     let cert_manager = |more: Value| json!({"certificates": {"mode": "cert-manager", "certManager": more}});
     let cases = [
@@ -105,7 +105,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "missing property 'name'",
         ),
         (
-            json!({"policy": {"spec": {"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["a"], "expiresOn": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
+            json!({"podPolicy": {"spec": {"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["a"], "expiresOn": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
             "'2027-02-30' is not valid date",
         ),
         (
@@ -114,11 +114,11 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         ),
         (
             images(json!({"registries": ["*.0.0.1"]})),
-            "images.registries: *.0.0.1 has a * in an address; list each address",
+            "imageLookups.registries: *.0.0.1 has a * in an address; list each address",
         ),
         (
             images(json!({"registries": ["*.localhost:5000"]})),
-            "images.registries: *.localhost:5000 has a * in an address",
+            "imageLookups.registries: *.localhost:5000 has a * in an address",
         ),
         (
             images(json!({"registries": ["registry"]})),
@@ -128,39 +128,39 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             images(
                 json!({"registries": (0..64).map(|n| format!("{n:02}{}.example.com", "a".repeat(60))).collect::<Vec<_>>()}),
             ),
-            "images.registries: they have 4736 characters together, and the maximum is 4096",
+            "imageLookups.registries: they have 4736 characters together, and the maximum is 4096",
         ),
         (
             images(json!({"pullSecretNamespaces": ["shop", "kube-system"]})),
-            "images.pullSecretNamespaces: the webhooks are never called for kube-system",
+            "imageLookups.pullSecretNamespaces: the webhooks are never called for kube-system",
         ),
         (
             images(json!({"pullSecretNamespaces": ["transom-system"]})),
-            "images.pullSecretNamespaces: transom-system is Transom's own namespace; name its Secret with images.pullSecret",
+            "imageLookups.pullSecretNamespaces: transom-system is Transom's own namespace; name its Secret with imageLookups.pullSecret",
         ),
         (
             images(json!({"pullSecretNamespaces": ["calico-system"]})),
-            "images.pullSecretNamespaces: the webhooks are not called for the namespace calico-system",
+            "imageLookups.pullSecretNamespaces: the webhooks are not called for the namespace calico-system",
         ),
         (
-            json!({"images": {"pullSecret": "pull"}}),
-            "images.pullSecret: it has no effect, because images.registries is empty",
+            json!({"imageLookups": {"pullSecret": "pull"}}),
+            "imageLookups.pullSecret: it has no effect, because imageLookups.registries is empty",
         ),
         (
-            json!({"images": {"pullSecretNamespaces": ["shop"]}}),
-            "images.pullSecretNamespaces: it has no effect",
+            json!({"imageLookups": {"pullSecretNamespaces": ["shop"]}}),
+            "imageLookups.pullSecretNamespaces: it has no effect",
         ),
         (
-            json!({"images": {"plainHTTP": ["registry.corp:5000"]}}),
-            "images.plainHTTP: it has no effect",
+            json!({"imageLookups": {"plainHTTP": ["registry.corp:5000"]}}),
+            "imageLookups.plainHTTP: it has no effect",
         ),
         (
             images(json!({"plainHTTP": ["registry.corp:5000"]})),
-            "images.plainHTTP: registry.corp:5000 is not in images.registries",
+            "imageLookups.plainHTTP: registry.corp:5000 is not in imageLookups.registries",
         ),
         (
-            json!({"policy": {"spec": {"mode": "Audit", "evidence": {"images": "Registry"}}}}),
-            "policy.spec.evidence.images: Registry has no effect, because images.registries is empty",
+            json!({"podPolicy": {"spec": {"mode": "Audit", "evidence": {"imageEvidence": "Registry"}}}}),
+            "podPolicy.spec.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty",
         ),
         (
             json!({"server": {"log": {"filter": "foo=loud"}}}),
@@ -221,11 +221,11 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         ),
         (json!({"fullnameOverride": "1a"}), "/fullnameOverride"),
         (
-            json!({"policy": {"create": false, "spec": {"mode": "Audit"}}}),
+            json!({"podPolicy": {"create": false, "spec": {"mode": "Audit"}}}),
             "policy.spec: no policy would use it, because policy.create is false",
         ),
         (
-            json!({"policy": {"create": false, "spec": {"priority": 1}}}),
+            json!({"podPolicy": {"create": false, "spec": {"priority": 1}}}),
             "policy.spec: no policy would use it",
         ),
         (
@@ -272,7 +272,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
 fn a_selector_that_no_label_can_match_is_refused_wherever_it_stands() {
     let Some(engine) = engine() else { return };
     let places: [fn(&Value) -> Value; 4] = [
-        |it| json!({"policy": {"spec": {"namespaceSelector": it}}}),
+        |it| json!({"podPolicy": {"spec": {"namespaceSelector": it}}}),
         |it| json!({"nodePolicy": {"spec": {"nodeSelector": it}}}),
         |it| json!({"webhooks": {"namespaceSelector": it}}),
         |it| json!({"webhooks": {"defaultOS": {"namespaceSelector": it}}}),

@@ -505,7 +505,7 @@ spec: {mode: Audit, validation: {action: Disabled}, placement: {mode: Disabled},
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: other}
-spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required: [{key: other, value: taint, effect: NoSchedule}]}}
+spec: {mode: Audit, labels: {kubelet: {mode: Disabled}, nodeRestriction: {mode: Disabled}}, taints: {required: [{key: other, value: taint, effect: NoSchedule}]}}
 ";
     place
         .cluster

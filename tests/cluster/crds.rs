@@ -322,7 +322,7 @@ fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_giv
     let spec = json!({"nodeSelector": {"matchExpressions": expressions}, "taints": {"required": taints}});
     create(cluster, &policy("WindowsNodePolicy", "great", &spec)).succeeded();
     let labels: serde_json::Map<String, Value> = (0..16).map(|i| (label(i), json!("v"))).collect();
-    let spec = json!({"selector": {"matchLabels": labels}, "template": {"labels": labels, "taints": taints}});
+    let spec = json!({"nodeSelector": {"matchLabels": labels}, "template": {"labels": labels, "taints": taints}});
     create(cluster, &policy("WindowsNodePool", "great", &spec)).succeeded();
 }
 
@@ -345,7 +345,7 @@ fn patch_status(cluster: &ControlPlane, kind: &str, status: &Value) {
 fn kubectl_lists_node_pools_in_columns() {
     let Some(cluster) = cluster() else { return };
     let spec =
-        json!({"selector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}});
+        json!({"nodeSelector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}});
     create(cluster, &policy("WindowsNodePool", "columns", &spec)).succeeded();
     let seen = jiff::Timestamp::now().to_string();
     let status = json!({"nodeCount": 2, "lastSeenTime": seen, "builds": [], "conditions": [{"type": "Ready", "status": "True",

@@ -20,7 +20,7 @@ fn policies(milliseconds: i32) -> String {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {{name: default}}
-spec: {{mode: Enforce, evidence: {{images: Registry, imageWaitMilliseconds: {milliseconds}}}}}
+spec: {{mode: Enforce, evidence: {{imageEvidence: Registry, imageWaitMilliseconds: {milliseconds}}}}}
 "
     )
 }

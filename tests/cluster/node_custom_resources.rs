@@ -78,7 +78,7 @@ async fn custom_resources_keep_taints_away_and_hold_what_they_name() {
     apply(&world, &agent(json!({})));
     let spec = json!({
         "taints": {"mode": "Reconcile", "required": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]},
-        "runtimeClasses": {"management": "Reconcile"},
+        "runtimeClasses": {"mode": "Reconcile"},
     });
     world.create(&policy("windows", spec)).await;
     let _running = world.run(quick());
@@ -113,8 +113,8 @@ async fn custom_resources_keep_taints_away_and_hold_what_they_name() {
         &selects,
     );
     apply(&world, &scaled);
-    let disabled = json!({"spec": {"runtimeClasses": {"management": "Disabled"},
-        "labels": {"nodeRestriction": "Disabled"}}});
+    let disabled = json!({"spec": {"runtimeClasses": {"mode": "Disabled"},
+        "labels": {"nodeRestriction": {"mode": "Disabled"}}}});
     world.patch_policy("windows", disabled).await;
     let reports = |status: &Value| {
         let drift = status["driftedNodes"].to_string();
@@ -139,7 +139,7 @@ async fn uninstalling_names_what_uses_the_label_removes_it_and_keeps_a_class_in_
     };
     define(&world);
     world.create(&node("w22", "10.0.20348.2700", &[])).await;
-    let managed = json!({"runtimeClasses": {"management": "Reconcile"}});
+    let managed = json!({"runtimeClasses": {"mode": "Reconcile"}});
     world.create(&policy("windows", managed)).await;
     let running = world.run(quick());
     world.node_until("w22", |node| mirror(node).is_some()).await;

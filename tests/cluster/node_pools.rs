@@ -36,7 +36,7 @@ fn cluster_with_pools() -> Option<(ControlPlane, String)> {
     join_with(&cluster, "win-a", "10.0.20348", &[("agentpool", "win")]);
     join_with(&cluster, "win-b", "10.0.17763", &[("agentpool", "old")]);
     let declared = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": "mine"},
-        "spec": {"selector": {"matchLabels": {"agentpool": "old"}}, "template": {"build": "10.0.17763"}}});
+        "spec": {"nodeSelector": {"matchLabels": {"agentpool": "old"}}, "template": {"build": "10.0.17763"}}});
     let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
         "spec": {"mode": "Audit"}});
     install::prepare(&cluster, &format!("{policy}\n---\n{declared}"));
@@ -75,7 +75,7 @@ fn the_leader_records_a_pool_that_it_sees_and_counts_the_nodes_of_declared_ones(
     }
     let seen = pool(&cluster, &name).unwrap();
     assert_eq!(
-        seen["spec"]["selector"]["matchLabels"],
+        seen["spec"]["nodeSelector"]["matchLabels"],
         json!({"agentpool": "win"})
     );
     assert_eq!(seen["spec"]["template"]["build"], "10.0.20348");
@@ -162,7 +162,7 @@ fn a_node_that_changes_its_pool_hides_no_other_one_and_a_declared_one_stays_a_ta
     // Nodes of two builds, so that the build of a pod matters.
     join_with(&cluster, "win-old", "10.0.17763", &[("agentpool", "old")]);
     let declared = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": "mine"},
-        "spec": {"selector": {"matchLabels": {"agentpool": "zz-mine"}}, "template": {"build": "10.0.20348"}}});
+        "spec": {"nodeSelector": {"matchLabels": {"agentpool": "zz-mine"}}, "template": {"build": "10.0.20348"}}});
     let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
         "spec": {"mode": "Enforce"}});
     install::prepare(&cluster, &format!("{policy}\n---\n{declared}"));

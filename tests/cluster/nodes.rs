@@ -474,7 +474,7 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
     world
         .patch_policy(
             "windows",
-            json!({"spec": {"labels": {"nodeRestriction": "Disabled"}}}),
+            json!({"spec": {"labels": {"nodeRestriction": {"mode": "Disabled"}}}}),
         )
         .await;
     world.node_until("w1", has).await;
@@ -627,7 +627,7 @@ async fn odd_nodes_are_reported_and_not_written() {
         world.create(node).await;
     }
     world
-        .create(&policy("odd", json!({"labels": {"nodeRestriction": "Disabled"}})))
+        .create(&policy("odd", json!({"labels": {"nodeRestriction": {"mode": "Disabled"}}})))
         .await;
     let _running = world.run(quick());
 
@@ -747,9 +747,9 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_anothe
     world.create(&of_group("kept")).await;
     world.create(&node("other", LTSC2022, &[])).await;
     let kept = json!({"priority": 1, "nodeSelector": {"matchLabels": {"group": "kept"}},
-        "runtimeClasses": {"management": "Reconcile"}});
+        "runtimeClasses": {"mode": "Reconcile"}});
     world.create(&policy("kept", kept)).await;
-    let rest = json!({"taints": {"mode": "Reconcile"}, "runtimeClasses": {"management": "Reconcile"}});
+    let rest = json!({"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}});
     world.create(&policy("rest", rest)).await;
     let _running = world.run(quick());
     let mirror = |node: &Value| label(node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348");
@@ -887,7 +887,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
         .create(&json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "windows-ltsc2022-hyperv"},
             "handler": "their-own", "scheduling": {"nodeSelector": {"kubernetes.io/os": "linux"}}}))
         .await;
-    let managed = json!({"runtimeClasses": {"management": "Reconcile", "isolations": ["Process", "HyperV"]}});
+    let managed = json!({"runtimeClasses": {"mode": "Reconcile", "isolations": ["Process", "HyperV"]}});
     world.create(&policy("windows", managed)).await;
     let _running = world.run(quick());
     let classes: Api<RuntimeClass> = Api::all(world.client.clone());
@@ -954,7 +954,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
     world
         .patch_policy(
             "windows",
-            json!({"spec": {"runtimeClasses": {"management": "Disabled"}}}),
+            json!({"spec": {"runtimeClasses": {"mode": "Disabled"}}}),
         )
         .await;
     world
@@ -990,7 +990,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
             .await;
     }
     let before = world.nodes(&["w1", "w2", "w3"]).await;
-    let spec = json!({"taints": {"mode": "Reconcile"}, "runtimeClasses": {"management": "Reconcile"}});
+    let spec = json!({"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}});
     world.create(&policy("windows", spec)).await;
     let running = world.run(quick());
     for name in ["w1", "w2", "w3"] {

@@ -91,7 +91,7 @@ spec: {mode: Enforce, placement: {linuxPods: Apply}}
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {taints: {mode: Reconcile}}
+spec: {mode: Reconcile}
 ";
     let _replica = serve(&cluster, policies, &[]);
 
@@ -112,20 +112,20 @@ spec: {mode: Enforce}
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {}
+spec: {mode: Reconcile, taints: {mode: Audit}}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePool
 metadata: {name: bare}
 spec:
-  selector: {matchLabels: {agentpool: win22}}
+  nodeSelector: {matchLabels: {agentpool: win22}}
   template: {build: 10.0.20348}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePool
 metadata: {name: labelled}
 spec:
-  selector: {matchLabels: {karpenter.sh/nodepool: win25}}
+  nodeSelector: {matchLabels: {karpenter.sh/nodepool: win25}}
   template: {build: 10.0.26100, labels: {node.kubernetes.io/windows-build: 10.0.26100}}
 ";
 

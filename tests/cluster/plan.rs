@@ -108,7 +108,7 @@ fn the_same_objects_give_the_same_plan_from_a_cluster_and_from_standard_input() 
     let pool = |name: &str, labels: Value, label: &str, taints: Value| {
         let (key, value) = label.split_once('=').unwrap();
         json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": name, "labels": labels},
-            "spec": {"selector": {"matchLabels": {key: value}}, "template": {"build": "10.0.26100", "taints": taints}}})
+            "spec": {"nodeSelector": {"matchLabels": {key: value}}, "template": {"build": "10.0.26100", "taints": taints}}})
     };
     let observed = json!({"app.kubernetes.io/managed-by": "transom"});
     let taints = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
@@ -119,7 +119,7 @@ fn the_same_objects_give_the_same_plan_from_a_cluster_and_from_standard_input() 
         let spec = json!({"nodeSelector": selector, "containers": [{"name": "app",
             "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
-            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
+            "spec": {"nodeSelector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
     };
     let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
         pool("new", observed, "agentpool=new", taints),

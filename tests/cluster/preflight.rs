@@ -341,7 +341,7 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
         let entry = entries.iter().find(|entry| entry["path"] == json!(path));
         entry.unwrap_or_else(|| panic!("{path:?}: {entries:#?}"))["value"].clone()
     };
-    let mode = value(&["policy", "spec", "mode"]);
+    let mode = value(&["mode"]);
     assert_eq!(mode, "Audit");
     assert_eq!(
         value(&["tolerations"]),
@@ -351,8 +351,8 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
     assert_eq!(value(&["webhooks", "excludedNamespaces"]), namespaces);
     let taint = |value: &str| json!({"key": "os", "value": value, "effect": "NoSchedule"});
     let placement = json!({
-        "toleratedTaints": value(&["policy", "spec", "placement", "toleratedTaints"]),
-        "runtimeClasses": {"names": value(&["policy", "spec", "placement", "runtimeClasses", "names"])},
+        "toleratedTaints": value(&["podPolicy", "spec", "placement", "toleratedTaints"]),
+        "runtimeClasses": {"names": value(&["podPolicy", "spec", "placement", "runtimeClasses", "names"])},
     });
     assert_eq!(
         placement,

@@ -42,7 +42,7 @@ fn policies() -> String {
     let pods = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
         "spec": {"mode": "Audit"}});
     let nodes = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "windows"},
-        "spec": {"nodeSelector": {"matchExpressions": [{"key": "agentpool", "operator": "In", "values": ["a", "b"]}]},
+        "spec": {"mode": "Reconcile", "taints": {"mode": "Audit"}, "nodeSelector": {"matchExpressions": [{"key": "agentpool", "operator": "In", "values": ["a", "b"]}]},
             "startup": {"puller": "Pods", "timeoutSeconds": TIMEOUT, "maxConcurrentNodes": SLOTS,
                 "pullSecrets": [{"name": "absent"}]}}});
     format!("{pods}\n---\n{nodes}")
@@ -246,7 +246,7 @@ fn pulling_nodes(cluster: &ControlPlane) -> BTreeSet<String> {
 /// Some vanish, others lose their taint to another client, and a workload changes its image, while they pull.
 fn many_join_at_once(cluster: &ControlPlane, kubelets: &PullingKubelets, leader: &str) {
     let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "many"},
-        "spec": {"nodeSelector": {"matchLabels": {"agentpool": "many"}}, "startup": {"puller": "Pods",
+        "spec": {"mode": "Reconcile", "taints": {"mode": "Audit"}, "nodeSelector": {"matchLabels": {"agentpool": "many"}}, "startup": {"puller": "Pods",
             "timeoutSeconds": TIMEOUT_OF_MANY, "maxConcurrentNodes": SLOTS_OF_MANY}}});
     cluster
         .kubectl_with(&["create", "-f", "-"], &policy.to_string())

@@ -23,7 +23,7 @@ fn policies() -> String {
     let pods = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
         "spec": {"mode": "Audit"}});
     let nodes = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "windows"},
-        "spec": {"startup": {"puller": "Pods", "timeoutSeconds": TIMEOUT, "maxConcurrentNodes": 1}}});
+        "spec": {"mode": "Reconcile", "taints": {"mode": "Audit"}, "startup": {"puller": "Pods", "timeoutSeconds": TIMEOUT, "maxConcurrentNodes": 1}}});
     format!("{pods}\n---\n{nodes}")
 }
 
@@ -195,7 +195,7 @@ fn a_kubelet_does_nothing(cluster: &ControlPlane, kubelets: &PullingKubelets) {
 fn a_policy_cannot_be_read(cluster: &ControlPlane, kubelets: &PullingKubelets) {
     // The schema of the API server accepts this prefix.
     let bad = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "bad"},
-        "spec": {"priority": 1, "nodeSelector": {"matchLabels": {"a.-b/c": "x"}}}});
+        "spec": {"mode": "Reconcile", "taints": {"mode": "Audit"}, "priority": 1, "nodeSelector": {"matchLabels": {"a.-b/c": "x"}}}});
     cluster
         .kubectl_with(&["create", "-f", "-"], &bad.to_string())
         .succeeded();

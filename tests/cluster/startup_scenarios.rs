@@ -39,7 +39,7 @@ fn pools() -> Vec<(&'static str, Value)> {
         }
         startup
     };
-    let listed = |images: &[&str]| json!({"images": "Listed", "list": images});
+    let listed = |images: &[&str]| json!({"imageSource": "Listed", "images": images});
     let mut never = listed(&[NEVER]);
     never["timeoutSeconds"] = json!(SHORT);
     vec![
@@ -51,14 +51,14 @@ fn pools() -> Vec<(&'static str, Value)> {
         ("elsewhere", json!({"timeoutSeconds": TIMEOUT})),
         ("failing", json!({"timeoutSeconds": TIMEOUT})),
         ("nobody", never),
-        ("sized", json!({"timeoutSeconds": TIMEOUT, "maxBytes": "20Gi"})),
+        ("sized", json!({"timeoutSeconds": TIMEOUT, "maxImageSize": "20Gi"})),
         (
             "idle",
-            pods(&json!({"images": "Listed", "list": [WEB], "maxConcurrentNodes": 1})),
+            pods(&json!({"imageSource": "Listed", "images": [WEB], "maxConcurrentNodes": 1})),
         ),
         (
             "waiting",
-            json!({"images": "Listed", "list": [NEVER], "timeoutSeconds": 3600}),
+            json!({"imageSource": "Listed", "images": [NEVER], "timeoutSeconds": 3600}),
         ),
     ]
 }
@@ -68,7 +68,7 @@ fn policies() -> String {
         "spec": {"mode": "Audit"}});
     let of_pool = |(pool, startup): (&str, Value)| {
         let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": pool},
-            "spec": {"nodeSelector": {"matchLabels": {"agentpool": pool}}, "startup": startup}});
+            "spec": {"mode": "Reconcile", "taints": {"mode": "Audit"}, "nodeSelector": {"matchLabels": {"agentpool": pool}}, "startup": startup}});
         policy.to_string()
     };
     let policies = pools().into_iter().map(of_pool);
@@ -436,7 +436,7 @@ impl Scenarios {
         };
         assert!(wait(Duration::from_secs(30), is_free));
         println!("held: the policy loses startup while nodes wait, of which one got the taint later");
-        patch(json!({"startup": {"images": "Listed", "list": [NEVER], "timeoutSeconds": 3600}}));
+        patch(json!({"startup": {"imageSource": "Listed", "images": [NEVER], "timeoutSeconds": 3600}}));
         waits("waiting-2");
         self.cluster.kubectl(&["delete", "wnp", "waiting"]).succeeded();
         self.released("waiting-2", 30);
@@ -485,7 +485,7 @@ impl Scenarios {
     }
 
     fn transom_is_uninstalled_in_the_middle(&self) {
-        let patch = json!({"spec": {"startup": {"images": "Listed", "list": [MISSING, NEVER]}}}).to_string();
+        let patch = json!({"spec": {"startup": {"imageSource": "Listed", "images": [MISSING, NEVER]}}}).to_string();
         self.cluster
             .kubectl(&["patch", "wnp", "web", "--type=merge", "-p", &patch])
             .succeeded();

@@ -14,7 +14,7 @@ fn policies() -> String {
     let pods = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
         "spec": {"mode": "Warn"}});
     let nodes = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "windows"},
-        "spec": {"taints": {"mode": "Reconcile"}}});
+        "spec": {"mode": "Reconcile"}});
     format!("{pods}\n---\n{nodes}")
 }
 
@@ -142,7 +142,7 @@ fn a_client_that_takes_the_taint_from_one_pool_strands_no_pod() {
     );
 
     // With another policy the client's removals are forgotten, and both nodes get the taint again.
-    let changed = json!({"spec": {"labels": {"nodeRestriction": "Disabled"}}}).to_string();
+    let changed = json!({"spec": {"labels": {"nodeRestriction": {"mode": "Disabled"}}}}).to_string();
     cluster
         .kubectl(&["patch", "wnp", "windows", "--type=merge", "-p", &changed])
         .succeeded();

@@ -531,7 +531,7 @@ fn of_check(nodes: &[Value]) -> BTreeSet<OfNode> {
 /// have no id.
 fn of_policy(nodes: &[Value]) -> BTreeSet<(String, String, String)> {
     let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-        "metadata": {"name": "p", "generation": 1}, "spec": {}});
+        "metadata": {"name": "p", "generation": 1}, "spec": {"mode": "Reconcile", "taints": {"mode": "Audit"}}});
     let policy = ("p".to_owned(), Arc::new(serde_json::from_value(stored).unwrap()));
     let resolver = PolicyResolver {
         policies: NodePolicies::of(&[policy].into()),

@@ -87,7 +87,7 @@ fn a_node_pool_alone_is_tested_with_the_built_in_policy() {
                 admitted\n  patched: [spec.tolerations, spec.os]\n";
     let folder = with_test(test);
     let policy = "apiVersion: transom.dev/v1alpha1\nkind: WindowsNodePool\nmetadata: {name: win}\nspec:\n  \
-                  selector: {matchLabels: {agentpool: win}}\n  template: {build: 10.0.20348, taints: [{key: os, value: windows}]}\n";
+                  nodeSelector: {matchLabels: {agentpool: win}}\n  template: {build: 10.0.20348, taints: [{key: os, value: windows}]}\n";
     std::fs::write(folder.path().join("tests/shop/nodes.yaml"), policy).unwrap();
     let run = transom(folder.path(), &["test", "tests"]);
     assert_eq!(run.status, 0, "{}{}", run.out, run.err);
@@ -232,7 +232,7 @@ fn the_page_shows_a_test_that_runs_as_it_says() {
 
 #[test]
 fn commands_that_ask_no_registry_say_that_they_use_names() {
-    const NOTE: &str = "note: policy ours uses what registries report (evidence.images: Registry), which this command \
+    const NOTE: &str = "note: policy ours uses what registries report (evidence.imageEvidence: Registry), which this command \
                         did not look up: images are evaluated by their names";
     let test = format!("{HEAD}expectations:\n- object: Pod shop/plain\n  outcome: admitted\n");
     let folder = with_test(&test);
@@ -253,7 +253,7 @@ fn commands_that_ask_no_registry_say_that_they_use_names() {
         let err = run(arguments);
         assert!(!err.contains("registries report"), "{arguments:?}: {err}");
     }
-    std::fs::write(&policy, format!("{POLICY}  evidence: {{images: Registry}}\n")).unwrap();
+    std::fs::write(&policy, format!("{POLICY}  evidence: {{imageEvidence: Registry}}\n")).unwrap();
     for (arguments, end) in commands {
         let err = run(arguments);
         assert_eq!(

@@ -181,7 +181,7 @@ fn a_workload_with_an_image_that_is_only_for_windows_is_planned() {
     );
     // A policy that does not use images as evidence.
     let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "all"},
-        "spec": {"mode": "Enforce", "evidence": {"images": "Disabled"}}});
+        "spec": {"mode": "Enforce", "evidence": {"imageEvidence": "Disabled"}}});
     let before = requests.len();
     let without = plan_of(&["--registry"], &[items(), vec![policy]].concat());
     assert_eq!(planned(&without), [], "{without:#}");

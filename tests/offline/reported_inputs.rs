@@ -148,7 +148,7 @@ spec:
         [format!("{start} 12: {what}; {remedy}")]
     );
     assert_eq!(found(pod, rule), [""; 0]);
-    let pool = "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePool, metadata: {name: gpu}, spec: {selector: {matchLabels: {pool: gpu}}, \
+    let pool = "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePool, metadata: {name: gpu}, spec: {nodeSelector: {matchLabels: {pool: gpu}}, \
                 template: {build: 10.0.20348, extendedResources: [nvidia.com/gpu]}}}\n---\n";
     assert_eq!(found(&format!("{NODE}{pool}{pod}"), rule), [""; 0]);
     let directx = pod.replace("nvidia.com/gpu", "microsoft.com/directx");

@@ -25,12 +25,12 @@ const POLICIES: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: default}
-spec: {mode: Enforce, evidence: {images: Registry}}
+spec: {mode: Enforce, evidence: {imageEvidence: Registry}}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {taints: {mode: Reconcile}, runtimeClasses: {management: Reconcile}}
+spec: {mode: Reconcile, runtimeClasses: {mode: Reconcile}}
 ";
 
 /// How many objects the tenant stores.

@@ -18,7 +18,7 @@ spec: {mode: Enforce}
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
-spec: {}
+spec: {mode: Reconcile, taints: {mode: Audit}}
 ";
 
 /// One running replica.

@@ -106,7 +106,10 @@ pub fn node(name: &str, kernel: &str, labels: &[(&str, &str)]) -> Value {
 
 /// A node policy.
 pub fn policy(name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": name}, "spec": spec})
+    // Labels are written and taints only audited, unless the spec says otherwise.
+    let mut all = json!({"mode": "Reconcile", "taints": {"mode": "Audit"}});
+    json_patch::merge(&mut all, &json!(spec));
+    json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": name}, "spec": all})
 }
 
 /// A Deployment in the namespace `default`.

@@ -44,9 +44,9 @@
 {{- if and (not .Values.clientCertificates.caConfigMap.name) (or .Values.clientCertificates.required .Values.clientCertificates.names) -}}
 {{- fail "clientCertificates.caConfigMap.name: clientCertificates.required and names need the ConfigMap with the CA of the certificates" -}}
 {{- end -}}
-{{- if .Values.policy.create -}}
+{{- if .Values.podPolicy.create -}}
 {{- include "transom.checkRules" . -}}
-{{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "policy.spec" "spec" .Values.policy.spec) -}}
+{{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "podPolicy.spec" "spec" .Values.podPolicy.spec) -}}
 {{- end -}}
 {{- range .Values.nodePools -}}
 {{- include "transom.checkDefinition" (dict "name" "windowsnodepools.transom.dev" "value" "nodePools" "spec" .spec) -}}
@@ -58,7 +58,7 @@
 {{- fail "rbac.nodePolicies: false removes the right to write to nodes, which nodePolicy.spec needs, because it writes labels or taints, or removes the startup taint; change one of them" -}}
 {{- end -}}
 {{- if and (eq (toString .Values.rbac.runtimeClasses) "false") (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
-{{- fail "rbac.runtimeClasses: false removes the right to create RuntimeClasses, which nodePolicy.spec.runtimeClasses.management=Reconcile needs; change one of them" -}}
+{{- fail "rbac.runtimeClasses: false removes the right to create RuntimeClasses, which nodePolicy.spec.runtimeClasses.mode=Reconcile needs; change one of them" -}}
 {{- end -}}
 {{- $taints := default (dict) (default (dict) .Values.nodePolicy.spec).taints -}}
 {{- range $taints.required -}}
@@ -76,69 +76,69 @@
 {{/* A taint that nothing removes would keep pods off new nodes forever. Without a cluster, as in `helm template`, the version
 decides whether the API is served. */}}
 {{- define "transom.checkStartup" -}}
-{{- $startup := .Values.startup -}}
-{{- if $startup.admissionPolicy.enabled -}}
+{{- $startup := .Values.nodeStartup -}}
+{{- if $nodeStartup.admissionPolicy.enabled -}}
 {{- $isServed := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
 {{- if not (or $isServed (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version)) -}}
-{{- fail (printf "startup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later, which serves MutatingAdmissionPolicy, and this is %s; set the startup taint in the pool instead, or render with --kube-version" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "nodeStartup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later, which serves MutatingAdmissionPolicy, and this is %s; set the startup taint in the pool instead, or render with --kube-version" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 {{- if eq (toString .Values.rbac.nodePolicies) "false" -}}
-{{- fail "rbac.nodePolicies: false removes the right to write to nodes, so nothing would remove the taint that startup.admissionPolicy sets on new nodes; change one of them" -}}
+{{- fail "rbac.nodePolicies: false removes the right to write to nodes, so nothing would remove the taint that nodeStartup.admissionPolicy sets on new nodes; change one of them" -}}
 {{- end -}}
 {{- end -}}
-{{- if and $startup.imagePuller.enabled (not .Values.admissionPolicies.enabled) -}}
-{{- fail "startup.imagePuller.enabled: the right to create pods is granted for pods that pull images only, which requires admissionPolicies.enabled=true; set that, or startup.imagePuller.enabled=false" -}}
+{{- if and $nodeStartup.imagePuller.enabled (not .Values.admissionPolicies.enabled) -}}
+{{- fail "nodeStartup.imagePuller.enabled: the right to create pods is granted for pods that pull images only, which requires admissionPolicies.enabled=true; set that, or nodeStartup.imagePuller.enabled=false" -}}
 {{- end -}}
-{{- if and .Values.nodePolicy.create (eq "Pods" (dig "startup" "puller" "" (default (dict) .Values.nodePolicy.spec))) (not $startup.imagePuller.enabled) -}}
-{{- fail "nodePolicy.spec.startup.puller: Pods needs the right to create them; set startup.imagePuller.enabled=true" -}}
+{{- if and .Values.nodePolicy.create (eq "Pods" (dig "startup" "puller" "" (default (dict) .Values.nodePolicy.spec))) (not $nodeStartup.imagePuller.enabled) -}}
+{{- fail "nodePolicy.spec.startup.puller: Pods needs the right to create them; set nodeStartup.imagePuller.enabled=true" -}}
 {{- end -}}
 {{- end -}}
 
 {{/* `transom serve` rejects the same, but only after the webhooks are registered. */}}
 {{- define "transom.checkImages" -}}
-{{- $images := .Values.images -}}
-{{- if not $images.registries -}}
-{{- if and .Values.policy.create (eq "Registry" (dig "evidence" "images" "" .Values.policy.spec)) -}}
-{{- fail "policy.spec.evidence.images: Registry has no effect, because images.registries is empty; list the registries that Transom may ask, as in [mcr.microsoft.com, \"*.azurecr.io\"]" -}}
+{{- $images := .Values.imageLookups -}}
+{{- if not $imageLookups.registries -}}
+{{- if and .Values.podPolicy.create (eq "Registry" (dig "evidence" "imageEvidence" "" .Values.podPolicy.spec)) -}}
+{{- fail "podPolicy.spec.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty; list the registries that Transom may ask, as in [mcr.microsoft.com, \"*.azurecr.io\"]" -}}
 {{- end -}}
 {{- range $value := list "pullSecret" "pullSecretNamespaces" "plainHTTP" -}}
 {{- if get $images $value -}}
-{{- fail (printf "images.%s: it has no effect, because images.registries is empty; list the registries that Transom may ask, or remove images.%s" $value $value) -}}
+{{- fail (printf "imageLookups.%s: it has no effect, because imageLookups.registries is empty; list the registries that Transom may ask, or remove imageLookups.%s" $value $value) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- range $images.registries -}}
+{{- range $imageLookups.registries -}}
 {{- $host := regexReplaceAll ":[0-9]+$" . "" -}}
 {{- $last := last (splitList "." $host) -}}
 {{- if and (contains "*" $host) (or (regexMatch "^[0-9]+$" $last) (eq "localhost" (lower $last))) -}}
-{{- fail (printf "images.registries: %s has a * in an address; list each address, as in 10.0.0.5:5000 or localhost:5000" .) -}}
+{{- fail (printf "imageLookups.registries: %s has a * in an address; list each address, as in 10.0.0.5:5000 or localhost:5000" .) -}}
 {{- end -}}
 {{- if and (eq $host .) (not (contains "." $host)) (not (contains ":" $host)) (ne "localhost" (lower $host)) -}}
-{{- fail (printf "images.registries: %s has no dot and no port, and image references with it are on docker.io; write docker.io, or the port, as in %s:5000" . .) -}}
+{{- fail (printf "imageLookups.registries: %s has no dot and no port, and image references with it are on docker.io; write docker.io, or the port, as in %s:5000" . .) -}}
 {{- end -}}
 {{- end -}}
-{{- if gt (len (join "" $images.registries)) 4096 -}}
-{{- fail (printf "images.registries: they have %d characters together, and the maximum is 4096, because the API server compares images with all of them; replace several with one that has a *, as in *.azurecr.io" (len (join "" $images.registries))) -}}
+{{- if gt (len (join "" $imageLookups.registries)) 4096 -}}
+{{- fail (printf "imageLookups.registries: they have %d characters together, and the maximum is 4096, because the API server compares images with all of them; replace several with one that has a *, as in *.azurecr.io" (len (join "" $imageLookups.registries))) -}}
 {{- end -}}
-{{- range $host := $images.plainHTTP -}}
+{{- range $host := $imageLookups.plainHTTP -}}
 {{- $isListed := false -}}
-{{- range $images.registries -}}
+{{- range $imageLookups.registries -}}
 {{- $listed := . | replace "." "\\." | replace "[" "\\[" | replace "]" "\\]" | replace "*" "[^.:]+" -}}
 {{- $isListed = or $isListed (regexMatch (printf "^(?i)%s$" $listed) $host) -}}
 {{- end -}}
 {{- if not $isListed -}}
-{{- fail (printf "images.plainHTTP: %s is not in images.registries; add it there too" $host) -}}
+{{- fail (printf "imageLookups.plainHTTP: %s is not in imageLookups.registries; add it there too" $host) -}}
 {{- end -}}
 {{- end -}}
-{{- range $namespace := $images.pullSecretNamespaces -}}
+{{- range $namespace := $imageLookups.pullSecretNamespaces -}}
 {{- if has $namespace (list "kube-system" "kube-node-lease" "kube-public") -}}
-{{- fail (printf "images.pullSecretNamespaces: the webhooks are never called for %s, and access to its Secrets gives control of the cluster; remove it" $namespace) -}}
+{{- fail (printf "imageLookups.pullSecretNamespaces: the webhooks are never called for %s, and access to its Secrets gives control of the cluster; remove it" $namespace) -}}
 {{- end -}}
 {{- if eq $namespace $.Release.Namespace -}}
-{{- fail (printf "images.pullSecretNamespaces: %s is Transom's own namespace; name its Secret with images.pullSecret" $namespace) -}}
+{{- fail (printf "imageLookups.pullSecretNamespaces: %s is Transom's own namespace; name its Secret with imageLookups.pullSecret" $namespace) -}}
 {{- end -}}
 {{- if has $namespace $.Values.webhooks.excludedNamespaces -}}
-{{- fail (printf "images.pullSecretNamespaces: the webhooks are not called for the namespace %s, because webhooks.excludedNamespaces lists it; remove one of them" $namespace) -}}
+{{- fail (printf "imageLookups.pullSecretNamespaces: the webhooks are not called for the namespace %s, because webhooks.excludedNamespaces lists it; remove one of them" $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -190,7 +190,7 @@ decides whether the API is served. */}}
 {{- $names = append $names .name -}}
 {{- end -}}
 {{- if and $isOther (has "validate.transom.dev" $names) -}}
-{{- fail (printf "webhooks.allowSecondRelease: another Transom is registered in this cluster, as ValidatingWebhookConfiguration %s; two would review every pod twice, and both would write to nodes and to the status of the policies. Upgrade or uninstall that one, or set webhooks.allowSecondRelease=true, with policy.create=false and nodePolicy.create=false" .metadata.name) -}}
+{{- fail (printf "webhooks.allowSecondRelease: another Transom is registered in this cluster, as ValidatingWebhookConfiguration %s; two would review every pod twice, and both would write to nodes and to the status of the policies. Upgrade or uninstall that one, or set webhooks.allowSecondRelease=true, with podPolicy.create=false and nodePolicy.create=false" .metadata.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -215,8 +215,8 @@ decides whether the API is served. */}}
 notes then state that the release has no policy. An upgrade that removes the node policy keeps its spec in the values
 (`--reset-then-reuse-values`), so it is not rejected there. With Argo CD every sync looks like an installation. */}}
 {{- define "transom.checkDropped" -}}
-{{- if and (not .Values.policy.create) (ne (toJson .Values.policy.spec) (toJson (dict "mode" "Enforce"))) -}}
-{{- fail "policy.spec: no policy would use it, because policy.create is false. Do not set policy.create (charts/transom/platforms has values for each platform), or remove policy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" -}}
+{{- if and (not .Values.podPolicy.create) .Values.podPolicy.spec -}}
+{{- fail "podPolicy.spec: no policy would use it, because podPolicy.create is false. Do not set podPolicy.create (charts/transom/platforms has values for each platform), or remove podPolicy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" -}}
 {{- end -}}
 {{- if and (not .Values.nodePolicy.create) .Values.nodePolicy.spec (not .Release.IsUpgrade) (ne .Values.hooks.runner "argocd") -}}
 {{- fail "nodePolicy.spec: no policy would use it, because nodePolicy.create is false. Do not set nodePolicy.create, or remove nodePolicy.spec" -}}
@@ -278,15 +278,15 @@ notes then state that the release has no policy. An upgrade that removes the nod
 
 {{- define "transom.checkRules" -}}
 {{- $known := .Files.Lines "files/rules.txt" -}}
-{{- range dig "validation" "rules" (list) .Values.policy.spec -}}
+{{- range dig "validation" "rules" (list) .Values.podPolicy.spec -}}
 {{- if not (has .name $known) -}}
-{{- fail (printf "policy.spec.validation.rules: unknown rule %q; `transom rules` lists them" .name) -}}
+{{- fail (printf "podPolicy.spec.validation.rules: unknown rule %q; `transom rules` lists them" .name) -}}
 {{- end -}}
 {{- end -}}
-{{- range $index, $exemption := .Values.policy.spec.exemptions -}}
+{{- range $index, $exemption := .Values.podPolicy.spec.exemptions -}}
 {{- range $exemption.rules -}}
 {{- if not (or (eq . "*") (has . $known)) -}}
-{{- fail (printf "policy.spec.exemptions[%d].rules: unknown rule %q; `transom rules` lists them, and \"*\" means all rules" $index .) -}}
+{{- fail (printf "podPolicy.spec.exemptions[%d].rules: unknown rule %q; `transom rules` lists them, and \"*\" means all rules" $index .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

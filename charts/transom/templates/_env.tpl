@@ -4,7 +4,7 @@
 {{- $mounted := ne .Values.certificates.mode "self-managed" }}
 {{- $clientCa := .Values.clientCertificates.caConfigMap.name }}
 {{- $knowledge := .Values.knowledge.configMap.name }}
-{{- $imagesCa := and .Values.images.registries .Values.images.caConfigMap.name }}
+{{- $imagesCa := and .Values.imageLookups.registries .Values.imageLookups.caConfigMap.name }}
 - name: TRANSOM_NAMESPACE
   valueFrom:
     fieldRef:
@@ -70,25 +70,25 @@
   value: {{ .Values.server.log.format }}
 - name: TRANSOM_LOG
   value: {{ .Values.server.log.filter | quote }}
-{{- with .Values.images.registries }}
+{{- with .Values.imageLookups.registries }}
 - name: TRANSOM_IMAGE_REGISTRY
   value: {{ join "," . | quote }}
 {{- end }}
-{{- with .Values.images.pullSecret }}
+{{- with .Values.imageLookups.pullSecret }}
 - name: TRANSOM_IMAGE_PULL_SECRET
   value: {{ . | quote }}
 {{- end }}
-{{- with .Values.images.pullSecretNamespaces }}
+{{- with .Values.imageLookups.pullSecretNamespaces }}
 - name: TRANSOM_IMAGE_PULL_SECRET_NAMESPACE
   value: {{ join "," . | quote }}
 {{- end }}
-{{- with .Values.images.plainHTTP }}
+{{- with .Values.imageLookups.plainHTTP }}
 - name: TRANSOM_REGISTRY_PLAIN_HTTP
   value: {{ join "," . | quote }}
 {{- end }}
 {{- if $imagesCa }}
 - name: TRANSOM_REGISTRY_CA
-  value: /var/run/transom/registries/{{ .Values.images.caConfigMap.key }}
+  value: /var/run/transom/registries/{{ .Values.imageLookups.caConfigMap.key }}
 {{- end }}
 - name: TRANSOM_CLUSTER_CONFIG
   value: /var/run/transom/cluster/cluster.yaml

@@ -231,28 +231,25 @@ spec:
 {{ include "transom.customResourceRules" . }}
 {{- end -}}
 
-{{/* The mode of this release: a cluster without a policy uses Audit. */}}
-{{- define "transom.mode" -}}
-{{- ternary .Values.policy.spec.mode "Audit" .Values.policy.create -}}
+{{/* The specs of the policies. What they do not say comes from the mode of the installation: Audit writes nothing, Warn
+writes labels of nodes, Enforce labels and taints. */}}
+{{- define "transom.podPolicySpec" -}}
+{{- merge (deepCopy (default (dict) .Values.podPolicy.spec)) (dict "mode" .Values.mode) | toYaml -}}
 {{- end -}}
 
-{{/* The spec of the default WindowsNodePolicy, as YAML. Values that are set win. Otherwise Transom sets taints with mode Enforce
-only, and with mode Audit it writes no label either: such an installation changes nothing in the cluster but its own objects. */}}
 {{- define "transom.nodePolicySpec" -}}
 {{- $spec := deepCopy (default (dict) .Values.nodePolicy.spec) -}}
-{{- $mode := include "transom.mode" . -}}
-{{- $defaults := dict "taints" (dict "mode" (eq $mode "Enforce" | ternary "Reconcile" "Audit")) -}}
-{{- if eq $mode "Audit" -}}
-{{- $_ := set $defaults "labels" (dict "kubelet" "Audit" "nodeRestriction" "Audit") -}}
+{{- $defaults := dict "mode" (eq .Values.mode "Audit" | ternary "Audit" "Reconcile") -}}
+{{- if and (eq .Values.mode "Warn") (not $spec.mode) -}}
+{{- $_ := set $defaults "taints" (dict "mode" "Audit") -}}
 {{- end -}}
 {{- merge $spec $defaults | toYaml -}}
 {{- end -}}
 
 {{/* Whether the spec of a WindowsNodePolicy writes to nodes: "true" or "false". The defaults are those of the API. */}}
 {{- define "transom.reconcilesNodes" -}}
-{{- $labels := default (dict) .labels -}}
-{{- $taints := default (dict) .taints -}}
-{{- $reconciles := has "Reconcile" (list (default "Reconcile" $labels.kubelet) (default "Reconcile" $labels.nodeRestriction) (default "Audit" $taints.mode)) -}}
+{{- $mode := default "Audit" .mode -}}
+{{- $reconciles := has "Reconcile" (list (dig "labels" "kubelet" "mode" $mode .) (dig "labels" "nodeRestriction" "mode" $mode .) (dig "taints" "mode" $mode .)) -}}
 {{- or $reconciles (kindIs "map" .startup) -}}
 {{- end -}}
 
@@ -263,7 +260,7 @@ only, and with mode Audit it writes no label either: such an installation change
 
 {{/* Whether the spec of a WindowsNodePolicy manages RuntimeClasses: "true" or "false". */}}
 {{- define "transom.managesRuntimeClasses" -}}
-{{- eq "Reconcile" (dig "runtimeClasses" "management" "Disabled" (default (dict) .)) -}}
+{{- eq "Reconcile" (dig "runtimeClasses" "mode" "Disabled" (default (dict) .)) -}}
 {{- end -}}
 
 {{/* The node policies in the cluster, as YAML; none without a cluster, as in `helm template` and with Argo CD, where only the
@@ -283,7 +280,7 @@ owns something on one. */}}
 {{- .Values.rbac.nodePolicies -}}
 {{- else -}}
 {{- $reconciles := and .Values.nodePolicy.create (eq "true" (include "transom.reconcilesNodes" (include "transom.nodePolicySpec" . | fromYaml))) -}}
-{{- $writes := or $reconciles .Values.startup.admissionPolicy.enabled -}}
+{{- $writes := or $reconciles .Values.nodeStartup.admissionPolicy.enabled -}}
 {{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
 {{- $owned := int (dig "status" "ownedNodeCount" 0 .) -}}
 {{- $writes = or $writes (gt $owned 0) (eq "true" (include "transom.reconcilesNodes" (default (dict) .spec))) -}}

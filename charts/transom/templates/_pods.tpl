@@ -3,7 +3,7 @@ container is ever created. */}}
 
 {{/* The account of the pods that pull images; empty if there are none. It has no rights and no token. */}}
 {{- define "transom.imagePullerAccount" -}}
-{{- if .Values.startup.imagePuller.enabled -}}
+{{- if .Values.nodeStartup.imagePuller.enabled -}}
 {{- include "transom.fullname" . }}-image-puller
 {{- end -}}
 {{- end -}}

@@ -86,7 +86,7 @@ the cluster does not have grants nothing. */}}
 src/registration/match_conditions/images.rs. The source has the test for references without a registry. */}}
 {{- define "transom.registryTests" -}}
 {{- $tests := list -}}
-{{- range .root.Values.images.registries -}}
+{{- range .root.Values.imageLookups.registries -}}
 {{- $port := lower . | regexFind ":[0-9]+$" -}}
 {{- $host := lower . | trimSuffix $port -}}
 {{- if has $host (list "index.docker.io" "registry-1.docker.io") -}}
@@ -123,12 +123,12 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- end -}}
 {{- $pools := include "transom.pools" (dict "root" $root "wellKnown" $source.pools.wellKnown "known" $source.pools.known) | fromYaml -}}
 {{- $podTemplates := default (list) (include "transom.podTemplates" $root | fromYaml).kinds -}}
-{{- $everywhere := default (dict) $values.policy.spec.namespaceSelector -}}
+{{- $everywhere := default (dict) $values.podPolicy.spec.namespaceSelector -}}
 {{- $optional := dict -}}
-{{- if or $values.webhooks.linuxPods.enabled (and $values.policy.create (ne "Disabled" (dig "placement" "linuxPods" "Disabled" $values.policy.spec))) -}}
+{{- if or $values.webhooks.linuxPods.enabled (and $values.podPolicy.create (ne "Disabled" (dig "placement" "linuxPods" "Disabled" $values.podPolicy.spec))) -}}
 {{- $_ := set $optional "linux-pods" (default $everywhere $values.webhooks.linuxPods.namespaceSelector) -}}
 {{- end -}}
-{{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "defaultOS" "" $values.policy.spec)) -}}
+{{- if or $values.webhooks.defaultOS.enabled (and $values.podPolicy.create (dig "evidence" "defaultOS" "" $values.podPolicy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
 {{- end -}}
 {{- $plugin := $values.cluster.podNodeSelector -}}

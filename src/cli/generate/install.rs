@@ -30,7 +30,7 @@ pub struct InstallArgs {
     /// The image of Transom, with its registry and a tag or digest
     #[arg(long, value_name = "IMAGE")]
     image: String,
-    /// A registry that Transom may ask about the images of pods, as images.registries of the chart; a * is one label. Adds
+    /// A registry that Transom may ask about the images of pods, as imageLookups.registries of the chart; a * is one label. Adds
     /// webhook entries and rights. Repeatable
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     image_registry: Vec<RegistryPattern>,

@@ -340,9 +340,9 @@ mod tests {
         let policy = serde_json::from_value(serde_json::json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
             "metadata": {"name": "p", "generation": 1},
-            "spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed", "required": [
+            "spec": crate::api::reconciling(&serde_json::json!({"taints": {"mode": "Reconcile", "noExecute": "Allowed", "required": [
                 {"key": "os", "value": "windows", "effect": "NoSchedule"},
-                {"key": "os", "value": "windows", "effect": "NoExecute"}]}},
+                {"key": "os", "value": "windows", "effect": "NoExecute"}]}})),
         }));
         let mut resolver = PolicyResolver {
             policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy.unwrap()))].into()),
@@ -415,7 +415,7 @@ mod tests {
         let policy = |name: &str, spec: serde_json::Value| {
             let stored = serde_json::json!({
                 "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-                "metadata": {"name": name, "generation": 1}, "spec": spec,
+                "metadata": {"name": name, "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!(spec)),
             });
             (name.to_owned(), Arc::new(serde_json::from_value(stored).unwrap()))
         };

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use self::desired::{DesiredClass, desired, model};
 use super::node_state::PolicyResolver;
-use crate::api::{Isolation, Management};
+use crate::api::{Isolation, PartMode};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
@@ -153,7 +153,13 @@ pub fn plan(
                     against(class, &desired, &mut state)
                 }
             };
-            plan.changes.extend(step);
+            match step {
+                Some(step) if only_audits(policy) => state.notes.push(format!(
+                    "{} is missing or differs (runtimeClasses.mode is Audit)",
+                    step.name
+                )),
+                step => plan.changes.extend(step),
+            }
         }
         plan.by_policy.insert(policy.name.clone(), state);
     }
@@ -229,7 +235,11 @@ fn separate(wanted: &mut WantedClasses<'_>) {
 }
 
 fn is_managing(policy: &NodePolicy) -> bool {
-    policy.stored.spec.runtime_classes.management == Management::Reconcile
+    policy.stored.spec.runtime_classes_mode() != PartMode::Disabled
+}
+
+fn only_audits(policy: &NodePolicy) -> bool {
+    policy.stored.spec.runtime_classes_mode() == PartMode::Audit
 }
 
 /// Which Windows nodes belong to which policy.
@@ -275,7 +285,7 @@ fn undesired_classes(
     // Nothing is changed while the policy's selector cannot be read, or while the policy may only be missing from the
     // cache.
     let certain = ours.filter(|(_, owned)| match policies.get(&owned.policy) {
-        Some(policy) => policy.unusable.is_none(),
+        Some(policy) => policy.unusable.is_none() && !only_audits(policy),
         None => others_are_gone,
     });
     let deletions = certain

@@ -10,7 +10,7 @@ use super::guard::carried::ExcludedWorkloads;
 use super::node_state::{FaultyNodes, NodesOfPolicy};
 use super::runtime_classes::ClassesOfPolicy;
 use crate::api::{
-    BuildCount, DriftedNode, FailedImage, LabelMode, Management, StartupStatus, TAINTS_BLOCKED, TaintMode,
+    BuildCount, DriftedNode, FailedImage, PartMode, StartupStatus, TAINTS_BLOCKED,
     WORKLOADS_EXCLUDED, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 use crate::cluster::errors::ApiError;
@@ -209,9 +209,13 @@ fn programmed(
 
 /// Whether a policy makes Transom write anything.
 fn writes(spec: &WindowsNodePolicySpec) -> bool {
-    [spec.labels.kubelet, spec.labels.node_restriction].contains(&LabelMode::Reconcile)
-        || spec.taints.mode == TaintMode::Reconcile
-        || spec.runtime_classes.management == Management::Reconcile
+    let parts = [
+        spec.kubelet_label_mode(),
+        spec.restricted_label_mode(),
+        spec.taints_mode(),
+        spec.runtime_classes_mode(),
+    ];
+    parts.contains(&PartMode::Reconcile)
 }
 
 /// Why not everything is written, the most urgent reason first.
@@ -296,7 +300,7 @@ fn forbidden(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) ->
 
 /// Whether nodes get their taints only when the guard has found that no workload is affected.
 fn waits_for_guard(policy: &NodePolicy, nodes: &NodesOfPolicy) -> bool {
-    !nodes.waiting.is_empty() && policy.stored.spec.taints.mode == TaintMode::Reconcile
+    !nodes.waiting.is_empty() && policy.stored.spec.taints_mode() == PartMode::Reconcile
 }
 
 /// Reason and message of `Ready` if the policy is accepted and programmed.

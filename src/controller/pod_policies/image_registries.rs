@@ -41,7 +41,7 @@ mod tests {
     fn policy(images: &str) -> DecodedPolicy {
         let object = json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
-            "spec": {"mode": "Enforce", "evidence": {"images": images}},
+            "spec": {"mode": "Enforce", "evidence": {"imageEvidence": images}},
         });
         decode_policy(&object).unwrap()
     }

@@ -99,7 +99,7 @@ impl PolicyReach<'_> {
         let names = self.selected.iter().take(MatchedNamespaces::MOST);
         MatchedNamespaces {
             count: i32::try_from(self.selected.len()).unwrap_or(i32::MAX),
-            effective: self.effective,
+            effective_count: self.effective,
             names: names.map(|name| (*name).to_owned()).collect(),
         }
     }

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::{ControllerStates, EventDeduper, StatusUpdate, reports};
-use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
+use crate::api::{NodePolicyMode, WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::cache::{CachedNamespace, ClusterCache, LabelAuthor};
 use crate::cluster::node::NodeView;
 use crate::cluster::policy_store::PolicyState;
@@ -589,7 +589,7 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
     assert_eq!(text("c").0, "False");
     let matched = |name: &str| {
         let matched = &report(&reports, name).status.matched_namespaces;
-        (matched.count, matched.effective)
+        (matched.count, matched.effective_count)
     };
     assert_eq!(
         (matched("a"), matched("b"), matched("c")),
@@ -893,7 +893,7 @@ fn a_policy_counts_where_it_causes_a_call_and_nowhere_else() {
     let seen = cache(&[stored("p", &json!({}))], &namespaces);
     policies.update(&seen);
     let matched = &policies.reports(&seen, now())[0].status.matched_namespaces;
-    assert_eq!((matched.count, matched.effective), (6, 2));
+    assert_eq!((matched.count, matched.effective_count), (6, 2));
 }
 
 #[test]
@@ -983,7 +983,10 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
             .map(|(name, build, labelled)| node(name, build, *labelled))
             .collect();
         if keeps {
-            let keeper = WindowsNodePolicy::new("default", WindowsNodePolicySpec::default());
+            let keeper = WindowsNodePolicy::new("default", WindowsNodePolicySpec {
+                mode: NodePolicyMode::Reconcile,
+                ..WindowsNodePolicySpec::default()
+            });
             cache.node_policies.insert("default".to_owned(), Arc::new(keeper));
         }
         let mut policies = PolicyHistory::default();

@@ -514,9 +514,9 @@ impl StartupController {
         Some(("ImagesUnknown", text))
     }
 
-    /// The problem of a policy whose `maxBytes` limits nothing.
+    /// The problem of a policy whose `maxImageSize` limits nothing.
     fn sizes_unknown(&self, startup: &NodeStartup) -> Option<(&'static str, String)> {
-        let has_limit = startup.waits_for_workloads() && startup.max_bytes.is_some();
+        let has_limit = startup.waits_for_workloads() && startup.max_image_size.is_some();
         (has_limit && self.parts.images.is_none()).then(|| ("ImageSizesUnknown", SIZES_UNKNOWN.to_owned()))
     }
 }

@@ -142,9 +142,9 @@ pub fn late(
     format!("pods can be scheduled after {seconds} s, because {because}, {without}")
 }
 
-/// What is said of a policy whose `maxBytes` cannot limit anything.
-pub const SIZES_UNKNOWN: &str = "maxBytes has no effect, because the size of an image is only known if Transom asks registries, and this \
-    installation asks none: let it ask them with the value images.registries of the chart, or remove maxBytes";
+/// What is said of a policy whose `maxImageSize` cannot limit anything.
+pub const SIZES_UNKNOWN: &str = "maxImageSize has no effect, because the size of an image is only known if Transom asks registries, and this \
+    installation asks none: let it ask them with the value imageLookups.registries of the chart, or remove maxImageSize";
 
 /// From a node with baked images to the longest timeout that a policy may reasonably set.
 const BUCKETS: [f64; 10] = [10.0, 30.0, 60.0, 120.0, 240.0, 360.0, 480.0, 600.0, 780.0, 1800.0];

@@ -200,7 +200,7 @@ pub fn wanted(
     pulls: Option<&[WantedImage]>,
     storage: Option<u64>,
 ) -> Option<Vec<WantedImage>> {
-    let listed = startup.list.iter().map(|image| WantedImage {
+    let listed = startup.images.iter().map(|image| WantedImage {
         image: image.clone(),
         bytes: None,
         size: None,
@@ -211,7 +211,7 @@ pub fn wanted(
         let of_disk = storage.map(|bytes| bytes / 100 * DISK_PERCENT * 10 / UNPACKED_OF_TEN);
         let room = startup.byte_limit().into_iter().chain(of_disk).min();
         let pulls = pulls?;
-        wanted.extend(within(pulls, room, &startup.list).cloned());
+        wanted.extend(within(pulls, room, &startup.images).cloned());
     }
     wanted.truncate(MOST_IMAGES);
     Some(wanted)

@@ -16,7 +16,9 @@ use super::puller::puller_pod;
 use super::pulls::{PullProgress, PullerPod, is_pulling, shown_by};
 use super::survey::{WantedImage, needed, wanted};
 use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings};
-use crate::api::{FailedImage, ImagePuller, NodeStartup, StartupImages};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::api::{FailedImage, ImagePuller, ImageSource, NodeStartup};
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::errors::ApiError;
 use crate::cluster::node::NodeView;
@@ -56,7 +58,7 @@ fn node(name: &str, created: i64) -> NodeView {
 
 fn by_pods(timeout_seconds: i32, max_concurrent_nodes: i32) -> NodeStartup {
     NodeStartup {
-        images: StartupImages::Listed,
+        image_source: ImageSource::Listed,
         puller: ImagePuller::Pods,
         timeout_seconds,
         max_concurrent_nodes,
@@ -578,8 +580,8 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
     let pulls = needed(pulls);
     let names = |max: Option<&str>, storage: Option<u64>| {
         let startup = NodeStartup {
-            list: vec!["first".to_owned(), "d".to_owned()],
-            max_bytes: max.map(str::to_owned),
+            images: vec!["first".to_owned(), "d".to_owned()],
+            max_image_size: max.map(|max| IntOrString::String(max.to_owned())),
             ..NodeStartup::default()
         };
         let wanted = wanted(&startup, Some(&pulls), storage).unwrap();
@@ -601,7 +603,7 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
     );
     assert_eq!(wanted(&NodeStartup::default(), None, None), None);
     let listed = NodeStartup {
-        images: StartupImages::Listed,
+        image_source: ImageSource::Listed,
         ..NodeStartup::default()
     };
     assert_eq!(wanted(&listed, None, None), Some(Vec::new()));
@@ -720,7 +722,7 @@ fn a_node_that_another_client_released_no_longer_waits() {
 /// A snapshot with the node `a`, which has the startup taint since 1970, and a policy with this `startup`.
 fn snapshot(startup: &Value) -> Snapshot {
     let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-        "metadata": {"name": "p", "generation": 1}, "spec": {"startup": startup}});
+        "metadata": {"name": "p", "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!({"startup": startup}))});
     let node = NodeView {
         operating_system: "windows".to_owned(),
         resource_version: "7".to_owned(),

@@ -137,7 +137,7 @@ fn a_pool_of_karpenter_without_an_operating_system_and_a_rule_that_windows_nodes
 
     // No node shows whether something reports the condition on those of a declared pool.
     let pool = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": "large"},
-        "spec": {"selector": {"matchLabels": {"example.com/pool": "large"}}}});
+        "spec": {"nodeSelector": {"matchLabels": {"example.com/pool": "large"}}}});
     for (labels, nodes, pools) in [
         (("example.com/pool", "large"), 0, &["WindowsNodePool large"][..]),
         (("kubernetes.io/os", "windows"), 0, &["WindowsNodePool large"]),

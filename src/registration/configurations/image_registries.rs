@@ -7,17 +7,17 @@ use super::super::names;
 use super::{Configurations, CoverageGap, NAMED};
 use crate::model::windows::registry_patterns::{RegistryPattern, RegistryPatterns};
 
-const SETTING: &str = "evidence.images: Registry";
+const SETTING: &str = "evidence.imageEvidence: Registry";
 
 impl Configurations {
-    /// Why a policy with `evidence.images: Registry` has no effect, or not on all pods. `registries`: the registries that this
+    /// Why a policy with `evidence.imageEvidence: Registry` has no effect, or not on all pods. `registries`: the registries that this
     /// process may ask.
     pub(super) fn image_gap(&self, registries: &RegistryPatterns) -> Option<CoverageGap> {
         if registries.is_empty() {
             return Some(CoverageGap {
                 reason: "ImageRegistriesNotConfigured",
                 message: format!(
-                    "{SETTING} has no effect: Transom may not ask any registry; set the chart's images.registries, as in \
+                    "{SETTING} has no effect: Transom may not ask any registry; set the chart's imageLookups.registries, as in \
                      [mcr.microsoft.com, \"*.azurecr.io\"], or add to transom serve and to transom generate webhooks: \
                      --image-registry 'PATTERN'"
                 ),
@@ -62,7 +62,7 @@ impl Configurations {
 fn remedy<'p>(patterns: impl Iterator<Item = &'p RegistryPattern>) -> String {
     let patterns: Vec<String> = patterns.take(NAMED).map(ToString::to_string).collect();
     format!(
-        "add to the chart's images.registries: {}, or to transom generate webhooks: --image-registry \'{}\'",
+        "add to the chart's imageLookups.registries: {}, or to transom generate webhooks: --image-registry \'{}\'",
         json!(patterns),
         patterns.join(",")
     )

@@ -201,7 +201,7 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
         gaps(&registries, &[]),
         [(
             "ImageRegistriesNotConfigured",
-            "evidence.images: Registry has no effect: Transom may not ask any registry; set the chart's images.registries, as \
+            "evidence.imageEvidence: Registry has no effect: Transom may not ask any registry; set the chart's imageLookups.registries, as \
              in [mcr.microsoft.com, \"*.azurecr.io\"], or add to transom serve and to transom generate webhooks: \
              --image-registry 'PATTERN'"
                 .to_owned()
@@ -211,8 +211,8 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
         gaps(&[], &registries),
         [(
             "WebhookEntryMissing",
-            "evidence.images: Registry has no effect on pods without a sign of Windows: the webhook configurations lack the \
-             entry images.mutate.transom.dev or images.validate.transom.dev; add to the chart's images.registries: \
+            "evidence.imageEvidence: Registry has no effect on pods without a sign of Windows: the webhook configurations lack the \
+             entry images.mutate.transom.dev or images.validate.transom.dev; add to the chart's imageLookups.registries: \
              [\"mcr.microsoft.com\",\"*.azurecr.io\"], or to transom generate webhooks: --image-registry \
              'mcr.microsoft.com,*.azurecr.io'"
                 .to_owned()
@@ -222,8 +222,8 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
         gaps(&registries[..1], &registries),
         [(
             "ImageRegistriesNotRegistered",
-            "evidence.images: Registry has no effect on pods without a sign of Windows whose images are on registries that the \
-             webhook configurations do not know; add to the chart's images.registries: [\"*.azurecr.io\"], or to transom \
+            "evidence.imageEvidence: Registry has no effect on pods without a sign of Windows whose images are on registries that the \
+             webhook configurations do not know; add to the chart's imageLookups.registries: [\"*.azurecr.io\"], or to transom \
              generate webhooks: --image-registry '*.azurecr.io'"
                 .to_owned()
         )]

@@ -121,12 +121,12 @@ fn policies(milliseconds: i32) -> String {
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {{name: default}}
-spec: {{mode: Enforce, placement: {{linuxPods: Apply}}, evidence: {{images: Registry, imageWaitMilliseconds: {milliseconds}}}}}
+spec: {{mode: Enforce, placement: {{linuxPods: Apply}}, evidence: {{imageEvidence: Registry, imageWaitMilliseconds: {milliseconds}}}}}
 ---
 apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {{name: default}}
-spec: {{taints: {{mode: Reconcile}}}}
+spec: {{mode: Reconcile}}
 "
     )
 }

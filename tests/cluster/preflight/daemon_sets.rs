@@ -22,8 +22,8 @@ apiVersion: transom.dev/v1alpha1
 kind: WindowsNodePolicy
 metadata: {name: default}
 spec:
+  mode: Audit
   taints:
-    mode: Audit
     required: [{key: os, value: windows, effect: NoSchedule}]
 ";
 

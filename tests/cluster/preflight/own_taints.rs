@@ -36,7 +36,7 @@ fn policies(values: &Value) -> String {
         entry.map(|entry| entry["value"].clone())
     };
     let mut spec = json!({"mode": "Enforce"});
-    if let Some(tolerated) = value("policy.spec.placement.toleratedTaints") {
+    if let Some(tolerated) = value("podPolicy.spec.placement.toleratedTaints") {
         spec["placement"]["toleratedTaints"] = tolerated;
     }
     let required = value("nodePolicy.spec.taints.required").unwrap();

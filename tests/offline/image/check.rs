@@ -362,7 +362,7 @@ fn an_old_base_is_advice_unless_the_configuration_allows_its_age() {
     );
     fs::write(
         home.path("work/.transom.yaml"),
-        "rules:\n- {name: image-base-old, maxAgeDays: 3650}\n",
+        "rules:\n- {name: image-base-old, parameters: {maxAgeDays: 3650}}\n",
     )
     .unwrap();
     let report = old("json").json();

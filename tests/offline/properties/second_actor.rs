@@ -64,7 +64,7 @@ enum Action {
 fn action() -> impl Strategy<Value = Action> {
     let node_policies = vec![
         json!({"taints": {"mode": "Reconcile"}}),
-        json!({"taints": {"mode": "Reconcile"}, "labels": {"nodeRestriction": "Disabled"}}),
+        json!({"taints": {"mode": "Reconcile"}, "labels": {"nodeRestriction": {"mode": "Disabled"}}}),
         json!({"taints": {"mode": "Audit"}}),
         json!({"taints": {"mode": "Reconcile", "required": [{"key": "os", "value": "win", "effect": "NoSchedule"}]}}),
         json!({"taints": {"mode": "Reconcile"}, "nodeSelector": {"matchLabels": {"agentpool": "pool-0"}}}),
@@ -488,7 +488,7 @@ impl Trial {
             pods: Vec::new(),
             node_policy: json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
                 "metadata": {"name": POLICY, "uid": POLICY, "generation": 1, "resourceVersion": "1"},
-                "spec": {"taints": {"mode": "Reconcile"}}}),
+                "spec": {"mode": "Reconcile"}}),
             namespaces: [("Apply", false); 2],
             ours: BTreeSet::new(),
             withdrawn: 0,

@@ -114,11 +114,16 @@ impl<'q> PolicyQuery<'q> {
     }
 }
 
+/// The name of the policy for emergencies. It replaces no other policy: while it exists, the policies that apply deny nothing.
+pub const BREAK_GLASS: &str = "break-glass";
+
 /// Every stored policy, and the policy that applies if none matches.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicySet {
     stored: Vec<Arc<StoredPolicy>>,
     fallback: StoredPolicy,
+    /// [`BREAK_GLASS`], if it is stored.
+    break_glass: Option<Arc<StoredPolicy>>,
 }
 
 impl PolicySet {
@@ -129,6 +134,8 @@ impl PolicySet {
 
     /// The same with shared policies: a cluster can have a thousand, with a thousand exemptions each.
     pub fn of_shared(mut stored: Vec<Arc<StoredPolicy>>, fallback: Policy) -> Self {
+        let break_glass = stored.iter().position(|stored| stored.policy.name == BREAK_GLASS);
+        let break_glass = break_glass.map(|at| stored.remove(at));
         stored.sort_by(|a, b| {
             b.priority
                 .cmp(&a.priority)
@@ -137,12 +144,19 @@ impl PolicySet {
         PolicySet {
             stored,
             fallback: StoredPolicy::for_all(fallback),
+            break_glass,
         }
     }
 
-    /// The stored policies, in order of precedence.
+    /// The stored policies, in order of precedence, without [`BREAK_GLASS`].
     pub fn stored(&self) -> &[Arc<StoredPolicy>] {
         &self.stored
+    }
+
+    /// [`BREAK_GLASS`], if it limits the policy of a namespace with these labels.
+    pub fn break_glass_in(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
+        let break_glass = self.break_glass.as_deref();
+        break_glass.filter(|stored| stored.namespace_selector.selects(labels))
     }
 
     /// The names of the stored policies that use what registries report of images.
@@ -207,6 +221,12 @@ impl PolicySet {
             return policy;
         }
         namespace_labels::apply(&mut policy, labels, stored.overrides);
+        if let Some(break_glass) = self.break_glass_in(labels) {
+            let most = break_glass.policy.mode.action();
+            if most < policy.validation {
+                policy.to_mut().validation = most;
+            }
+        }
         for dated in stored.exemptions.iter().filter(|dated| is_in_force(dated, query)) {
             policy.to_mut().exemptions.push(dated.exemption.clone());
         }
@@ -292,6 +312,53 @@ mod tests {
         stored.overrides = NamespaceOverrides::None;
         let fixed = PolicySet::new(vec![stored], Policy::cluster_default());
         assert_eq!(fixed.effective(&query(&enforce, "")).validation, Action::Warn);
+    }
+
+    #[test]
+    fn break_glass_limits_what_findings_do_and_changes_nothing_else() {
+        let glass = |mode: Mode, team: Option<&str>| {
+            let policy = Policy {
+                name: BREAK_GLASS.into(),
+                ..Policy::standalone().in_mode(mode)
+            };
+            let mut stored = StoredPolicy::for_all(policy);
+            let match_labels = team.map_or_else(BTreeMap::new, |team| labels(&[("team", team)]));
+            stored.namespace_selector.match_labels = match_labels;
+            stored
+        };
+        let own = |mode: Mode| {
+            let mut stored = warn("own", 1);
+            stored.policy.set_mode(mode);
+            stored.policy.default_os = Some(crate::model::windows::os::Os::Windows);
+            stored.policy.taints = Vec::new();
+            stored
+        };
+        let enforced = labels(&[(MODE_LABEL, "Enforce"), ("team", "a")]);
+        for (mode, glass_mode, expected) in [
+            (Mode::Enforce, Mode::Warn, Action::Warn),
+            (Mode::Enforce, Mode::Audit, Action::Audit),
+            // A label asks for denials.
+            (Mode::Audit, Mode::Warn, Action::Warn),
+        ] {
+            let before = PolicySet::new(vec![own(mode)], Policy::cluster_default());
+            let set = PolicySet::new(vec![glass(glass_mode, None), own(mode)], Policy::cluster_default());
+            let limited = set.effective(&query(&enforced, "")).into_owned();
+            assert_eq!(limited.validation, expected);
+            let expected = Policy {
+                validation: limited.validation,
+                ..before.effective(&query(&enforced, "")).into_owned()
+            };
+            assert_eq!(limited, expected, "placement, evidence and exemptions are those of the policy");
+            assert_eq!(set.stored().len(), 1);
+        }
+        // It never makes a policy stricter, and only limits the namespaces that it selects.
+        let audit = PolicySet::new(vec![glass(Mode::Warn, None), own(Mode::Audit)], Policy::cluster_default());
+        assert_eq!(audit.effective(&query(&labels(&[]), "")).validation, Action::Audit);
+        let elsewhere = PolicySet::new(vec![glass(Mode::Warn, Some("b")), own(Mode::Enforce)], Policy::cluster_default());
+        assert_eq!(elsewhere.effective(&query(&enforced, "")).validation, Action::Deny);
+        assert!(elsewhere.break_glass_in(&labels(&[("team", "b")])).is_some());
+        let none = PolicySet::new(vec![glass(Mode::Warn, None)], Policy::standalone());
+        assert_eq!(none.effective(&query(&labels(&[]), "")).validation, Action::Warn);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What an installation that looks up images in registries has in addition, as the chart with `images.registries`.
+//! What an installation that looks up images in registries has in addition, as the chart with `imageLookups.registries`.
 
 use anyhow::Context as _;
 use serde_json::{Value, json};

@@ -223,7 +223,7 @@ mod tests {
         let taint = json!({"key": "os", "value": "windows", "effect": "NoSchedule"});
         let policy: WindowsNodePolicy = serde_json::from_value(json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
-            "spec": {"taints": {"mode": "Reconcile", "required": [taint]}}}))
+            "spec": crate::api::reconciling(&serde_json::json!({"taints": {"mode": "Reconcile", "required": [taint]}}))}))
         .unwrap();
         let resolver = PolicyResolver {
             policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy))].into()),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::affected::AffectedWorkloads;
 use super::inputs::PlacementInputs;
 use super::{Guard, GuardGroup, GuardedNodes, Impact};
-use crate::api::TaintMode;
+use crate::api::PartMode;
 use crate::cluster::node::NodeView;
 use crate::cluster::node_policies::{NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::backoff_interval;
@@ -348,7 +348,7 @@ fn owned(node: &NodeView, kept: &[Taint]) -> Vec<Taint> {
 
 /// The taints that a policy requires and a node lacks.
 fn missing(policy: &NodePolicy, taints: &[Taint]) -> Vec<Taint> {
-    let applies = policy.stored.spec.taints.mode == TaintMode::Reconcile;
+    let applies = policy.stored.spec.taints_mode() == PartMode::Reconcile;
     let required = policy.taints.iter().filter(|_| applies);
     let is_free = |taint: &&Taint| {
         !taint.is_protected()
@@ -422,7 +422,7 @@ async fn survey(
 impl CarryingNodes<'_> {
     /// A policy that only audits removes nothing.
     fn may_lose_taints(&self) -> bool {
-        self.policy.stored.spec.taints.mode == TaintMode::Reconcile
+        self.policy.stored.spec.taints_mode() == PartMode::Reconcile
     }
 }
 

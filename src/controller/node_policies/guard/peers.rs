@@ -92,7 +92,7 @@ mod tests {
     fn a_node_joins_older_ones_of_its_pool_that_all_carry_the_taint() {
         let stored = serde_json::from_value(
             json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-            "metadata": {"name": "p"}, "spec": {}}),
+            "metadata": {"name": "p"}, "spec": crate::api::reconciling(&serde_json::json!({}))}),
         );
         let policies = NodePolicies::of(&[("p".to_owned(), Arc::new(stored.unwrap()))].into());
         let joins = |others: &[Arc<NodeView>], new: &NodeView| {

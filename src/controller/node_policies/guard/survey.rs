@@ -259,8 +259,8 @@ pub(crate) mod tests {
         });
         let policy: WindowsNodePolicy = serde_json::from_value(json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
-            "spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed",
-                "required": [{"key": "team", "value": "blue", "effect": "NoExecute"}]}}}))
+            "spec": crate::api::reconciling(&serde_json::json!({"taints": {"mode": "Reconcile", "noExecute": "Allowed",
+                "required": [{"key": "team", "value": "blue", "effect": "NoExecute"}]}}))}))
         .unwrap();
         let resolver = PolicyResolver {
             policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy))].into()),
@@ -391,8 +391,8 @@ pub(crate) mod tests {
         });
         let policy: WindowsNodePolicy = serde_json::from_value(json!({
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy", "metadata": {"name": "p"},
-            "spec": {"taints": {"mode": "Reconcile",
-                "required": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}}}))
+            "spec": crate::api::reconciling(&serde_json::json!({"taints": {"mode": "Reconcile",
+                "required": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}}))}))
         .unwrap();
         let resolver = PolicyResolver {
             policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy))].into()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{NodeLabels, TaintMode};
+use crate::api::{PartMode, WindowsNodePolicySpec};
 use crate::cluster::node_policies::NodePolicy;
 use crate::model::nodes::node::Taint;
 
@@ -13,10 +13,10 @@ pub struct DesiredNode {
     pub policy: String,
     /// Its generation: a new generation resets the count of reversals.
     pub generation: i64,
-    /// Which labels are kept correct.
-    pub labels: NodeLabels,
-    /// Whether taints are set or only reported.
-    pub mode: TaintMode,
+    /// What is done about each of [`LABELS`](super::labels::LABELS).
+    pub labels: DesiredLabels,
+    /// What is done about taints.
+    pub mode: PartMode,
     /// The taints that the node should carry.
     pub taints: Vec<Taint>,
     /// Which of them may be set on this node if it lacks them: the guard found that they affect no workload.
@@ -28,18 +28,39 @@ pub struct DesiredNode {
     pub inherits: bool,
 }
 
+/// What is done about the labels of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DesiredLabels {
+    /// About node.kubernetes.io/windows-build.
+    pub kubelet: PartMode,
+    /// About the mirror of it.
+    pub node_restriction: PartMode,
+}
+
+impl DesiredLabels {
+    fn of(spec: &WindowsNodePolicySpec) -> Self {
+        DesiredLabels {
+            kubelet: spec.kubelet_label_mode(),
+            node_restriction: spec.restricted_label_mode(),
+        }
+    }
+}
+
 impl DesiredNode {
     /// What a policy requires of a node. `cleared`: the taints that may be set on it if it lacks them.
     pub fn of(policy: &NodePolicy, cleared: BTreeSet<Taint>) -> Self {
         let spec = &policy.stored.spec;
-        let applies = spec.taints.mode == TaintMode::Reconcile;
+        let mode = spec.taints_mode();
         DesiredNode {
             policy: policy.name.clone(),
             generation: policy.generation,
-            labels: spec.labels.clone(),
-            mode: spec.taints.mode,
+            labels: DesiredLabels::of(spec),
+            mode,
             taints: policy.taints.clone(),
-            cleared: if applies { cleared } else { BTreeSet::new() },
+            cleared: match mode {
+                PartMode::Reconcile => cleared,
+                PartMode::Audit | PartMode::Disabled => BTreeSet::new(),
+            },
             withdrawn: BTreeSet::new(),
             inherits: false,
         }

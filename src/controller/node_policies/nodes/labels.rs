@@ -1,7 +1,8 @@
 //! The labels that Transom keeps on nodes, one row each. To keep another label, add a row and the policy field that
 //! requests it.
 
-use crate::api::{LabelMode, NodeLabels};
+use super::desired::DesiredLabels;
+use crate::api::PartMode;
 use crate::cluster::node::NodeView;
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::syntax::text::{cut, one_line};
@@ -12,7 +13,7 @@ pub struct KeptLabel {
     /// The field of a policy that requests it.
     pub field: &'static str,
     /// What a policy says there.
-    pub mode: fn(&NodeLabels) -> LabelMode,
+    pub mode: fn(&DesiredLabels) -> PartMode,
     /// Its value for a node, or why the value is unknown: then the label is left unchanged.
     pub value: fn(&NodeView) -> Result<String, String>,
     /// Whether it is removed when no policy requests it any longer.
@@ -26,7 +27,7 @@ pub struct KeptLabel {
 pub static LABELS: [KeptLabel; 2] = [
     KeptLabel {
         key: BUILD_LABEL,
-        field: "labels.kubelet",
+        field: "labels.kubelet.mode",
         mode: |labels| labels.kubelet,
         value: build,
         // The kubelet would not write it again before a restart: it stays, and no longer belongs to Transom.
@@ -35,7 +36,7 @@ pub static LABELS: [KeptLabel; 2] = [
     },
     KeptLabel {
         key: RESTRICTED_BUILD_LABEL,
-        field: "labels.nodeRestriction",
+        field: "labels.nodeRestriction.mode",
         mode: |labels| labels.node_restriction,
         value: build,
         is_taken_back: true,

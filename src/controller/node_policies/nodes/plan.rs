@@ -8,7 +8,7 @@ use super::ownership::{NodeOwnership, OwnedNode};
 use super::patch::Released;
 pub use super::patch::{LabelUse, NodeChange, NodePlan};
 use super::taints::TaintPlanner;
-use crate::api::LabelMode;
+use crate::api::PartMode;
 use crate::cluster::node::{NodeView, taint_of};
 use crate::model::nodes::node::{ARCH_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, Taint};
 
@@ -151,7 +151,7 @@ fn labels(
     for row in &LABELS {
         let now = node.labels.get(row.key);
         let mode = (row.mode)(&desired.labels);
-        if mode == LabelMode::Disabled {
+        if mode == PartMode::Disabled {
             let may_take = now.is_some_and(|value| owned.may_take_label(row.key, value));
             if !may_take || plan.release_label(node, row.key, in_use) == Released::Yes {
                 owned.labels.remove(row.key);
@@ -159,7 +159,7 @@ fn labels(
             continue;
         }
         match (row.value)(node) {
-            Ok(value) if now != Some(&value) && mode == LabelMode::Audit => {
+            Ok(value) if now != Some(&value) && mode == PartMode::Audit => {
                 plan.remains.push(row.difference(now, &value));
             }
             Ok(value) if now != Some(&value) => {

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use super::desired::DesiredNode;
 use super::ownership::NodeOwnership;
 use super::patch::{NodeChange, NodePlan};
-use crate::api::TaintMode;
+use crate::api::PartMode;
 use crate::cluster::node::taint_of;
 use crate::cluster::node_ownership::MOST_REVERSALS;
 use crate::model::nodes::node::Taint;
@@ -66,7 +66,7 @@ impl<'p> TaintPlanner<'p> {
     /// Removes a taint of Transom's that is no longer desired; drops the record of one that is no longer Transom's.
     fn release(&mut self, taint: &Taint) {
         if self.has(taint) && self.before.may_take_taint(taint) {
-            if self.desired.mode == TaintMode::Audit && !self.desired.inherits {
+            if self.desired.mode == PartMode::Audit && !self.desired.inherits {
                 return self.plan.remains.push(format!(
                     "it carries the taint {taint}, which Transom set and the policy no longer names: set taints.mode \
                      to Reconcile to remove it"
@@ -87,7 +87,7 @@ impl<'p> TaintPlanner<'p> {
     /// Removes a desired taint of Transom's if it keeps workloads off the node. It is not counted as a reversal, and is set
     /// again when the guard finds that it affects no workload.
     fn withdraw(&mut self, taint: &Taint) {
-        let applies = self.desired.mode == TaintMode::Reconcile && self.desired.withdrawn.contains(taint);
+        let applies = self.desired.mode == PartMode::Reconcile && self.desired.withdrawn.contains(taint);
         if applies && self.before.may_take_taint(taint) {
             self.remove(taint, NodeChange::TaintWithdrawn);
             self.owned.taints.retain(|ours| ours != taint);
@@ -124,7 +124,7 @@ impl<'p> TaintPlanner<'p> {
                  (the node pool), or change the policy to try again"
             ));
             self.plan.contested.push(taint.clone());
-        } else if self.desired.mode == TaintMode::Audit {
+        } else if self.desired.mode == PartMode::Audit {
             self.plan
                 .remains
                 .push(format!("it lacks the taint {taint} (taints.mode is Audit)"));
@@ -142,7 +142,7 @@ impl<'p> TaintPlanner<'p> {
             return;
         }
         self.owned.taints.retain(|ours| ours != taint);
-        if self.desired.mode == TaintMode::Reconcile {
+        if self.desired.mode == PartMode::Reconcile {
             *self.owned.reversals.entry(taint.to_string()).or_default() += 1;
         }
     }

@@ -97,7 +97,7 @@ pub(super) fn desired(
         .collect();
     let mut all = Vec::new();
     for release in releases.iter().filter_map(|build| build.release()) {
-        for isolation in spec.isolations.iter().copied().collect::<BTreeSet<_>>() {
+        for isolation in spec.isolations().iter().copied().collect::<BTreeSet<_>>() {
             let name = spec.class_name(release.name, isolation);
             let mut handler = spec.handler(isolation);
             if let Some(problem) = handler_problem(&name, handler, release, isolation, nodes) {

@@ -18,14 +18,14 @@ fn plan(
 fn policies(spec: &Value) -> NodePolicies {
     let stored: WindowsNodePolicy = serde_json::from_value(json!({
         "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-        "metadata": {"name": "windows", "generation": 1}, "spec": {"runtimeClasses": spec},
+        "metadata": {"name": "windows", "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!({"runtimeClasses": spec})),
     }))
     .unwrap();
     NodePolicies::of(&[("windows".to_owned(), Arc::new(stored))].into())
 }
 
 fn managed() -> NodePolicies {
-    policies(&json!({"management": "Reconcile"}))
+    policies(&json!({"mode": "Reconcile"}))
 }
 
 fn node(name: &str, kernel: &str, handlers: &[&str]) -> Arc<NodeView> {
@@ -74,7 +74,7 @@ fn there_is_one_for_each_release_and_isolation_and_the_build_only_where_one_runs
         node("b", "10.0.20348.1", &[]),
         node("c", "10.0.25398.1", &[]),
     ];
-    let both = policies(&json!({"management": "Reconcile", "isolations": ["Process", "HyperV"]}));
+    let both = policies(&json!({"mode": "Reconcile", "isolations": ["Process", "HyperV"]}));
     let made = after(&Existing::new(), &plan(&Existing::new(), &both, &nodes, true));
     let names: Vec<&str> = made.keys().map(String::as_str).collect();
     assert_eq!(
@@ -182,7 +182,7 @@ fn ours_go_when_the_policy_goes_and_only_when_that_is_certain() {
     );
     for gone in [
         NodePolicies::default(),
-        policies(&json!({"management": "Disabled"})),
+        policies(&json!({"mode": "Disabled"})),
     ] {
         assert_eq!(after(&made, &plan(&made, &gone, &nodes, true)).len(), 0);
     }
@@ -198,7 +198,7 @@ fn another_handler_means_another_class() {
         &Existing::new(),
         &plan(&Existing::new(), &managed(), &nodes, true),
     );
-    let other = policies(&json!({"management": "Reconcile", "handlers": {"process": "my-runhcs"}}));
+    let other = policies(&json!({"mode": "Reconcile", "handlers": {"process": "my-runhcs"}}));
     let planned = plan(&made, &other, &nodes, true);
     assert!(
         matches!(
@@ -253,20 +253,20 @@ fn the_taint_of_a_pool_at_zero_stays_tolerated() {
 fn classes_stay_as_they_are_while_it_is_unknown_which_nodes_their_policy_selects() {
     let stored = |name: &str, spec: Value| {
         let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-            "metadata": {"name": name, "generation": 1}, "spec": spec});
+            "metadata": {"name": name, "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!(spec))});
         (name.to_owned(), Arc::new(serde_json::from_value(policy).unwrap()))
     };
     let gpu = |key: &str, handler: &str| {
         stored(
             "gpu",
             json!({"priority": 1, "nodeSelector": {"matchLabels": {key: "gpu"}}, "runtimeClasses": {
-                "management": "Reconcile", "handlers": {"process": handler}}}),
+                "mode": "Reconcile", "handlers": {"process": handler}}}),
         )
     };
     let all = |pattern: &str| {
         stored(
             "all",
-            json!({"runtimeClasses": {"management": "Reconcile", "namePattern": pattern}}),
+            json!({"runtimeClasses": {"mode": "Reconcile", "namePattern": pattern}}),
         )
     };
     let mut learned = (*node("a", "10.0.20348.1", &[])).clone();
@@ -313,9 +313,9 @@ fn classes_stay_as_they_are_while_it_is_unknown_which_nodes_their_policy_selects
 fn of_two_policies_that_want_one_name_with_different_handlers_the_second_is_conflicted() {
     let policy = |name: &str, handler: &str| {
         let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-            "metadata": {"name": name, "generation": 1}, "spec": {
+            "metadata": {"name": name, "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!({
                 "nodeSelector": {"matchLabels": {"pool": name}},
-                "runtimeClasses": {"management": "Reconcile", "handlers": {"process": handler}}}});
+                "runtimeClasses": {"mode": "Reconcile", "handlers": {"process": handler}}}))});
         let stored: WindowsNodePolicy = serde_json::from_value(stored).unwrap();
         (name.to_owned(), Arc::new(stored))
     };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 fn policy(spec: &serde_json::Value) -> NodePolicy {
     let stored = json!({
         "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-        "metadata": {"name": "windows", "generation": 4}, "spec": spec,
+        "metadata": {"name": "windows", "generation": 4}, "spec": crate::api::reconciling(&serde_json::json!(spec)),
     });
     NodePolicy::of(&Arc::new(serde_json::from_value(stored).unwrap())).unwrap()
 }
@@ -214,7 +214,7 @@ fn ready_says_the_most_urgent_problem() {
 fn nodes_that_wait_for_a_policy_are_counted_and_named_by_the_policy_that_holds_them() {
     let stored = |name: &str, spec: serde_json::Value| {
         let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-            "metadata": {"name": name, "generation": 1}, "spec": spec});
+            "metadata": {"name": name, "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!(spec))});
         (name.to_owned(), Arc::new(serde_json::from_value(policy).unwrap()))
     };
     let typo = json!({"priority": 1, "nodeSelector": {"matchLabels": {"Example.com/pool": "gpu"}}});
@@ -332,7 +332,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
         ..NodeView::default()
     };
     let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-        "metadata": {"name": "p", "generation": 1}, "spec": {}});
+        "metadata": {"name": "p", "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!({}))});
     let policy = ("p".to_owned(), Arc::new(serde_json::from_value(stored).unwrap()));
     let resolver = PolicyResolver {
         policies: NodePolicies::of(&[policy].into()),
@@ -592,7 +592,7 @@ fn a_policy_whose_class_another_policy_has_is_conflicted() {
 #[test]
 fn a_policy_that_writes_nothing_is_ready_without_being_programmed() {
     let audits =
-        json!({"labels": {"kubelet": "Audit", "nodeRestriction": "Disabled"}, "taints": {"mode": "Audit"}});
+        json!({"labels": {"kubelet": {"mode": "Audit"}, "nodeRestriction": {"mode": "Disabled"}}, "taints": {"mode": "Audit"}});
     let of = |known: &PolicyFacts| {
         status_of(
             &policy(&audits),
@@ -784,7 +784,7 @@ fn workloads_that_taints_keep_off_nodes_are_named_without_affecting_ready() {
 fn a_policy_that_others_outrank_says_by_which() {
     let stored = |name: &str, priority: i32| {
         let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-            "metadata": {"name": name, "generation": 1}, "spec": {"priority": priority}});
+            "metadata": {"name": name, "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!({"priority": priority}))});
         (name.to_owned(), Arc::new(serde_json::from_value(stored).unwrap()))
     };
     let resolver = PolicyResolver {

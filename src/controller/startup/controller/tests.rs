@@ -42,7 +42,7 @@ fn node(name: &str, age: i64) -> NodeView {
 fn snapshot(nodes: &[NodeView], policies: &[(&str, Value)]) -> Snapshot {
     let policies = policies.iter().map(|(name, spec)| {
         let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-            "metadata": {"name": name, "generation": 1}, "spec": spec});
+            "metadata": {"name": name, "generation": 1}, "spec": crate::api::reconciling(&serde_json::json!(spec))});
         (
             (*name).to_owned(),
             Arc::new(serde_json::from_value(policy).unwrap()),
@@ -164,7 +164,7 @@ fn refused(message: &str) -> Reply {
 
 fn by_pods(more: &Value) -> Value {
     let mut startup =
-        json!({"puller": "Pods", "images": "Listed", "list": ["x"], "maxConcurrentNodes": 1000});
+        json!({"puller": "Pods", "imageSource": "Listed", "images": ["x"], "maxConcurrentNodes": 1000});
     for (field, value) in more.as_object().unwrap() {
         startup[field] = value.clone();
     }
@@ -319,7 +319,7 @@ async fn a_policy_that_cannot_be_read_says_which_nodes_wait_because_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_age_of_an_old_node_that_gets_the_taint_is_no_time_of_a_start() {
-    let policies = [("p", json!({"startup": {"images": "Listed"}}))];
+    let policies = [("p", json!({"startup": {"imageSource": "Listed"}}))];
     for (age, counted) in [(0, 1), (900, 1), (30 * 24 * 3600, 0)] {
         let mut gate = Gate::new(None, |_, _| None);
         gate.pass(&[node("a", age)], &policies).await;
@@ -454,7 +454,7 @@ async fn images_that_another_program_pulls_are_seen_on_its_pods_and_their_failur
         let is_it = *method == Method::GET && path == "/api/v1/pods";
         is_it.then(|| Reply::Json(200, json!({"metadata": {}, "items": [prepull]})))
     });
-    let policies = [("p", json!({"startup": {"images": "Listed", "list": ["x"]}}))];
+    let policies = [("p", json!({"startup": {"imageSource": "Listed", "images": ["x"]}}))];
     for (reads, failed) in [(1, 0), (0, 1), (0, 1)] {
         gate.pass(&[node("a", 0)], &policies).await;
         assert_eq!(
@@ -481,10 +481,10 @@ async fn images_that_another_program_pulls_are_seen_on_its_pods_and_their_failur
 #[tokio::test(start_paused = true)]
 async fn a_limit_of_bytes_without_sizes_is_a_problem() {
     for (startup, expected) in [
-        (json!({"maxBytes": "20Gi"}), Some("ImageSizesUnknown")),
+        (json!({"maxImageSize": "20Gi"}), Some("ImageSizesUnknown")),
         (json!({}), None),
         (
-            json!({"maxBytes": "20Gi", "images": "Listed", "list": ["x"]}),
+            json!({"maxImageSize": "20Gi", "imageSource": "Listed", "images": ["x"]}),
             None,
         ),
     ] {
@@ -547,7 +547,7 @@ async fn a_node_that_gets_the_name_or_the_labels_of_another_one_is_not_judged_by
 #[tokio::test(start_paused = true)]
 async fn a_node_that_its_cloud_has_not_initialized_waits_for_that_or_its_timeout() {
     for key in Taint::UNINITIALIZED_KEYS {
-        for policy in [json!({"startup": {}}), json!({"startup": {"images": "Listed"}})] {
+        for policy in [json!({"startup": {}}), json!({"startup": {"imageSource": "Listed"}})] {
             let policies = [("p", policy)];
             let mut gate = with_a_deployment();
             let new = |age| NodeView {

@@ -60,8 +60,7 @@ pub struct Explicit {
     /// `validation.ignoredFields`.
     pub ignored_fields: Option<IgnoredFields>,
     pub placement: Option<PlacementMode>,
-    /// Whether the file of the policy lists `placement.toleratedTaints`. False for a policy of a cluster, where the API
-    /// server writes the default.
+    /// Whether it lists `placement.toleratedTaints`.
     pub taints: bool,
 }
 

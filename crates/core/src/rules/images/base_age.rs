@@ -5,7 +5,7 @@ use crate::model::cluster::severity::{Class, Severity};
 use crate::model::field_set::FieldSet;
 use crate::rules::rule::{Check, Rule};
 
-/// Images with an old Windows base; `maxAgeDays` of a policy sets the age.
+/// Images with an old Windows base; the parameter `maxAgeDays` of a policy sets the age.
 pub static IMAGE_BASE_OLD: Rule = Rule {
     id: "TSM614",
     name: "image-base-old",
@@ -16,7 +16,7 @@ pub static IMAGE_BASE_OLD: Rule = Rule {
            day on which it was built, and scanners of images do not see the layers of Windows. Their history has an entry \
            such as `Install update 10.0.20348.5622` with its date, which the rule reads from the registry. An image \
            without such an entry has no finding. By default, a base may be 180 days old; \
-           `validation.rules: [{name: image-base-old, maxAgeDays: 90}]` of a policy changes that. `transom image` prints the \
+           `validation.rules: [{name: image-base-old, parameters: {maxAgeDays: 90}}]` of a policy changes that. `transom image` prints the \
            date.",
     remedy: "build the image again on the current base image",
     see: &[

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::super::patch::AnnotationChange;
 use super::*;
-use crate::api::{LabelMode, NodeLabels, TaintMode};
+use super::super::desired::DesiredLabels;
+use crate::api::PartMode;
 use crate::cluster::node::PROOF_LABEL;
 use crate::cluster::node_ownership::MOST_REVERSALS;
 use crate::model::nodes::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
@@ -35,8 +36,11 @@ fn desired_node() -> DesiredNode {
     DesiredNode {
         policy: "windows".into(),
         generation: 1,
-        labels: NodeLabels::default(),
-        mode: TaintMode::Reconcile,
+        labels: DesiredLabels {
+            kubelet: PartMode::Reconcile,
+            node_restriction: PartMode::Reconcile,
+        },
+        mode: PartMode::Reconcile,
         taints: vec![Taint::no_schedule("os", "windows")],
         cleared: [Taint::no_schedule("os", "windows")].into(),
         withdrawn: BTreeSet::new(),
@@ -186,7 +190,7 @@ fn another_value_of_our_taint_is_reported_and_never_overwritten() {
 #[test]
 fn report_sets_no_taint_and_says_what_is_missing() {
     let desired = DesiredNode {
-        mode: TaintMode::Audit,
+        mode: PartMode::Audit,
         cleared: BTreeSet::new(),
         ..desired_node()
     };
@@ -261,7 +265,7 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
     );
     // In Audit mode taints are neither set nor removed.
     let report = DesiredNode {
-        mode: TaintMode::Audit,
+        mode: PartMode::Audit,
         cleared: BTreeSet::new(),
         ..none
     };
@@ -455,9 +459,9 @@ fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
     let first = node("10.0.20348.1");
     let ours = after(&first, &plan(&first, Some(&desired_node())));
     let desired = DesiredNode {
-        labels: NodeLabels {
-            kubelet: LabelMode::Disabled,
-            node_restriction: LabelMode::Disabled,
+        labels: DesiredLabels {
+            kubelet: PartMode::Disabled,
+            node_restriction: PartMode::Disabled,
         },
         ..desired_node()
     };
@@ -469,11 +473,11 @@ fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
 #[test]
 fn a_label_that_is_only_audited_is_reported_and_neither_written_nor_removed() {
     let audits = DesiredNode {
-        labels: NodeLabels {
-            kubelet: LabelMode::Audit,
-            node_restriction: LabelMode::Audit,
+        labels: DesiredLabels {
+            kubelet: PartMode::Audit,
+            node_restriction: PartMode::Audit,
         },
-        mode: TaintMode::Audit,
+        mode: PartMode::Audit,
         ..desired_node()
     };
     let mut bare = node("10.0.20348.1");
@@ -483,9 +487,9 @@ fn a_label_that_is_only_audited_is_reported_and_neither_written_nor_removed() {
     assert_eq!(
         reported.remains[..2],
         [
-            "its label node.kubernetes.io/windows-build is \"10.0.17763\" instead of \"10.0.20348\" (labels.kubelet is \
+            "its label node.kubernetes.io/windows-build is \"10.0.17763\" instead of \"10.0.20348\" (labels.kubelet.mode is \
              Audit)",
-            "it lacks the label transom.dev.node-restriction.kubernetes.io/windows-build=10.0.20348 (labels.nodeRestriction \
+            "it lacks the label transom.dev.node-restriction.kubernetes.io/windows-build=10.0.20348 (labels.nodeRestriction.mode \
              is Audit)"
         ]
     );
@@ -515,7 +519,7 @@ fn the_mirror_of_the_build_label_stays_and_stays_ours_while_a_template_selects_b
     );
     let in_use = LabelUse::Stays("DaemonSet shop/agent select nodes by it".to_owned());
     let mut unmanaged = desired_node();
-    unmanaged.labels.node_restriction = LabelMode::Disabled;
+    unmanaged.labels.node_restriction = PartMode::Disabled;
     for desired in [None, Some(&unmanaged)] {
         let kept = super::plan(&ours, desired, &in_use);
         assert!(kept.keeps_label, "{kept:?}");
@@ -568,7 +572,7 @@ fn a_taint_that_keeps_workloads_off_is_removed_if_it_is_ours_and_is_no_reversal(
     );
     // A policy that only audits removes nothing, and another writer's taint stays.
     let audit = DesiredNode {
-        mode: TaintMode::Audit,
+        mode: PartMode::Audit,
         ..withdrawing.clone()
     };
     assert!(plan(&set, Some(&audit)).taints.is_none());
