@@ -34,7 +34,7 @@ pub use node_pool::{
     PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,
 };
 pub use node_startup::{
-    FailedImage, ImagePuller, ImageSource, NodeStartup, PullSecretName, StartupStatus, bytes_of,
+    FailedImage, ImagePuller, StartupImageSource, NodeStartup, PullSecretName, StartupStatus, bytes_of,
 };
 pub use pod_policy::{
     EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementRuntimeClasses, PlacementSpec,

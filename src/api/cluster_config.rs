@@ -147,7 +147,7 @@ impl ClusterConfigSpec {
     /// # Errors
     /// Everything that cannot be used, with its place in the file.
     pub fn compile(&self) -> Result<ClusterConfig, Vec<FieldError>> {
-        let mut compiler = Compiler::default();
+        let mut compiler = ClusterConfigCompiler::default();
         compiler.bounded("controllers", self.controllers.len(), MOST_ENTRIES);
         compiler.bounded("podTemplates", self.pod_templates.len(), MOST_KINDS);
         compiler.bounded("allowedTolerations", self.allowed_tolerations.len(), MOST_ENTRIES);
@@ -179,11 +179,11 @@ impl ClusterConfigSpec {
 
 /// Takes what can be used, and notes what cannot.
 #[derive(Default)]
-struct Compiler {
+struct ClusterConfigCompiler {
     problems: Vec<FieldError>,
 }
 
-impl Compiler {
+impl ClusterConfigCompiler {
     fn note(&mut self, path: &[&str], what: &str) {
         self.problems.push(FieldError::at(place(path), what));
     }

@@ -19,7 +19,7 @@ use crate::model::syntax::json_types::Quantity;
 }]))]
 pub struct NodeStartup {
     /// Workloads: the images of the workloads whose pods can run on the node, and those in images. Listed: those in images.
-    pub image_source: ImageSource,
+    pub image_source: StartupImageSource,
     /// Images to wait for, as workloads write them; they come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -54,7 +54,7 @@ pub struct NodeStartup {
 impl Default for NodeStartup {
     fn default() -> Self {
         NodeStartup {
-            image_source: ImageSource::default(),
+            image_source: StartupImageSource::default(),
             images: Vec::new(),
             max_image_size: None,
             timeout_seconds: 780,
@@ -78,7 +78,7 @@ impl NodeStartup {
 
     /// Whether a node waits for the images of workloads.
     pub fn waits_for_workloads(&self) -> bool {
-        self.image_source == ImageSource::Workloads
+        self.image_source == StartupImageSource::Workloads
     }
 
     /// The most compressed bytes; `None` if the policy sets no limit.
@@ -99,7 +99,7 @@ pub fn bytes_of(quantity: &str) -> Option<u64> {
 /// Which images a new node waits for.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
 #[schemars(inline)]
-pub enum ImageSource {
+pub enum StartupImageSource {
     /// Those of the workloads whose pods can run on the node, and those listed.
     #[default]
     Workloads,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(startup, NodeStartup::default());
         assert_eq!(
             (startup.image_source, startup.puller),
-            (ImageSource::Workloads, ImagePuller::None)
+            (StartupImageSource::Workloads, ImagePuller::None)
         );
         assert_eq!(
             (startup.timeout(), startup.slots()),

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::schema;
@@ -176,6 +176,17 @@ impl RuleSpec {
     }
 }
 
+/// Taints that Windows pods tolerate.
+fn tolerated_taints(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["key", "value", "effect"],
+        "items": PoolTaint::json_schema(generator),
+    })
+}
+
 /// What is changed in Windows pods at their creation.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -193,7 +204,7 @@ pub struct PlacementSpec {
     /// Taints that placement makes Windows pods tolerate, in addition to those of known Windows nodes, unless the
     /// toleration could make a pod worse off. Unset: os=windows:NoSchedule.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::tolerated_taints")]
+    #[schemars(schema_with = "tolerated_taints")]
     pub tolerated_taints: Option<Vec<PoolTaint>>,
     /// The label by which builds are required: node.kubernetes.io/windows-build (Kubelet), or the mirror of it that a
     /// kubelet cannot write (NodeRestriction); the nodes must carry it.

@@ -1,8 +1,6 @@
 //! Parts of the custom resources' OpenAPI schemas that schemars does not derive from the types.
 
-use schemars::{JsonSchema as _, Schema, SchemaGenerator, json_schema};
-
-use super::pod_policy::PoolTaint;
+use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::engine::policy_set::BREAK_GLASS;
 use crate::model::cluster::policy::{MOST_AGE_DAYS, PlacementField};
@@ -156,7 +154,7 @@ pub fn rule_parameters(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "properties": {
             "maxAgeDays": {
-                "description": "For image-base-old: how many days old the Windows base of an image may be. Unset: 180.",
+                "description": format!("For {}: how many days old the Windows base of an image may be. Unset: 180.", IMAGE_BASE_OLD.name),
                 "type": "integer", "format": "int32", "minimum": 1, "maximum": MOST_AGE_DAYS,
             },
         },
@@ -185,17 +183,6 @@ pub fn placement_fields(_: &mut SchemaGenerator) -> Schema {
         "maxItems": PlacementField::ALL.len(),
         "x-kubernetes-list-type": "set",
         "items": {"type": "string", "enum": PlacementField::NAMES},
-    })
-}
-
-/// Taints that Windows pods tolerate.
-pub fn tolerated_taints(generator: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "array",
-        "maxItems": 64,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["key", "value", "effect"],
-        "items": PoolTaint::json_schema(generator),
     })
 }
 

@@ -36,6 +36,7 @@ pub struct ClusterMetrics {
     unrecorded_pools: Gauge,
     excluded: Family<MetricLabels, Gauge>,
     without_policy: Gauge,
+    cluster_config_registered: Gauge,
     exemptions: Family<MetricLabels, Gauge>,
     probe_success: Family<MetricLabels, Gauge>,
 }
@@ -77,6 +78,10 @@ impl ClusterMetrics {
             without_policy: metrics.add(
                 "namespaces_without_policy",
                 "Namespaces that no WindowsPodPolicy selects, so that the built-in policy applies there, which denies nothing",
+            ),
+            cluster_config_registered: metrics.add(
+                "cluster_config_registered",
+                "Whether the webhook configurations were made for the facts about the cluster that this replica uses",
             ),
             exemptions: metrics.add(
                 "exemptions",
@@ -151,6 +156,10 @@ impl ClusterMetrics {
         set(&self.excluded, "label", registration::leaving_out(), labels);
         let without_policy = snapshot.namespaces_without_policy().count();
         (self.without_policy).set(i64::try_from(without_policy).unwrap_or(i64::MAX));
+        if let Some(registered) = &snapshot.registered {
+            let is_for_these = registered.is_for_cluster_config(snapshot.stated.hash.as_deref());
+            self.cluster_config_registered.set(i64::from(is_for_these));
+        }
         let stored = snapshot.policies.stored().iter();
         let exemptions = stored.flat_map(|stored| &stored.exemptions);
         set(

@@ -244,7 +244,7 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "additional properties 'validation' not allowed",
         ),
         (policy(json!({"mode": "Deny"})), "/podPolicy/spec/mode"),
-        (json!({"mode": null}), "/mode"),
+        (json!({"mode": null}), "missing property 'mode'"),
         (json!({"mode": "Off"}), "/mode"),
         (
             policy(json!({"validation": {"action": false}})),

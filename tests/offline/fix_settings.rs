@@ -22,8 +22,8 @@ fn the_configuration_file_of_check_applies_to_fix_too() {
     let folder = files(&[
         (
             ".transom.yaml",
-            "rules: [{name: run-as-user, action: Disabled}]\nexclude: [vendor]\npodTemplates: [{group: example.com, kind: GameServer, path: \
-             spec.template}]\npaths: [app]\n",
+            "rules: [{name: run-as-user, action: Disabled}]\nexclude: [vendor]\ncluster: {podTemplates: [{group: example.com, kind: GameServer, path: \
+             spec.template}]}\npaths: [app]\n",
         ),
         ("app/web.yaml", &pod("name: web")),
         ("app/game.yaml", server),

@@ -57,17 +57,15 @@ fn expectations_that_are_met_pass() {
 }
 
 #[test]
-fn custom_resources_of_the_policies_are_tested() {
-    let test = format!("{HEAD}expectations:\n- object: GameServerSet shop/games\n  outcome: denied\n");
+fn custom_resources_that_administrators_add_are_tested() {
+    let cluster = "cluster: {podTemplates: [{group: example.com, kind: GameServerSet, path: spec.template}]}\n";
+    let test = format!("{HEAD}{cluster}expectations:\n- object: GameServerSet shop/games\n  outcome: denied\n");
     let folder = with_test(&test);
-    let policy = format!(
-        "{POLICY}  podTemplates: [{{group: example.com, kind: GameServerSet, path: spec.template}}]\n"
-    );
     let set = "apiVersion: example.com/v1\nkind: GameServerSet\nmetadata: {name: games, namespace: shop}\nspec:\n  template:\n    \
                spec:\n      hostPID: true\n      nodeSelector: {kubernetes.io/os: windows}\n      \
                containers: [{name: a, image: a}]\n";
     for (file, text) in [
-        ("tests/policy.yaml", policy.as_str()),
+        ("tests/policy.yaml", POLICY),
         ("tests/shop/pods.yaml", set),
     ] {
         std::fs::write(folder.path().join(file), text).unwrap();

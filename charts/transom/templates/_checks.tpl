@@ -77,7 +77,7 @@
 decides whether the API is served. */}}
 {{- define "transom.checkStartup" -}}
 {{- $startup := .Values.nodeStartup -}}
-{{- if $nodeStartup.admissionPolicy.enabled -}}
+{{- if $startup.admissionPolicy.enabled -}}
 {{- $isServed := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
 {{- if not (or $isServed (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version)) -}}
 {{- fail (printf "nodeStartup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later, which serves MutatingAdmissionPolicy, and this is %s; set the startup taint in the pool instead, or render with --kube-version" .Capabilities.KubeVersion.Version) -}}
@@ -86,10 +86,10 @@ decides whether the API is served. */}}
 {{- fail "rbac.nodePolicies: false removes the right to write to nodes, so nothing would remove the taint that nodeStartup.admissionPolicy sets on new nodes; change one of them" -}}
 {{- end -}}
 {{- end -}}
-{{- if and $nodeStartup.imagePuller.enabled (not .Values.admissionPolicies.enabled) -}}
+{{- if and $startup.imagePuller.enabled (not .Values.admissionPolicies.enabled) -}}
 {{- fail "nodeStartup.imagePuller.enabled: the right to create pods is granted for pods that pull images only, which requires admissionPolicies.enabled=true; set that, or nodeStartup.imagePuller.enabled=false" -}}
 {{- end -}}
-{{- if and .Values.nodePolicy.create (eq "Pods" (dig "startup" "puller" "" (default (dict) .Values.nodePolicy.spec))) (not $nodeStartup.imagePuller.enabled) -}}
+{{- if and .Values.nodePolicy.create (eq "Pods" (dig "startup" "puller" "" (default (dict) .Values.nodePolicy.spec))) (not $startup.imagePuller.enabled) -}}
 {{- fail "nodePolicy.spec.startup.puller: Pods needs the right to create them; set nodeStartup.imagePuller.enabled=true" -}}
 {{- end -}}
 {{- end -}}
@@ -97,7 +97,7 @@ decides whether the API is served. */}}
 {{/* `transom serve` rejects the same, but only after the webhooks are registered. */}}
 {{- define "transom.checkImages" -}}
 {{- $images := .Values.imageLookups -}}
-{{- if not $imageLookups.registries -}}
+{{- if not $images.registries -}}
 {{- if and .Values.podPolicy.create (eq "Registry" (dig "evidence" "imageEvidence" "" .Values.podPolicy.spec)) -}}
 {{- fail "podPolicy.spec.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty; list the registries that Transom may ask, as in [mcr.microsoft.com, \"*.azurecr.io\"]" -}}
 {{- end -}}
@@ -107,7 +107,7 @@ decides whether the API is served. */}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- range $imageLookups.registries -}}
+{{- range $images.registries -}}
 {{- $host := regexReplaceAll ":[0-9]+$" . "" -}}
 {{- $last := last (splitList "." $host) -}}
 {{- if and (contains "*" $host) (or (regexMatch "^[0-9]+$" $last) (eq "localhost" (lower $last))) -}}
@@ -117,12 +117,12 @@ decides whether the API is served. */}}
 {{- fail (printf "imageLookups.registries: %s has no dot and no port, and image references with it are on docker.io; write docker.io, or the port, as in %s:5000" . .) -}}
 {{- end -}}
 {{- end -}}
-{{- if gt (len (join "" $imageLookups.registries)) 4096 -}}
-{{- fail (printf "imageLookups.registries: they have %d characters together, and the maximum is 4096, because the API server compares images with all of them; replace several with one that has a *, as in *.azurecr.io" (len (join "" $imageLookups.registries))) -}}
+{{- if gt (len (join "" $images.registries)) 4096 -}}
+{{- fail (printf "imageLookups.registries: they have %d characters together, and the maximum is 4096, because the API server compares images with all of them; replace several with one that has a *, as in *.azurecr.io" (len (join "" $images.registries))) -}}
 {{- end -}}
-{{- range $host := $imageLookups.plainHTTP -}}
+{{- range $host := $images.plainHTTP -}}
 {{- $isListed := false -}}
-{{- range $imageLookups.registries -}}
+{{- range $images.registries -}}
 {{- $listed := . | replace "." "\\." | replace "[" "\\[" | replace "]" "\\]" | replace "*" "[^.:]+" -}}
 {{- $isListed = or $isListed (regexMatch (printf "^(?i)%s$" $listed) $host) -}}
 {{- end -}}
@@ -130,7 +130,7 @@ decides whether the API is served. */}}
 {{- fail (printf "imageLookups.plainHTTP: %s is not in imageLookups.registries; add it there too" $host) -}}
 {{- end -}}
 {{- end -}}
-{{- range $namespace := $imageLookups.pullSecretNamespaces -}}
+{{- range $namespace := $images.pullSecretNamespaces -}}
 {{- if has $namespace (list "kube-system" "kube-node-lease" "kube-public") -}}
 {{- fail (printf "imageLookups.pullSecretNamespaces: the webhooks are never called for %s, and access to its Secrets gives control of the cluster; remove it" $namespace) -}}
 {{- end -}}

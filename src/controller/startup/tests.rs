@@ -18,7 +18,7 @@ use super::survey::{WantedImage, needed, wanted};
 use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::api::{FailedImage, ImagePuller, ImageSource, NodeStartup};
+use crate::api::{FailedImage, ImagePuller, StartupImageSource, NodeStartup};
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::errors::ApiError;
 use crate::cluster::node::NodeView;
@@ -58,7 +58,7 @@ fn node(name: &str, created: i64) -> NodeView {
 
 fn by_pods(timeout_seconds: i32, max_concurrent_nodes: i32) -> NodeStartup {
     NodeStartup {
-        image_source: ImageSource::Listed,
+        image_source: StartupImageSource::Listed,
         puller: ImagePuller::Pods,
         timeout_seconds,
         max_concurrent_nodes,
@@ -603,7 +603,7 @@ fn images_are_wanted_in_order_within_the_limit_and_the_disk() {
     );
     assert_eq!(wanted(&NodeStartup::default(), None, None), None);
     let listed = NodeStartup {
-        image_source: ImageSource::Listed,
+        image_source: StartupImageSource::Listed,
         ..NodeStartup::default()
     };
     assert_eq!(wanted(&listed, None, None), Some(Vec::new()));

@@ -519,7 +519,7 @@ pub static DAEMONSET_SPANS_BUILDS: Rule = Rule {
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
         // Whether the nodes of the pool have the label is not known: a warning.
-        "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePool, metadata: {name: win-2019}, spec: {selector: {matchLabels: {agentpool: win}}, template: {build: 10.0.17763}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, agentpool: win}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+        "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePool, metadata: {name: win-2019}, spec: {nodeSelector: {matchLabels: {agentpool: win}}, template: {build: 10.0.17763}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, agentpool: win}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
