@@ -178,7 +178,7 @@ static ENGINES: [Engine; 18] = [
     engine(
         "PodNodeSelector",
         "it adds the node selector of the namespace to pods, and templates do not show it",
-        "`evidence.podNodeSelector: Enabled`, see placement.md, Default node selectors of namespaces",
+        "`cluster.podNodeSelector: Enabled`, see placement.md, Default node selectors of namespaces",
         &[EngineSign::Namespaces(|it| {
             it.title_if(it.namespace.stated_selectors.plugin.is_some())
         })],
@@ -186,7 +186,7 @@ static ENGINES: [Engine; 18] = [
     engine(
         "OpenShift's default node selectors",
         "they are added to pods too, and templates do not show them",
-        "`webhooks.defaultNodeSelector` for templates without a sign, see placement.md, Default node selectors of namespaces",
+        "`cluster.podNodeSelector: Enabled`, see placement.md, Default node selectors of namespaces",
         &[EngineSign::Namespaces(|it| {
             let stated = it.namespace.stated_selectors.openshift.as_ref();
             it.title_if(it.is_on_openshift && stated.is_some_and(|selector| !selector.is_empty()))
@@ -197,7 +197,7 @@ static ENGINES: [Engine; 18] = [
         ..engine(
             "PodTolerationRestriction",
             "a toleration that is not in the whitelist of the namespace, or of the cluster, causes an error 500 for the user",
-            "Transom reads the annotation of the namespace, and adds only listed tolerations; name the whitelist of the plug-in's configuration file in `placement.allowedTolerations`",
+            "Transom reads the annotation of the namespace, and adds only listed tolerations; name the whitelist of the plug-in's configuration file in `cluster.allowedTolerations`",
             &[EngineSign::Namespaces(|it| {
                 it.title_if(it.namespace.tolerations_whitelist.is_some())
             })],
