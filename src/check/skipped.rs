@@ -29,7 +29,7 @@ pub struct SkippedForWindows {
     pub kind: String,
     /// The name.
     pub name: String,
-    /// The value of `--pod-template` that evaluates its pods, as in `example.com/GameServerSet=spec.template`; ends with
+    /// The entry of `podTemplates` that evaluates its pods, as in `example.com/GameServerSet=spec.template`; ends with
     /// `=PATH` if no field of the object holds its pods.
     pub pod_template: String,
 }
@@ -160,7 +160,7 @@ impl FoundSigns {
     }
 }
 
-/// The path of the pod template of a pod spec at this path, as `--pod-template` accepts it.
+/// The path of the pod template of a pod spec at this path, as an entry of `podTemplates` has it.
 fn pod_template_path(pod_spec: &[&str]) -> Option<String> {
     let template = match pod_spec {
         [template @ .., "spec"] if !template.is_empty() => template,

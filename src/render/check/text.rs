@@ -369,7 +369,8 @@ mod tests {
             "Pod api-2-x would pass: its owner's controller is assumed to create it; fix Deployment api\n",
             "; 0 would be denied\n",
             "\nskipped: 1 (GameServerSet.example.com 1): admission evaluates the objects that their controllers create. These select Windows nodes: \
-             GameServerSet (-:3). To evaluate their pods, add --pod-template example.com/GameServerSet=spec.template\n",
+             GameServerSet (-:3). To evaluate their pods, add to cluster.podTemplates in \
+             .transom.yaml: {group: example.com, kind: GameServerSet, path: spec.template}\n",
         ] {
             assert!(printed.contains(line), "{printed}");
         }

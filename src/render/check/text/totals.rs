@@ -336,16 +336,20 @@ fn unknown_pods(objects: &[SkippedForWindows]) -> String {
         let title = format!("{kind} {name}");
         format!("{} ({source}:{line})", title.trim_end())
     });
-    let flags: BTreeSet<&str> = objects
+    let kinds: BTreeSet<&str> = objects
         .iter()
         .map(|object| object.pod_template.as_str())
         .collect();
-    let is_path_unknown = flags.iter().any(|flag| flag.ends_with("=PATH"));
-    let flags = flags.iter().map(|flag| format!("--pod-template {flag}"));
+    let is_path_unknown = kinds.iter().any(|kind| kind.ends_with("=PATH"));
+    let entries = kinds.iter().filter_map(|kind| {
+        let (of, path) = kind.split_once('=')?;
+        let (group, kind) = of.rsplit_once('/')?;
+        Some(format!("{{group: {group}, kind: {kind}, path: {path}}}"))
+    });
     let mut text = format!(
-        ". These select Windows nodes: {}. To evaluate their pods, add {}",
+        ". These select Windows nodes: {}. To evaluate their pods, add to cluster.podTemplates in .transom.yaml: {}",
         list(titles, FOR_WINDOWS),
-        list(flags, FOR_WINDOWS)
+        list(entries, FOR_WINDOWS)
     );
     if is_path_unknown {
         text.push_str(
