@@ -17,6 +17,7 @@ mod policy_file;
 mod schema;
 mod selector;
 
+pub use crate::model::objects::policy_kinds::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 pub use crd::{
     VERSION_ANNOTATION, definitions, node_policy_definition, node_pool_definition, pod_policy_definition,
 };
@@ -42,12 +43,3 @@ pub use policy_file::{
     PolicyFile, PolicyFileError, check_node_policy, read_document, read_node_pool, read_policies, read_policy,
 };
 pub use selector::node_selector;
-
-/// The API version of the custom resources.
-pub const API_VERSION: &str = "transom.dev/v1alpha1";
-/// The kind of the policy for pods.
-pub const POD_POLICY: &str = "WindowsPodPolicy";
-/// The kind of the policy for nodes.
-pub const NODE_POLICY: &str = "WindowsNodePolicy";
-/// The kind of a pool of nodes.
-pub const NODE_POOL: &str = "WindowsNodePool";

@@ -13,8 +13,8 @@ use super::image_args::ImageSettings;
 use super::image_look_ups::ImageLookups;
 use super::knowledge::ServedKnowledge;
 use super::review_handler::Reviewer;
-use crate::check::Manifests;
 use crate::check::files::{policies, read};
+use crate::check::{Manifests, settings};
 use crate::cluster::snapshot::Snapshot;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
@@ -46,7 +46,7 @@ impl StandaloneFiles {
         facts.knowledge = self.knowledge.load();
         policies.declare(&mut facts);
         let policies = policies.set;
-        let mut manifests = Manifests::default();
+        let mut manifests = Manifests::new(settings());
         for path in &self.facts {
             read(path, &mut manifests);
         }
