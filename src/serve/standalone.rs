@@ -23,6 +23,7 @@ use crate::process::files::{self, Accept};
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::process::today;
+use crate::rules::documentation::DocumentationUrl;
 use crate::webhook::{Server, WebhookConfig};
 
 /// How often files are checked for changes.
@@ -109,7 +110,7 @@ impl StandaloneFiles {
 /// Serves from files until `shutdown`, then drains.
 pub async fn run(
     files: StandaloneFiles,
-    images: Option<ImageSettings>,
+    (images, documentation): (Option<ImageSettings>, Option<DocumentationUrl>),
     config: WebhookConfig,
     background: Handle,
     shutdown: impl Future<Output = ()>,
@@ -131,7 +132,7 @@ pub async fn run(
     let images = images.transpose()?;
     let is_looking_up = images.is_some();
     let server = Server::bind(config).await?;
-    let reviewer = Arc::new(Reviewer::of_files(latest, images));
+    let reviewer = Arc::new(Reviewer::of_files(latest, images).documented(documentation));
     tokio::select! {
         ended = tasks.ended(), if is_looking_up => Err(ended.into()),
         ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),

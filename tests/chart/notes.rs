@@ -115,3 +115,17 @@ fn the_notes_fit_fifteen_lines_whatever_the_values() {
         assert!(!notes.contains("\n\n\n"), "{values}\n{notes}");
     }
 }
+
+#[test]
+fn denials_link_to_the_documentation() {
+    let Some(engine) = engine() else { return };
+    let url = |values: &Value| {
+        let deployment = engine.render(values).unwrap().object("Deployment", "transom");
+        let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].clone();
+        let mut variables = variables.as_array().unwrap().clone().into_iter();
+        variables.find(|variable| variable["name"] == json!("TRANSOM_DOCUMENTATION_BASE_URL"))
+    };
+    let published = json!({"documentation": {"baseURL": "https://transom.example.com/docs"}});
+    assert_eq!(url(&published).unwrap()["value"], "https://transom.example.com/docs");
+    assert!(url(&json!({})).is_none());
+}
