@@ -120,7 +120,8 @@ fn the_notes_fit_fifteen_lines_whatever_the_values() {
 fn denials_link_to_the_documentation() {
     let Some(engine) = engine() else { return };
     let url = |values: &Value| {
-        let deployment = engine.render(values).unwrap().object("Deployment", "transom");
+        let rendered = engine.render(values).unwrap();
+        let deployment = rendered.object("Deployment", "transom");
         let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].clone();
         let mut variables = variables.as_array().unwrap().clone().into_iter();
         variables.find(|variable| variable["name"] == json!("TRANSOM_DOCUMENTATION_BASE_URL"))

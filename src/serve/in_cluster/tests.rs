@@ -50,7 +50,7 @@ async fn refusal(flags: &[&str]) -> String {
             Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())),
             ServedKnowledge::default(),
         ),
-        None,
+        (None, None),
         config,
         Handle::current(),
         pending(),

@@ -17,7 +17,9 @@ pub trait CheckEnvironment: Sync {
 
     /// Runs all jobs, and returns when the last one is done.
     fn run(&self, jobs: Vec<CheckJob<'_>>) {
-        jobs.into_iter().for_each(|job| job());
+        for job in jobs {
+            job();
+        }
     }
 
     /// The nodes that a WindowsNodePool describes; `None` if it is invalid.
@@ -78,7 +80,9 @@ mod tests {
         }
 
         fn run(&self, jobs: Vec<CheckJob<'_>>) {
-            jobs.into_iter().rev().for_each(|job| job());
+            for job in jobs.into_iter().rev() {
+                job();
+            }
         }
     }
 
