@@ -74,14 +74,16 @@ const goTo = (line, column) => {
 
 // Cards stand at their lines; one that has no space follows the one before it.
 const placeFindings = () => {
-  const height = lineHeight();
+  // All are measured before one moves, so that the browser computes the layout once.
+  const height = lineHeight(), code = byId("code").offsetHeight;
+  const heights = [...findings.children].map((card) => card.offsetHeight);
   let bottom = 0;
-  for (const card of findings.children) {
+  [...findings.children].forEach((card, index) => {
     const top = Math.max(8 + (card.dataset.line - 1) * height, bottom + 6);
     card.style.top = `${top}px`;
-    bottom = top + card.offsetHeight;
-  }
-  findings.style.height = `${Math.max(bottom + 8, byId("code").offsetHeight)}px`;
+    bottom = top + heights[index];
+  });
+  findings.style.height = `${Math.max(bottom + 8, code)}px`;
 };
 
 const EFFECTS = { Deny: "denies the object", Warn: "kubectl shows a warning", Audit: "is recorded only", Disabled: "has no effect" };
