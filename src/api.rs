@@ -18,6 +18,7 @@ mod policy_file;
 mod schema;
 mod selector;
 
+pub use crate::model::objects::policy_kinds::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 pub use cluster_config::{AllowedToleration, ClusterConfigSpec, ControllerSpec, NodeLabelSpec};
 pub use crd::{
     VERSION_ANNOTATION, definitions, node_policy_definition, node_pool_definition, pod_policy_definition,
@@ -26,32 +27,24 @@ pub use field_error::{FieldStep, in_one_line};
 #[cfg(test)]
 pub(crate) use node_policy::reconciling;
 pub use node_policy::{
-    BuildCount, DriftedNode, Isolation, NoExecute, NodeLabelMode, NodeLabels, NodePolicyMode, NodeRuntimeClasses,
-    NodeTaintSpec, NodeTaints, PartMode, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect, WORKLOADS_EXCLUDED,
-    WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
+    BuildCount, DriftedNode, Isolation, NoExecute, NodeLabelMode, NodeLabels, NodePolicyMode,
+    NodeRuntimeClasses, NodeTaintSpec, NodeTaints, PartMode, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect,
+    WORKLOADS_EXCLUDED, WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 pub use node_pool::{
     PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,
 };
 pub use node_startup::{
-    FailedImage, ImagePuller, StartupImageSource, NodeStartup, PullSecretName, StartupStatus, bytes_of,
+    FailedImage, ImagePuller, NodeStartup, PullSecretName, StartupImageSource, StartupStatus, bytes_of,
 };
 pub use pod_policy::{
-    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementRuntimeClasses, PlacementSpec,
-    PoolTaint, RuleParameters, RuleSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec,
-    WindowsPodPolicyStatus,
+    EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementRuntimeClasses,
+    PlacementSpec, PoolTaint, RuleParameters, RuleSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicy,
+    WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
 pub use policy_decode::{DecodedPolicy, PolicyError, decode_policy};
 pub use policy_file::{
-    ClusterConfigFile, PolicyFile, PolicyFileError, check_node_policy, read_cluster_config, read_document, read_node_pool, read_policies, read_policy,
+    ClusterConfigFile, PolicyFile, PolicyFileError, check_node_policy, read_cluster_config, read_document,
+    read_node_pool, read_policies, read_policy,
 };
 pub use selector::node_selector;
-
-/// The API version of the custom resources.
-pub const API_VERSION: &str = "transom.dev/v1alpha1";
-/// The kind of the policy for pods.
-pub const POD_POLICY: &str = "WindowsPodPolicy";
-/// The kind of the policy for nodes.
-pub const NODE_POLICY: &str = "WindowsNodePolicy";
-/// The kind of a pool of nodes.
-pub const NODE_POOL: &str = "WindowsNodePool";

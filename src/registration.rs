@@ -21,28 +21,15 @@ use self::configurations::Configurations;
 use self::entries::{ENTRIES, EntryKind, WebhookPhase};
 pub use self::match_conditions::LONGEST_NODE_LABEL;
 use self::match_conditions::{MatchScope, conditions};
-use crate::engine::namespace_labels::IGNORE_LABEL;
+pub use crate::engine::namespace_exclusion::{
+    BY_DEFAULT, NEVER, NotReviewed, excluded_by_default, is_left_out, is_left_out_by_name, leaving_out,
+    left_out_by,
+};
+use crate::engine::namespace_exclusion::{LEFT_OUT, left_out};
 use crate::model::nodes::node::NodeLabel;
 use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::string_enum::string_enum;
 use crate::model::windows::registry_patterns::RegistryPatterns;
-
-/// Namespaces that are always excluded, in addition to Transom's own: a cluster cannot start without them.
-pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
-
-/// Namespaces that are excluded by default: network plugins and policy engines that nodes depend on.
-pub const BY_DEFAULT: [&str; 3] = ["calico-system", "tigera-operator", "gatekeeper-system"];
-
-/// The label of namespaces that AKS manages.
-const MANAGED_BY: &str = "kubernetes.azure.com/managedby";
-
-/// The labels that exclude a namespace, with their values.
-const LEFT_OUT: [(&str, &str); 2] = [
-    // AKS excludes it from every webhook. Its other label, `control-plane`, is in the values file for AKS only, because
-    // kubebuilder puts it on ordinary namespaces.
-    (MANAGED_BY, "aks"),
-    (IGNORE_LABEL, "true"),
-];
 
 /// The maximum time that the API server may wait for Transom. Clients of the API server give up after a few
 /// seconds.
@@ -139,30 +126,6 @@ pub fn configuration_name(installation: &str) -> String {
     format!("{LATE}{installation}")
 }
 
-/// Why the API server does not send the objects of a namespace for review.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NotReviewed {
-    /// The namespace is excluded by name.
-    ByName,
-    /// A label excludes the namespace.
-    ByLabel(&'static str),
-    /// No webhook is registered for the namespace.
-    NotRegistered,
-}
-
-impl NotReviewed {
-    /// The reason as text, to follow "admission does not review it:".
-    pub fn words(&self, namespace: &str) -> String {
-        match self {
-            NotReviewed::ByName => format!("the namespace {namespace} is excluded by name"),
-            NotReviewed::ByLabel(label) => format!("the label {label} excludes the namespace {namespace}"),
-            NotReviewed::NotRegistered => {
-                format!("no webhook of Transom is registered for the namespace {namespace}")
-            }
-        }
-    }
-}
-
 /// Why the API server does not send the objects of a namespace with these labels for review; `None` if it does.
 /// `registered`: the stored webhook configurations; `None` assumes the ones that Transom registers.
 pub fn not_reviewed(
@@ -173,40 +136,6 @@ pub fn not_reviewed(
 ) -> Option<NotReviewed> {
     let calls = || registered.is_none_or(|registered| registered.calls_in(labels));
     left_out(namespace, labels, excluded).or_else(|| (!calls()).then_some(NotReviewed::NotRegistered))
-}
-
-fn left_out(namespace: &str, labels: &BTreeMap<String, String>, excluded: &[String]) -> Option<NotReviewed> {
-    if is_left_out_by_name(namespace, excluded) {
-        return Some(NotReviewed::ByName);
-    }
-    left_out_by(labels).next().map(NotReviewed::ByLabel)
-}
-
-/// Whether the webhooks skip a namespace: by its name, by an entry of `excluded` (which contains Transom's
-/// own), or by a label. Equals the `namespaceSelector` of every entry, which options may narrow further.
-pub fn is_left_out(namespace: &str, labels: &BTreeMap<String, String>, excluded: &[String]) -> bool {
-    left_out(namespace, labels, excluded).is_some()
-}
-
-/// Whether the webhooks skip a namespace regardless of its labels.
-pub fn is_left_out_by_name(namespace: &str, excluded: &[String]) -> bool {
-    NEVER.contains(&namespace) || excluded.iter().any(|other| other == namespace)
-}
-
-/// The namespaces that the chart excludes by name, and Transom's own.
-pub fn excluded_by_default(own: &str) -> Vec<String> {
-    BY_DEFAULT.into_iter().chain([own]).map(str::to_owned).collect()
-}
-
-/// Those of these labels that exclude their namespace.
-pub fn left_out_by(labels: &BTreeMap<String, String>) -> impl Iterator<Item = &'static str> {
-    let stands = |(label, value): &(&str, &str)| labels.get(*label).is_some_and(|stands| stands == value);
-    LEFT_OUT.into_iter().filter(stands).map(|(label, _)| label)
-}
-
-/// Every label that can exclude a namespace.
-pub fn leaving_out() -> impl Iterator<Item = &'static str> {
-    LEFT_OUT.into_iter().map(|(label, _)| label)
 }
 
 /// The configuration of `/mutate`. All its entries fail open.

@@ -26,6 +26,7 @@ pub use self::knowledge::ServedKnowledge;
 use self::standalone::StandaloneFiles;
 use crate::model::cluster::facts::Facts;
 use crate::process::traces;
+use crate::rules::documentation::DocumentationUrl;
 use crate::webhook::WebhookConfig;
 
 /// How long exporting the last spans may take after the last review.
@@ -42,6 +43,8 @@ pub struct ServeSettings {
     pub tracing: Option<traces::TracingSettings>,
     /// Which registries are asked about images; without them, none is.
     pub images: Option<ImageSettings>,
+    /// Where the rules of a denial are documented.
+    pub documentation: Option<DocumentationUrl>,
     /// The webhook settings, without the tracer, which is created here.
     pub webhook: WebhookConfig,
 }
@@ -82,6 +85,7 @@ async fn serve(settings: ServeSettings, background: Handle) -> anyhow::Result<()
         source,
         tracing,
         images,
+        documentation,
         mut webhook,
     } = settings;
     let shutdown = shutdown()?;
@@ -91,11 +95,12 @@ async fn serve(settings: ServeSettings, background: Handle) -> anyhow::Result<()
         webhook.tracer = Some(tracer);
         exporter = Some(started);
     }
+    let reviews = (images, documentation);
     let ended = match source {
-        PolicySource::Files(files) => standalone::run(files, images, webhook, background, shutdown).await,
+        PolicySource::Files(files) => standalone::run(files, reviews, webhook, background, shutdown).await,
         PolicySource::Cluster(args, base, stated, knowledge) => {
             let known = (base, stated, knowledge);
-            in_cluster::run(*args, known, images, webhook, background, shutdown).await
+            in_cluster::run(*args, known, reviews, webhook, background, shutdown).await
         }
     };
     if let Some(exporter) = exporter {

@@ -151,7 +151,11 @@ impl ClusterConfigSpec {
         compiler.bounded("controllers", self.controllers.len(), MOST_ENTRIES);
         compiler.bounded("podTemplates", self.pod_templates.len(), MOST_KINDS);
         compiler.bounded("allowedTolerations", self.allowed_tolerations.len(), MOST_ENTRIES);
-        compiler.bounded("defaultNodeSelector", self.default_node_selector.len(), MOST_ENTRIES);
+        compiler.bounded(
+            "defaultNodeSelector",
+            self.default_node_selector.len(),
+            MOST_ENTRIES,
+        );
         compiler.default_node_selector(&self.default_node_selector);
         compiler.tolerations(&self.allowed_tolerations);
         let config = ClusterConfig {
@@ -173,7 +177,10 @@ impl ClusterConfigSpec {
     pub fn schema() -> serde_json::Value {
         // In one piece, so that other schemas can contain it.
         let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
-        settings.into_generator().into_root_schema_for::<ClusterConfigSpec>().to_value()
+        settings
+            .into_generator()
+            .into_root_schema_for::<ClusterConfigSpec>()
+            .to_value()
     }
 }
 
@@ -190,7 +197,10 @@ impl ClusterConfigCompiler {
 
     fn bounded(&mut self, field: &str, count: usize, most: usize) {
         if count > most {
-            self.note(&[field], &format!("it has {count} entries, and the limit is {most}"));
+            self.note(
+                &[field],
+                &format!("it has {count} entries, and the limit is {most}"),
+            );
         }
     }
 
@@ -229,10 +239,12 @@ impl ClusterConfigCompiler {
                 }
             }
         }
-        let listed = written.iter().map(|ControllerSpec { username, kinds }| ListedController {
-            username: username.clone(),
-            kinds: kinds.clone(),
-        });
+        let listed = written
+            .iter()
+            .map(|ControllerSpec { username, kinds }| ListedController {
+                username: username.clone(),
+                kinds: kinds.clone(),
+            });
         listed.collect()
     }
 
@@ -301,18 +313,23 @@ impl ClusterConfigCompiler {
             } = toleration;
             self.problem(&path("key"), key.as_deref().and_then(wrong_key));
             self.problem(&path("value"), value.as_deref().and_then(wrong_value));
-            let is_unknown = |known: &[&str], it: &Option<String>| {
-                it.as_deref().is_some_and(|it| !known.contains(&it))
-            };
+            let is_unknown =
+                |known: &[&str], it: &Option<String>| it.as_deref().is_some_and(|it| !known.contains(&it));
             if is_unknown(&["Equal", "Exists"], operator) {
                 self.note(&path("operator"), "write Equal or Exists");
             }
             if is_unknown(&TaintEffect::NAMES, effect) {
                 let names = TaintEffect::NAMES.join(", ");
-                self.note(&path("effect"), &format!("use one of {names}, or leave it out for every effect"));
+                self.note(
+                    &path("effect"),
+                    &format!("use one of {names}, or leave it out for every effect"),
+                );
             }
             if key.is_none() && operator.as_deref() != Some("Exists") {
-                self.note(&path("key"), "without a key, the operator must be Exists: every taint");
+                self.note(
+                    &path("key"),
+                    "without a key, the operator must be Exists: every taint",
+                );
             }
         }
     }
@@ -358,8 +375,19 @@ mod tests {
             compiled(json!({"controllers": controllers, "podTemplates": [set]}))
         };
         let of = |name: &str, kinds: &[&str]| json!({"username": name, "kinds": kinds});
-        let kinds = ["Rollout.argoproj.io", "Job.batch", "ReplicationController", "Set.example.com"];
-        assert_eq!(with(json!([of("platform:workloads", &kinds)])).unwrap().controllers.len(), 1);
+        let kinds = [
+            "Rollout.argoproj.io",
+            "Job.batch",
+            "ReplicationController",
+            "Set.example.com",
+        ];
+        assert_eq!(
+            with(json!([of("platform:workloads", &kinds)]))
+                .unwrap()
+                .controllers
+                .len(),
+            1
+        );
         let wrong = json!([
             of(" ", &["Job.batch"]),
             of("system:*", &["Job.batch"]),
@@ -442,7 +470,13 @@ mod tests {
         let every = json!({"operator": "Exists"});
         let good = json!({"defaultNodeSelector": selector, "allowedTolerations": [every, {"key": "os"}]});
         let config = compiled(good).unwrap();
-        assert_eq!((config.default_node_selector.len(), config.allowed_tolerations.len()), (1, 2));
+        assert_eq!(
+            (
+                config.default_node_selector.len(),
+                config.allowed_tolerations.len()
+            ),
+            (1, 2)
+        );
         let wrong = json!({
             "defaultNodeSelector": {"a b": "c d"},
             "allowedTolerations": [{"key": "a b"}, {"key": "a", "value": "-"}, {"key": "a", "operator": "Is"},
@@ -464,6 +498,9 @@ mod tests {
         }
         let many: Vec<Value> = (0..65).map(|n| json!({"key": format!("k{n}")})).collect();
         let many = compiled(json!({"allowedTolerations": many})).unwrap_err();
-        assert_eq!(many, ["allowedTolerations: it has 65 entries, and the limit is 64"]);
+        assert_eq!(
+            many,
+            ["allowedTolerations: it has 65 entries, and the limit is 64"]
+        );
     }
 }

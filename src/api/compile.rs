@@ -11,12 +11,14 @@ use super::pod_policy::{
     ExemptionSpec, PlacementRuntimeClasses, RuleSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicySpec,
 };
 use super::schema::{
-    BREAK_GLASS_DENIES, EMPTY_LIST, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS, TOO_LONG_EXEMPTION_PATTERNS, TOO_MANY_EXEMPTION_PATTERNS, WHOM, WITHOUT_RELEASE,
+    BREAK_GLASS_DENIES, EMPTY_LIST, LONGEST_EXEMPTION_PATTERNS, MOST_EXEMPTION_PATTERNS,
+    TOO_LONG_EXEMPTION_PATTERNS, TOO_MANY_EXEMPTION_PATTERNS, WHOM, WITHOUT_RELEASE,
 };
 use super::selector;
 use crate::engine::policy_set::{BREAK_GLASS, DatedExemption, StoredPolicy};
 use crate::model::cluster::policy::{
-    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Mode, PlacementField, Policy, RulesVersion,
+    Action, BASE_MAX_AGE_DAYS, Exemption, Explicit, LONGEST_IMAGE_WAIT, Mode, PlacementField, Policy,
+    RulesVersion,
 };
 use crate::model::nodes::node::Taint;
 use crate::model::windows::build::{RELEASES, Release};
@@ -160,7 +162,9 @@ impl Compiler<'_> {
         for (i, spec) in written.into_iter().enumerate() {
             let path = |field: &str| {
                 let at = i.to_string();
-                let steps = ["spec", "validation", "rules", &at].into_iter().chain(field.split('.'));
+                let steps = ["spec", "validation", "rules", &at]
+                    .into_iter()
+                    .chain(field.split('.'));
                 place(&steps.collect::<Vec<_>>())
             };
             let Some(id) = self.rule(&spec.name, path("name")) else {
@@ -288,7 +292,10 @@ impl Compiler<'_> {
                 .push(FieldError::at(place(&["spec", "exemptions", &at]), WHOM));
         }
         // An empty list would restrict nothing, or everything.
-        for (field, _) in whom.iter().filter(|(_, list)| list.as_ref().is_some_and(Vec::is_empty)) {
+        for (field, _) in whom
+            .iter()
+            .filter(|(_, list)| list.as_ref().is_some_and(Vec::is_empty))
+        {
             let path = place(&["spec", "exemptions", &at, field]);
             self.problems.push(FieldError::at(path, EMPTY_LIST));
         }
@@ -358,7 +365,9 @@ mod tests {
         let json = |text: &str| serde_json::from_str(text).unwrap();
         assert_eq!(compiled(json("[]")), Ok((180, 0)));
         assert_eq!(
-            of(json(r#"{"name": "image-base-old", "parameters": {"maxAgeDays": 90}}"#)),
+            of(json(
+                r#"{"name": "image-base-old", "parameters": {"maxAgeDays": 90}}"#
+            )),
             Ok((90, 0))
         );
         let both = r#"{"name": "image-base-old", "parameters": {"maxAgeDays": 3650}, "action": "Warn"}"#;
@@ -486,7 +495,8 @@ mod tests {
 
     #[test]
     fn the_policy_of_emergencies_denies_nothing() {
-        let compiled = |name: &str, mode| compile(name.to_owned(), in_mode(mode), UnknownNameHandling::Refused);
+        let compiled =
+            |name: &str, mode| compile(name.to_owned(), in_mode(mode), UnknownNameHandling::Refused);
         assert!(compiled(BREAK_GLASS, Mode::Warn).is_ok() && compiled("mine", Mode::Enforce).is_ok());
         assert_eq!(
             compiled(BREAK_GLASS, Mode::Enforce).unwrap_err()[0].message,

@@ -487,7 +487,10 @@ mod tests {
         };
         use PartMode::{Audit, Disabled, Reconcile};
         assert_eq!(modes(json!({"mode": "Audit"})), [Audit, Audit, Audit, Disabled]);
-        assert_eq!(modes(json!({"mode": "Reconcile"})), [Reconcile, Reconcile, Reconcile, Disabled]);
+        assert_eq!(
+            modes(json!({"mode": "Reconcile"})),
+            [Reconcile, Reconcile, Reconcile, Disabled]
+        );
         let own = json!({"mode": "Audit", "labels": {"kubelet": {"mode": "Reconcile"}},
             "taints": {"mode": "Disabled"}, "runtimeClasses": {"mode": "Audit"}});
         assert_eq!(modes(own), [Reconcile, Audit, Disabled, Audit]);
@@ -502,7 +505,10 @@ mod tests {
         let spec: WindowsNodePolicySpec = serde_json::from_value(spec).unwrap();
         let (taints, ignored) = spec.taints.usable();
         assert_eq!(taints, [Taint::no_schedule("node.kubernetes.io/os", "windows")]);
-        assert!(ignored.len() == 1 && ignored[0].contains("belongs to Kubernetes"), "{ignored:?}");
+        assert!(
+            ignored.len() == 1 && ignored[0].contains("belongs to Kubernetes"),
+            "{ignored:?}"
+        );
     }
 
     #[test]

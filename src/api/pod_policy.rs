@@ -168,9 +168,10 @@ impl RuleSpec {
             (_, Some(_)) if self.name != IMAGE_BASE_OLD.name => {
                 Some(("parameters", schema::age_of_other_rule()))
             }
-            (_, Some(age)) if !days.contains(&age) => {
-                Some(("parameters.maxAgeDays", format!("write a number from 1 to {MOST_AGE_DAYS}")))
-            }
+            (_, Some(age)) if !days.contains(&age) => Some((
+                "parameters.maxAgeDays",
+                format!("write a number from 1 to {MOST_AGE_DAYS}"),
+            )),
             _ => None,
         }
     }

@@ -28,11 +28,7 @@ pub struct DecodedPolicy {
 impl DecodedPolicy {
     /// Whether some of it is ignored.
     pub fn is_partial(&self) -> bool {
-        let unknown = [
-            &self.unknown_rules,
-            &self.unknown_releases,
-            &self.unknown_fields,
-        ];
+        let unknown = [&self.unknown_rules, &self.unknown_releases, &self.unknown_fields];
         unknown.into_iter().any(|names| !names.is_empty())
     }
 }

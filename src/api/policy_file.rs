@@ -224,7 +224,10 @@ pub struct ClusterConfigFile {
 /// # Errors
 /// What is wrong with the file, up to ten problems.
 pub fn read_cluster_config(bytes: Vec<u8>) -> Result<ClusterConfigFile, Vec<PolicyFileError>> {
-    let end = bytes.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+    let end = bytes
+        .iter()
+        .rposition(|byte| !b"\r\n".contains(byte))
+        .map_or(0, |last| last + 1);
     let hash = hex(digest(&SHA256, bytes.get(..end).unwrap_or_default()).as_ref());
     let mut parsed = manifest::parse(bytes);
     if parsed.documents.is_empty() && parsed.errors.is_empty() {
@@ -234,12 +237,16 @@ pub fn read_cluster_config(bytes: Vec<u8>) -> Result<ClusterConfigFile, Vec<Poli
         line,
         message: message.to_owned(),
     };
-    let mut errors: Vec<PolicyFileError> =
-        (parsed.errors.iter()).map(|error| at(error.line, &error.message)).collect();
+    let mut errors: Vec<PolicyFileError> = (parsed.errors.iter())
+        .map(|error| at(error.line, &error.message))
+        .collect();
     let warnings = parsed.warnings.iter();
     errors.extend(warnings.map(|warning| at(warning.position.line, &warning.message)));
     if let Some(second) = parsed.documents.get(1) {
-        errors.push(at(second.start().line, "there is a second document; the file has only one"));
+        errors.push(at(
+            second.start().line,
+            "there is a second document; the file has only one",
+        ));
     }
     let read = parsed.documents.first().map(|document| {
         let spec = read_document::<ClusterConfigSpec>(document)?;

@@ -145,7 +145,10 @@ pub fn action_or_age() -> String {
 
 /// The message for an age of another rule.
 pub fn age_of_other_rule() -> String {
-    format!("only the rule {} has the parameter maxAgeDays", IMAGE_BASE_OLD.name)
+    format!(
+        "only the rule {} has the parameter maxAgeDays",
+        IMAGE_BASE_OLD.name
+    )
 }
 
 /// The parameters of a rule.

@@ -8,9 +8,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::baseline::unknown_rule;
 use super::document_file::{self, DocumentFileError};
 use super::files::EMPTY_PATTERN;
+use super::unknown_rule;
 use crate::api::{ClusterConfigSpec, FieldStep, RuleSpec};
 use crate::manifest::NodeStep;
 use crate::model::cluster::config::ClusterConfig;

@@ -136,7 +136,7 @@ pub fn read_except(path: &Path, except: &Excludes<'_>, role: SourceRole, manifes
 }
 
 fn read_file(path: &Path, role: SourceRole, accept: Accept, manifests: &mut Manifests) {
-    if !manifests.takes(path) {
+    if !manifests.takes(path.canonicalize().ok()) {
         return;
     }
     match files::read(path, accept, files::MANIFEST_BYTES) {

@@ -10,11 +10,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::baseline::unknown_rule;
 use super::config::KubernetesVersion;
 use super::document_file::{self, DocumentFileError};
 use super::files::{Excludes, read_except};
-use super::{CheckSettings, Checked, Manifests, Scope, SourceRole, UnreadableInput};
+use super::policies::{has_node_resource, read_policies_after};
+use super::{CheckSettings, Checked, Manifests, Scope, SourceRole, UnreadableInput, settings, unknown_rule};
 use crate::api::{ClusterConfigSpec, FieldStep, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
@@ -333,7 +333,7 @@ fn inputs(file: &Path, test: &PolicyTest, stated: &ClusterConfig) -> (Manifests,
             namespace: test.namespace.clone(),
             ..Scope::default()
         },
-        ..CheckSettings::default()
+        ..settings()
     });
     let read_all = |manifests: &mut Manifests, paths: &[PathBuf], role| {
         for path in paths {
@@ -345,8 +345,8 @@ fn inputs(file: &Path, test: &PolicyTest, stated: &ClusterConfig) -> (Manifests,
         }
     };
     read_all(&mut manifests, &test.policies, SourceRole::Facts);
-    let policies = manifests.policies_after(0, true);
-    let has_policies = !policies.is_empty() || manifests.has_node_resource();
+    let policies = read_policies_after(&mut manifests, 0, true);
+    let has_policies = !policies.is_empty() || has_node_resource(&manifests);
     if !has_policies && !test.policies.is_empty() && manifests.errors().is_empty() {
         let message =
             format!("there is no {POD_POLICY}, {NODE_POLICY} or {NODE_POOL} in the files of policies");
@@ -356,7 +356,7 @@ fn inputs(file: &Path, test: &PolicyTest, stated: &ClusterConfig) -> (Manifests,
     let known = manifests.len();
     read_all(&mut manifests, &test.facts, SourceRole::Facts);
     read_all(&mut manifests, &test.resources, SourceRole::Named);
-    manifests.policies_after(known, false);
+    read_policies_after(&mut manifests, known, false);
     let policies = PolicySet::new(policies, Policy::standalone());
     (manifests, policies)
 }

@@ -38,7 +38,7 @@ impl RenderedFile {
 /// Notes how to check what a folder renders. Nothing renders a Kustomize component or a library chart alone, and a chart
 /// inside of another one is rendered with it.
 pub(super) fn note(folder: &Path, leaves_out: impl Fn(&Path) -> bool, manifests: &mut Manifests) {
-    let Some(command) = manifests.settings.command else {
+    let Some(command) = manifests.command() else {
         return;
     };
     let name = shell_word(&folder.display().to_string());
@@ -55,9 +55,7 @@ pub(super) fn note(folder: &Path, leaves_out: impl Fn(&Path) -> bool, manifests:
     let source = folder.display().to_string();
     let message =
         format!("its files are read as written; for what the folder renders: {renderer} | {command} -");
-    manifests
-        .notes
-        .push(CheckNote::new(source, (0, 0), NoteLevel::Note, message));
+    manifests.add_note(CheckNote::new(source, (0, 0), NoteLevel::Note, message));
 }
 
 /// Whether a folder above this one has a chart. A relative path does not show all of them.

@@ -19,7 +19,8 @@ use super::progress::bar;
 use super::registry::LookupArgs;
 use super::{exit_status, is_quiet, warn_line};
 use crate::check::{
-    Baseline, BaselineWriter, CheckNote, ConfigFailOn, ManifestObjects, Repository, SourceRole, SuppressedBy,
+    BaselineWriter, CheckNote, ConfigFailOn, ManifestObjects, Repository, SourceRole, SuppressedBy,
+    read_baseline,
 };
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
@@ -222,7 +223,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn read(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<ManifestGroup>> {
-    let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
+    let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.inputs.read(ReadOptions {
         command: "transom check",
         keep_text,

@@ -11,13 +11,11 @@ use jiff::civil::Date;
 
 use super::cluster::{ClusterArgs, ClusterConfigArgs};
 use super::knowledge::KnowledgeArgs;
-use super::options::{
-    NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, nearest, os,
-};
+use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, nearest, os};
 use crate::check::files::{Excludes, policies, read, read_except};
 use crate::check::{
     Baseline, CheckConfig, CheckInput, CheckSettings, Checked, Manifests, Scope, SourceRole, StatedSystems,
-    UnreadableInput, find_config,
+    UnreadableInput, find_config, note_policies, settings,
 };
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
@@ -32,7 +30,7 @@ use crate::process::today;
 /// # Errors
 /// If standard input is empty: the command before this one has probably failed.
 pub(super) fn read_all<'p>(paths: impl IntoIterator<Item = &'p PathBuf>) -> anyhow::Result<Manifests> {
-    let mut manifests = Manifests::default();
+    let mut manifests = Manifests::new(settings());
     for path in paths {
         let before = (manifests.len(), manifests.errors().len());
         read(path, &mut manifests);
@@ -198,6 +196,7 @@ impl ManifestArgs {
             baseline: options.baseline.clone(),
             for_admission: false,
             rule_actions: named.map(|name| (name, config.rule_ids())),
+            ..settings()
         });
         for path in &config.facts {
             read_path(
@@ -213,7 +212,7 @@ impl ManifestArgs {
             let stdin = is_stdin(path).then(|| options.stdin.take()).flatten();
             read_path(path, &excludes, options.role, stdin, &mut manifests);
         }
-        manifests.note_policies(options.command, policy.map(PathBuf::as_path));
+        note_policies(&mut manifests, options.command, policy.map(PathBuf::as_path));
         let policies = of_file.set.with(|policy| config.change(policy));
         Ok(ManifestGroup {
             file,

@@ -13,6 +13,7 @@ use crate::process::readiness::Readiness;
 use crate::process::resource_limits::ResourceLimits;
 use crate::process::today;
 use crate::process::traces::TracingArgs;
+use crate::rules::documentation::DocumentationUrl;
 use crate::serve::in_cluster::InClusterArgs;
 use crate::serve::standalone::StandaloneFiles;
 use crate::serve::{self, ImageArgs, PolicySource, ServeSettings, ServedClusterConfig, ServedKnowledge};
@@ -46,6 +47,14 @@ pub struct ServeArgs {
     in_cluster: InClusterArgs,
     #[command(flatten)]
     images: ImageArgs,
+    /// The URL where docs/ is published: denials then contain links to the documentation of their rules
+    #[arg(
+        long,
+        env = "TRANSOM_DOCUMENTATION_BASE_URL",
+        value_name = "URL",
+        value_parser = DocumentationUrl::parse
+    )]
+    documentation_base_url: Option<DocumentationUrl>,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -73,6 +82,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         facts,
         in_cluster,
         images,
+        documentation_base_url,
         cluster,
         cluster_config,
         knowledge,
@@ -103,6 +113,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         },
         tracing: tracing.settings()?,
         images: images.settings()?,
+        documentation: documentation_base_url,
         webhook: WebhookConfig {
             listen,
             limits: limits.within(ResourceLimits::take()),

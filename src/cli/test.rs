@@ -67,7 +67,10 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
         files.extend(found);
     }
     files.dedup();
-    let results: Vec<_> = files.iter().map(|file| run_test(file, day, stated.as_ref())).collect();
+    let results: Vec<_> = files
+        .iter()
+        .map(|file| run_test(file, day, stated.as_ref()))
+        .collect();
     let policies = results.iter().flat_map(|file| &file.using_registries);
     let policies = policies.map(|name| format!("policy {name}")).collect();
     note_of(policies, "evidence.imageEvidence: Registry", None);

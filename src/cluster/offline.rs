@@ -355,7 +355,10 @@ impl ClusterReader<'_> {
         match stated_cluster::of_installation(self.client, &registered.validating, PATIENCE).await {
             Ok(stated) => stated.unwrap_or_default(),
             Err(part) => {
-                self.unread.push(UnreadPart { is_unknown: false, ..part });
+                self.unread.push(UnreadPart {
+                    is_unknown: false,
+                    ..part
+                });
                 StatedCluster::default()
             }
         }
@@ -365,9 +368,10 @@ impl ClusterReader<'_> {
         let name = configuration_name(installation);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
         match answered_within(PATIENCE, api.get_opt(&name)).await {
-            Ok(object) => {
-                Some(configuration(format!("{} {name}", resource.kind), object.as_ref()))
-            }
+            Ok(object) => Some(configuration(
+                format!("{} {name}", resource.kind),
+                object.as_ref(),
+            )),
             Err(why) => {
                 self.note_known(&resource.plural, &why);
                 None

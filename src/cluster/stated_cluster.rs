@@ -33,7 +33,10 @@ pub fn read(name: &str, bytes: Vec<u8>) -> Result<StatedCluster, String> {
             problem: None,
         }),
         Err(problems) => {
-            let lines: Vec<String> = problems.iter().map(|problem| format!("{name}:{problem}")).collect();
+            let lines: Vec<String> = problems
+                .iter()
+                .map(|problem| format!("{name}:{problem}"))
+                .collect();
             Err(in_one_line(&lines, LONGEST_PROBLEM))
         }
     }
@@ -56,7 +59,11 @@ pub async fn of_installation(
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let map = answered_within(patience, maps.get(name)).await;
     let map = map.map_err(|why| UnreadPart::new(&part, &why))?;
-    let text = map.data.unwrap_or_default().remove(CLUSTER_CONFIG_KEY).unwrap_or_default();
+    let text = map
+        .data
+        .unwrap_or_default()
+        .remove(CLUSTER_CONFIG_KEY)
+        .unwrap_or_default();
     match read(&part, text.into_bytes()) {
         Ok(stated) => Ok(Some(stated)),
         Err(problem) => Err(UnreadPart::new(&part, &ApiError::Other(problem))),

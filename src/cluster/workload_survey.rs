@@ -1,7 +1,6 @@
 //! Every stored object that describes pods, in one pass. The taint guard, and what still names a RuntimeClass or a node label,
 //! read it here, so that none of them knows fewer kinds than the others. Nothing can be concluded from a part of it.
 
-
 use kube::Client;
 
 use super::custom_lists::{self, CustomLists};

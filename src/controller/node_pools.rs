@@ -164,7 +164,9 @@ fn kept(
 ) -> Option<PlannedWrite<WindowsNodePool>> {
     let (meta, spec) = (&pool.stored.metadata, &pool.stored.spec);
     let mut selected = spec.node_selector.match_labels.iter();
-    let label = selected.next().filter(|_| spec.node_selector.match_labels.len() == 1);
+    let label = selected
+        .next()
+        .filter(|_| spec.node_selector.match_labels.len() == 1);
     let seen = label.and_then(|(key, value)| {
         observed.get(&PoolName {
             key: key.clone(),

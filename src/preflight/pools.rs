@@ -115,8 +115,7 @@ fn unlabelled(input: ClusterInput<'_>) -> Option<PreflightFinding> {
         "{} without a pool label, which an autoscaler may remove: with the last one, Transom forgets its build",
         count(nodes.len(), "Windows node")
     );
-    let remedy =
-        "declare a pool in nodePools, or name one of their labels in cluster.nodeLabels";
+    let remedy = "declare a pool in nodePools, or name one of their labels in cluster.nodeLabels";
     (!nodes.is_empty()).then(|| PreflightFinding::act(text, remedy).on_nodes(nodes))
 }
 

@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 use super::match_conditions::REST;
 use super::names;
 use crate::engine::policy_set::StoredPolicy;
-use crate::model::cluster::policy::{
-    Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, Policy,
-};
+use crate::model::cluster::policy::{Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, Policy};
 use crate::model::objects::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::syntax::text::list;
 use crate::model::windows::registry_patterns::RegistryPatterns;
@@ -234,7 +232,9 @@ impl Configurations {
     /// Whether both were made for the facts about the cluster with this hash.
     pub fn is_for_cluster_config(&self, hash: Option<&str>) -> bool {
         let phases = [&self.mutating, &self.validating];
-        phases.iter().all(|configuration| configuration.entries.is_empty() || configuration.cluster_config_hash.as_deref() == hash)
+        phases.iter().all(|configuration| {
+            configuration.entries.is_empty() || configuration.cluster_config_hash.as_deref() == hash
+        })
     }
 
     /// The problems of the registration that do not depend on a policy. `hash`: of the facts about the cluster that this process

@@ -280,7 +280,13 @@ fn owner_result(
 /// controller: it is never known otherwise.
 fn unlisted_controller(kind: Kind, decision: Decision, facts: &Facts) -> Option<String> {
     let is_denied = matches!(decision, Decision::Deny | Decision::WouldDeny);
-    let is_listed = || facts.config.controllers.iter().any(|listed| listed.controls(kind));
+    let is_listed = || {
+        facts
+            .config
+            .controllers
+            .iter()
+            .any(|listed| listed.controls(kind))
+    };
     (is_denied && kind.is_custom() && kind.creates().is_some() && !is_listed()).then(|| qualified(kind))
 }
 

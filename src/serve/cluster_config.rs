@@ -58,7 +58,9 @@ impl ServedClusterConfig {
                     Some(_) => "its last valid version applies",
                     None => "Transom knows no facts about the cluster beyond its API",
                 };
-                let problem = format!("the facts about the cluster (--cluster-config) cannot be used: {problem}; {instead}");
+                let problem = format!(
+                    "the facts about the cluster (--cluster-config) cannot be used: {problem}; {instead}"
+                );
                 tracing::error!("{problem}");
                 StatedCluster {
                     problem: Some(problem.into()),

@@ -42,6 +42,7 @@ use crate::model::cluster::facts::Facts;
 use crate::process::metrics::{Metrics, Reconciles};
 use crate::process::tasks::Tasks;
 use crate::registration;
+use crate::rules::documentation::DocumentationUrl;
 use crate::tls::source::CertificateSource;
 use crate::webhook::{self, Listening, Server, WebhookConfig};
 
@@ -97,7 +98,7 @@ const LEASE_RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 pub async fn run(
     args: InClusterArgs,
     (base, stated, knowledge): (Facts, ServedClusterConfig, ServedKnowledge),
-    images: Option<ImageSettings>,
+    (images, documentation): (Option<ImageSettings>, Option<DocumentationUrl>),
     mut config: WebhookConfig,
     background: Handle,
     shutdown: impl Future<Output = ()>,
@@ -199,7 +200,8 @@ pub async fn run(
     tasks.spawn_reporting("certificates", certificates.run(configurations.stored));
 
     let server = Server::on(listening, config).await?;
-    let reviewer = Arc::new(Reviewer::watching(latest, images, installation));
+    let reviewer = Reviewer::watching(latest, images, installation).documented(documentation);
+    let reviewer = Arc::new(reviewer);
     let outcome = outlive(server.serve(reviewer, shutdown), &mut tasks, &mut election).await;
     shut_down(tasks, &mut election, &end).await;
     outcome

@@ -12,6 +12,7 @@ use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
+use crate::rules::documentation::DocumentationUrl;
 use crate::serve::audit_line;
 use crate::serve::image_look_ups::ImageLookups;
 use crate::webhook::{
@@ -28,6 +29,8 @@ pub struct Reviewer {
     images: Option<ImageLookups>,
     /// This installation, as `NAMESPACE/NAME`.
     installation: Arc<str>,
+    /// Where the rules of a denial are documented.
+    documentation: Option<DocumentationUrl>,
 }
 
 impl Reviewer {
@@ -38,6 +41,7 @@ impl Reviewer {
             cautious: None,
             images,
             installation: "standalone".into(),
+            documentation: None,
         }
     }
 
@@ -49,6 +53,15 @@ impl Reviewer {
             cautious: Some(PolicySet::new(Vec::new(), Policy::cluster_default())),
             images,
             installation,
+            documentation: None,
+        }
+    }
+
+    /// The same, with links to this documentation in denials.
+    pub fn documented(self, documentation: Option<DocumentationUrl>) -> Self {
+        Reviewer {
+            documentation,
+            ..self
         }
     }
 
@@ -140,7 +153,8 @@ impl ReviewHandler for Reviewer {
             }
             context.policies = cautious;
         }
-        let mut review = Review::new(request, &context);
+        let review = Review::new(request, &context);
+        let mut review = review.documented(self.documentation.as_ref());
         let mut images = self.images(&mut review, context.facts);
         // The pod is placed in the first phase, and the second one finds what the first one waited for.
         if on_pending == OnPending::Return

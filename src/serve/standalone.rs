@@ -14,8 +14,8 @@ use super::image_args::ImageSettings;
 use super::image_look_ups::ImageLookups;
 use super::knowledge::ServedKnowledge;
 use super::review_handler::Reviewer;
-use crate::check::Manifests;
 use crate::check::files::{policies, read};
+use crate::check::{Manifests, settings};
 use crate::cluster::snapshot::{Snapshot, StatedCluster};
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
@@ -24,6 +24,7 @@ use crate::process::files::{self, Accept};
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::process::today;
+use crate::rules::documentation::DocumentationUrl;
 use crate::webhook::{Server, WebhookConfig};
 
 /// How often files are checked for changes.
@@ -53,7 +54,7 @@ impl StandaloneFiles {
         }
         facts.set_config(stated.config);
         let policies = policies.set;
-        let mut manifests = Manifests::default();
+        let mut manifests = Manifests::new(settings());
         for path in &self.facts {
             read(path, &mut manifests);
         }
@@ -117,7 +118,7 @@ impl StandaloneFiles {
 /// Serves from files until `shutdown`, then drains.
 pub async fn run(
     files: StandaloneFiles,
-    images: Option<ImageSettings>,
+    (images, documentation): (Option<ImageSettings>, Option<DocumentationUrl>),
     config: WebhookConfig,
     background: Handle,
     shutdown: impl Future<Output = ()>,
@@ -139,7 +140,7 @@ pub async fn run(
     let images = images.transpose()?;
     let is_looking_up = images.is_some();
     let server = Server::bind(config).await?;
-    let reviewer = Arc::new(Reviewer::of_files(latest, images));
+    let reviewer = Arc::new(Reviewer::of_files(latest, images).documented(documentation));
     tokio::select! {
         ended = tasks.ended(), if is_looking_up => Err(ended.into()),
         ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),

@@ -265,7 +265,10 @@ pub fn schema(written: &Value, yaml: &str) -> String {
     schema["definitions"]["clusterConfig"] = for_values(&api::ClusterConfigSpec::schema());
     // The chart fills it in: the mode of the installation.
     for name in ["podPolicySpec", "nodePolicySpec"] {
-        schema["definitions"][name].as_object_mut().unwrap().remove("required");
+        schema["definitions"][name]
+            .as_object_mut()
+            .unwrap()
+            .remove("required");
     }
     format!("{schema:#}\n")
 }

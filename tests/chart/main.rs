@@ -138,10 +138,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
             }),
             &["--linux-pods-selector", "", "--default-os-selector", "team=a"],
         ),
-        (
-            json!({"cluster": {"podNodeSelector": "Enabled"}}),
-            &[],
-        ),
+        (json!({"cluster": {"podNodeSelector": "Enabled"}}), &[]),
         (
             json!({"cluster": {"defaultNodeSelector": {"kubernetes.io/os": "windows"}}}),
             &[],
@@ -409,7 +406,10 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             json!({"imageLookups": {"pullSecretNamespaces": ["*"]}}),
             "/imageLookups/pullSecretNamespaces/0",
         ),
-        (json!({"imageLookups": {"pullSecret": "a/b"}}), "/imageLookups/pullSecret"),
+        (
+            json!({"imageLookups": {"pullSecret": "a/b"}}),
+            "/imageLookups/pullSecret",
+        ),
     ];
     for (values, words) in cases {
         let refusal = refusal(engine, &values);
@@ -435,7 +435,11 @@ fn one_mode_decides_what_the_installation_writes_and_explicit_modes_win() {
             mode("Audit"),
         ),
         (set("Warn", mode("Reconcile")), "Warn", mode("Reconcile")),
-        (set("Enforce", json!({"taints": {"mode": "Audit"}})), "Enforce", labels_only),
+        (
+            set("Enforce", json!({"taints": {"mode": "Audit"}})),
+            "Enforce",
+            labels_only,
+        ),
         (
             set("Audit", json!({"labels": {"kubelet": {"mode": "Reconcile"}}})),
             "Audit",

@@ -40,7 +40,10 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
         ),
         (
             json!({"mode": "Audit", "nodePolicy": {"spec": {"labels": {"kubelet": {"mode": "Reconcile"}}}}}),
-            &["The WindowsPodPolicy default has mode Audit.", "has mode Audit: the leader writes labels to"],
+            &[
+                "The WindowsPodPolicy default has mode Audit.",
+                "has mode Audit: the leader writes labels to",
+            ],
             &["nothing but its own objects"],
         ),
         (
@@ -117,4 +120,22 @@ fn the_notes_fit_fifteen_lines_whatever_the_values() {
         assert!(lines <= 15, "{lines} lines of {values}\n{notes}");
         assert!(!notes.contains("\n\n\n"), "{values}\n{notes}");
     }
+}
+
+#[test]
+fn denials_link_to_the_documentation() {
+    let Some(engine) = engine() else { return };
+    let url = |values: &Value| {
+        let rendered = engine.render(values).unwrap();
+        let deployment = rendered.object("Deployment", "transom");
+        let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].clone();
+        let mut variables = variables.as_array().unwrap().clone().into_iter();
+        variables.find(|variable| variable["name"] == json!("TRANSOM_DOCUMENTATION_BASE_URL"))
+    };
+    let published = json!({"documentation": {"baseURL": "https://transom.example.com/docs"}});
+    assert_eq!(
+        url(&published).unwrap()["value"],
+        "https://transom.example.com/docs"
+    );
+    assert!(url(&json!({})).is_none());
 }

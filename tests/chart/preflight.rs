@@ -110,11 +110,7 @@ fn values_of(platform: &'static str) -> Value {
             "{field}:\n{text}"
         );
     }
-    for path in [
-        "/nodePools",
-        "/cluster/nodeLabels",
-        "/nodePolicy/spec/taints",
-    ] {
+    for path in ["/nodePools", "/cluster/nodeLabels", "/nodePolicy/spec/taints"] {
         assert!(read.pointer(path).is_some(), "{path}:\n{text}");
     }
     read
@@ -141,7 +137,10 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
         let of_files = ["/podPolicy/spec/placement/toleratedTaints", "/cluster/nodeLabels"];
         let facts = rendered.object("ConfigMap", "transom-cluster")["data"]["cluster.yaml"].clone();
         let facts = generated::values(facts.as_str().unwrap());
-        let rendered_lists = [&policy["spec"]["placement"]["toleratedTaints"], &facts["nodeLabels"]];
+        let rendered_lists = [
+            &policy["spec"]["placement"]["toleratedTaints"],
+            &facts["nodeLabels"],
+        ];
         for (list, made) in of_files.into_iter().zip(rendered_lists) {
             let made = made.as_array().unwrap();
             let known = file.pointer(list).and_then(Value::as_array);

@@ -244,8 +244,7 @@ fn a_parent_chart_may_have_it_with_a_condition() {
     let engine = Engine::of(&parent).unwrap();
     let global = json!({"imageRegistry": "mirror.example.com", "storageClass": "fast"});
     let with = |enabled: bool| {
-        let values =
-            json!({"global": global, "transom": {"enabled": enabled, "podPolicy": {"spec": {"mode": "Warn"}}}});
+        let values = json!({"global": global, "transom": {"enabled": enabled, "podPolicy": {"spec": {"mode": "Warn"}}}});
         engine.request("validate", json!({"values": values})).unwrap();
         engine.render(&values).unwrap()
     };
@@ -448,8 +447,7 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
         }
     }
     assert!(entries >= 6, "{entries}");
-    let unscoped =
-        json!({"webhooks": {"failurePolicy": "Fail"}, "podPolicy": {"spec": {"namespaceSelector": selector}}});
+    let unscoped = json!({"webhooks": {"failurePolicy": "Fail"}, "podPolicy": {"spec": {"namespaceSelector": selector}}});
     assert!(
         engine
             .render(&unscoped)

@@ -103,7 +103,10 @@ fn a_gate_that_could_not_open_is_refused() {
             without_rights,
             "rbac.nodePolicies: false removes the right to write to nodes",
         ),
-        (unlimited, "nodeStartup.imagePuller.enabled: the right to create pods"),
+        (
+            unlimited,
+            "nodeStartup.imagePuller.enabled: the right to create pods",
+        ),
         (
             with_taint(&json!({"matchLabels": {"a b": "c"}})),
             "invalid propertyName 'a b'",

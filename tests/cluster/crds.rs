@@ -195,7 +195,12 @@ fn a_policy_that_says_no_more_than_it_must_is_stored_with_every_default() {
     let stored = create(cluster, bare).succeeded().object();
     let spec: api::WindowsNodePolicySpec = serde_json::from_value(stored["spec"].clone()).unwrap();
     assert_eq!(spec, api::WindowsNodePolicySpec::default());
-    for part in ["/taints/mode", "/taints/required", "/labels/kubelet/mode", "/runtimeClasses/isolations"] {
+    for part in [
+        "/taints/mode",
+        "/taints/required",
+        "/labels/kubelet/mode",
+        "/runtimeClasses/isolations",
+    ] {
         assert_eq!(stored["spec"].pointer(part), None, "{part}");
     }
     assert_eq!(
@@ -262,8 +267,7 @@ fn what_cannot_be_meant_is_refused_with_the_field_and_the_cure() {
 #[test]
 fn no_execute_is_accepted_where_it_is_requested_in_so_many_words() {
     let Some(cluster) = cluster() else { return };
-    let spec =
-        json!({"mode": "Reconcile", "taints": {"noExecute": "Allowed", "required": [{"key": "os", "effect": "NoExecute"}]}});
+    let spec = json!({"mode": "Reconcile", "taints": {"noExecute": "Allowed", "required": [{"key": "os", "effect": "NoExecute"}]}});
     create(cluster, &policy("WindowsNodePolicy", "evict", &spec)).succeeded();
 }
 
@@ -312,7 +316,8 @@ fn the_greatest_policies_that_the_schema_allows_cost_no_more_than_the_server_giv
     let spec = json!({"mode": "Reconcile", "nodeSelector": {"matchExpressions": expressions}, "taints": {"required": taints}});
     create(cluster, &policy("WindowsNodePolicy", "great", &spec)).succeeded();
     let labels: serde_json::Map<String, Value> = (0..16).map(|i| (label(i), json!("v"))).collect();
-    let spec = json!({"nodeSelector": {"matchLabels": labels}, "template": {"labels": labels, "taints": taints}});
+    let spec =
+        json!({"nodeSelector": {"matchLabels": labels}, "template": {"labels": labels, "taints": taints}});
     create(cluster, &policy("WindowsNodePool", "great", &spec)).succeeded();
 }
 
@@ -390,7 +395,11 @@ fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
     assert_eq!(rows[0], header);
     assert_eq!(rows[1][..6], ["columns", "Warn", "7", "3", "True", "False"]);
 
-    create(cluster, &policy("WindowsNodePolicy", "columns", &json!({"mode": "Audit"}))).succeeded();
+    create(
+        cluster,
+        &policy("WindowsNodePolicy", "columns", &json!({"mode": "Audit"})),
+    )
+    .succeeded();
     let builds = [
         ("10.0.17763", Some("ltsc2019"), 2),
         ("10.0.20348", Some("ltsc2022"), 5),
@@ -970,8 +979,8 @@ fn what_is_not_registered_is_reported_once(writer: &Writer) {
     writer.until("Events are told", || {
         let reported = events_of(&writer.cluster, "base");
         ["Warning WebhookEntryMissing", "Normal Programmed"]
-        .iter()
-        .all(|event| reported.iter().any(|reported| reported == event))
+            .iter()
+            .all(|event| reported.iter().any(|reported| reported == event))
     });
 }
 

@@ -627,7 +627,10 @@ async fn odd_nodes_are_reported_and_not_written() {
         world.create(node).await;
     }
     world
-        .create(&policy("odd", json!({"labels": {"nodeRestriction": {"mode": "Disabled"}}})))
+        .create(&policy(
+            "odd",
+            json!({"labels": {"nodeRestriction": {"mode": "Disabled"}}}),
+        ))
         .await;
     let _running = world.run(quick());
 

@@ -11,7 +11,7 @@ use jiff::civil::date;
 use kube::api::PostParams;
 use kube::core::Status;
 use serde_json::{Value, json};
-use transom::check::{CheckInput, CheckSettings, FixScope, Manifests};
+use transom::check::{CheckInput, CheckSettings, FixScope, Manifests, settings};
 use transom::engine::evaluate;
 use transom::engine::policy_set::PolicySet;
 use transom::fix::fix;
@@ -167,7 +167,7 @@ fn thrown_pod(dice: &mut Dice, n: usize) -> Value {
 fn fixed(pod: &Value, facts: &Facts, scope: &FixScope) -> Value {
     let mut manifests = Manifests::new(CheckSettings {
         keep_text: true,
-        ..CheckSettings::default()
+        ..settings()
     });
     let bytes = pod.to_string().into_bytes();
     manifests.add(CheckInput {

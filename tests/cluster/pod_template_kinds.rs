@@ -438,9 +438,15 @@ fn the_policy_is_programmed(cluster: &ControlPlane) {
         assert!(wait(Duration::from_secs(90), is), "{:?}", programmed());
     };
     becomes("True", "");
-    install::cluster_config(cluster, "podTemplates: [{group: example.com, kind: Proxy, path: spec.template}]\n");
+    install::cluster_config(
+        cluster,
+        "podTemplates: [{group: example.com, kind: Proxy, path: spec.template}]\n",
+    );
     becomes("False", "were made for other facts about the cluster");
-    install::cluster_config(cluster, "podTemplates: [{group: example.com, kind: Proxy, path: status}]\n");
+    install::cluster_config(
+        cluster,
+        "podTemplates: [{group: example.com, kind: Proxy, path: status}]\n",
+    );
     becomes("False", "its last valid version applies");
     install::cluster_config(cluster, FACTS);
     becomes("True", "");

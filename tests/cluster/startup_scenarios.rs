@@ -51,7 +51,10 @@ fn pools() -> Vec<(&'static str, Value)> {
         ("elsewhere", json!({"timeoutSeconds": TIMEOUT})),
         ("failing", json!({"timeoutSeconds": TIMEOUT})),
         ("nobody", never),
-        ("sized", json!({"timeoutSeconds": TIMEOUT, "maxImageSize": "20Gi"})),
+        (
+            "sized",
+            json!({"timeoutSeconds": TIMEOUT, "maxImageSize": "20Gi"}),
+        ),
         (
             "idle",
             pods(&json!({"imageSource": "Listed", "images": [WEB], "maxConcurrentNodes": 1})),
@@ -485,7 +488,8 @@ impl Scenarios {
     }
 
     fn transom_is_uninstalled_in_the_middle(&self) {
-        let patch = json!({"spec": {"startup": {"imageSource": "Listed", "images": [MISSING, NEVER]}}}).to_string();
+        let patch =
+            json!({"spec": {"startup": {"imageSource": "Listed", "images": [MISSING, NEVER]}}}).to_string();
         self.cluster
             .kubectl(&["patch", "wnp", "web", "--type=merge", "-p", &patch])
             .succeeded();

@@ -177,10 +177,7 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
 
 #[test]
 fn a_policy_among_the_inputs_changes_nothing_and_is_named() {
-    let glass = policy(
-        "break-glass",
-        "mode: Audit",
-    );
+    let glass = policy("break-glass", "mode: Audit");
     let files = folder(&[
         ("app/break-glass.yaml", &glass),
         ("app/pod.yaml", &bad("name: a")),

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
-use transom::check::{CheckInput, CheckSettings, FixScope, Manifests, Scope, StatedSystems};
+use transom::check::{CheckInput, CheckSettings, FixScope, Manifests, Scope, StatedSystems, settings};
 use transom::engine::policy_set::PolicySet;
 use transom::fix::{FixedInputs, fix};
 use transom::manifest;
@@ -42,7 +42,7 @@ fn manifests(bytes: &[u8], os: Option<Os>) -> Manifests {
             systems,
             ..Scope::default()
         },
-        ..CheckSettings::default()
+        ..settings()
     });
     manifests.add(CheckInput {
         source: "a.yaml".into(),

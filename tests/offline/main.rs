@@ -22,6 +22,7 @@ mod image;
 mod kubectl;
 mod logs;
 mod page;
+mod playground;
 mod pod_fields;
 mod policy_tests;
 mod properties;

@@ -1,6 +1,6 @@
 //! The page of a scan: what stands in it, that it can hurt no reader, and that it works in a browser.
 
-mod browser;
+pub mod browser;
 mod sample;
 
 use std::collections::BTreeSet;

@@ -58,16 +58,15 @@ fn expectations_that_are_met_pass() {
 
 #[test]
 fn custom_resources_that_administrators_add_are_tested() {
-    let cluster = "cluster: {podTemplates: [{group: example.com, kind: GameServerSet, path: spec.template}]}\n";
-    let test = format!("{HEAD}{cluster}expectations:\n- object: GameServerSet shop/games\n  outcome: denied\n");
+    let cluster =
+        "cluster: {podTemplates: [{group: example.com, kind: GameServerSet, path: spec.template}]}\n";
+    let test =
+        format!("{HEAD}{cluster}expectations:\n- object: GameServerSet shop/games\n  outcome: denied\n");
     let folder = with_test(&test);
     let set = "apiVersion: example.com/v1\nkind: GameServerSet\nmetadata: {name: games, namespace: shop}\nspec:\n  template:\n    \
                spec:\n      hostPID: true\n      nodeSelector: {kubernetes.io/os: windows}\n      \
                containers: [{name: a, image: a}]\n";
-    for (file, text) in [
-        ("tests/policy.yaml", POLICY),
-        ("tests/shop/pods.yaml", set),
-    ] {
+    for (file, text) in [("tests/policy.yaml", POLICY), ("tests/shop/pods.yaml", set)] {
         std::fs::write(folder.path().join(file), text).unwrap();
     }
     let run = transom(folder.path(), &["test", "tests"]);
@@ -251,7 +250,11 @@ fn commands_that_ask_no_registry_say_that_they_use_names() {
         let err = run(arguments);
         assert!(!err.contains("registries report"), "{arguments:?}: {err}");
     }
-    std::fs::write(&policy, format!("{POLICY}  evidence: {{imageEvidence: Registry}}\n")).unwrap();
+    std::fs::write(
+        &policy,
+        format!("{POLICY}  evidence: {{imageEvidence: Registry}}\n"),
+    )
+    .unwrap();
     for (arguments, end) in commands {
         let err = run(arguments);
         assert_eq!(

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use jiff::civil::date;
 use serde_json::Value;
-use transom::check::{CheckInput, CheckSettings, Manifests, Scope, StatedSystems};
+use transom::check::{CheckInput, CheckSettings, Manifests, Scope, StatedSystems, settings};
 use transom::engine::policy_set::PolicySet;
 use transom::model::cluster::facts::{Facts, Runtime};
 use transom::model::cluster::policy::{LinuxPods, Policy};
@@ -99,7 +99,7 @@ fn manifests(text: String, os: Option<Os>) -> Manifests {
             systems,
             ..Scope::default()
         },
-        ..CheckSettings::default()
+        ..settings()
     });
     manifests.add(CheckInput {
         source: "example".into(),

@@ -26,6 +26,10 @@
   {{- with .Values.webhooks.excludedNamespaces }}
   value: {{ join "," . | quote }}
   {{- end }}
+{{- with .Values.documentation.baseURL }}
+- name: TRANSOM_DOCUMENTATION_BASE_URL
+  value: {{ . | quote }}
+{{- end }}
 {{- if .Values.reports.enabled }}
 - name: TRANSOM_REPORTS
   value: "true"

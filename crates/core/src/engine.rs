@@ -7,6 +7,7 @@ pub mod exemption;
 mod field_removal;
 pub mod manifest_edits;
 mod mutation;
+pub mod namespace_exclusion;
 pub mod namespace_labels;
 pub mod namespace_selector;
 mod node_findings;

@@ -18,11 +18,14 @@
 //!         engine::evaluate    → edits (placement, removal), findings (rules), each open or resolved
 //! ```
 //!
+//! `check` does this with the texts of a command, and `fix` edits them.
 //! `plan` evaluates an upgrade of Windows nodes before it happens, and `drain` decides the steps of one.
 
 pub mod admission;
+pub mod check;
 pub mod drain;
 pub mod engine;
+pub mod fix;
 pub mod manifest;
 pub mod model;
 pub mod plan;

@@ -17,8 +17,7 @@ use crate::model::windows::registry_patterns::{RegistryPattern, RegistryPatterns
 use crate::process::files::{self, Accept};
 use crate::registration::names::non_empty_items;
 use crate::registration::{
-    FailurePolicy, LONGEST_TIMEOUT, RegistrationOptions, WebhookEndpoint, mutating,
-    validating,
+    FailurePolicy, LONGEST_TIMEOUT, RegistrationOptions, WebhookEndpoint, mutating, validating,
 };
 use crate::render;
 

@@ -7,8 +7,8 @@ use clap::Args;
 use jiff::civil::Date;
 use kube::Client;
 
-use crate::check::Manifests;
 use crate::check::files::policies;
+use crate::check::{Manifests, read_policies_after};
 use crate::cli::cluster::{ClusterArgs, ClusterConfigArgs};
 use crate::cli::knowledge::KnowledgeArgs;
 use crate::cli::manifest_inputs::read_all;
@@ -98,7 +98,7 @@ impl PlanSourceArgs {
     ) -> anyhow::Result<(T, Vec<String>)> {
         let mut manifests = read_all(files.iter().copied())?;
         // Reports those that are invalid, with their positions.
-        manifests.policies_after(0, self.of_cluster.policy.policy.is_none());
+        read_policies_after(&mut manifests, 0, self.of_cluster.policy.policy.is_none());
         let mut objects = ObjectsInFiles::new(self.of_cluster.connect.namespace_of_files());
         let unreadable = manifests.visit_cluster(|kind, json| objects.visit(kind, json));
         let mut facts = self.cluster.facts(self.today());

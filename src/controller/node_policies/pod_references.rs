@@ -85,10 +85,7 @@ impl PodReferences {
     ///
     /// # Errors
     /// If not everything could be read.
-    pub async fn read(
-        client: &Client,
-        configured: &[ConfiguredKind],
-    ) -> Result<Self, ReferencesError> {
+    pub async fn read(client: &Client, configured: &[ConfiguredKind]) -> Result<Self, ReferencesError> {
         let survey = WorkloadSurvey::of(client, configured).await?;
         let mut references = Ok(PodReferences::default());
         let note = |kind, json: &str| {

@@ -10,8 +10,8 @@ use super::guard::carried::ExcludedWorkloads;
 use super::node_state::{FaultyNodes, NodesOfPolicy};
 use super::runtime_classes::ClassesOfPolicy;
 use crate::api::{
-    BuildCount, DriftedNode, FailedImage, PartMode, StartupStatus, TAINTS_BLOCKED,
-    WORKLOADS_EXCLUDED, WindowsNodePolicySpec, WindowsNodePolicyStatus,
+    BuildCount, DriftedNode, FailedImage, PartMode, StartupStatus, TAINTS_BLOCKED, WORKLOADS_EXCLUDED,
+    WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 use crate::cluster::errors::ApiError;
 use crate::cluster::node_policies::NodePolicy;

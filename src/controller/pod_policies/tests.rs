@@ -197,8 +197,7 @@ fn a_policy_names_the_workloads_that_are_denied_only_by_their_runtime_class() {
 }
 
 #[test]
-fn unlisted_controllers_of_custom_resources_with_errors_are_reported_with_whose_next_rollout_is_denied()
- {
+fn unlisted_controllers_of_custom_resources_with_errors_are_reported_with_whose_next_rollout_is_denied() {
     let cache = cache(&[stored("base", &json!({}))], &[]);
     let mut history = PolicyHistory::default();
     history.update(&cache);
@@ -983,10 +982,13 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
             .map(|(name, build, labelled)| node(name, build, *labelled))
             .collect();
         if keeps {
-            let keeper = WindowsNodePolicy::new("default", WindowsNodePolicySpec {
-                mode: NodePolicyMode::Reconcile,
-                ..WindowsNodePolicySpec::default()
-            });
+            let keeper = WindowsNodePolicy::new(
+                "default",
+                WindowsNodePolicySpec {
+                    mode: NodePolicyMode::Reconcile,
+                    ..WindowsNodePolicySpec::default()
+                },
+            );
             cache.node_policies.insert("default".to_owned(), Arc::new(keeper));
         }
         let mut policies = PolicyHistory::default();

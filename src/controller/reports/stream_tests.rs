@@ -331,14 +331,20 @@ async fn a_leader_that_renews_late_goes_on_and_one_that_returns_later_begins_ane
             .send_replace(Some(Instant::now() + Duration::from_secs(1_000)));
     }
     let listed = lists(&leader.server.lock().unwrap());
-    assert_eq!((written(), listed), (all.len(), 1), "each object is read and reported once");
+    assert_eq!(
+        (written(), listed),
+        (all.len(), 1),
+        "each object is read and reported once"
+    );
 
     leader.lease.send_replace(None);
     tokio::time::sleep(super::KEPT + Duration::from_secs(1)).await;
     leader
         .lease
         .send_replace(Some(Instant::now() + Duration::from_secs(1_000)));
-    leader.until("everything is read anew", |server| lists(server) == 2).await;
+    leader
+        .until("everything is read anew", |server| lists(server) == 2)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use super::survey::{WantedImage, needed, wanted};
 use super::{PullerAccount, StartupController, StartupMetrics, StartupParts, StartupSettings};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::api::{FailedImage, ImagePuller, StartupImageSource, NodeStartup};
+use crate::api::{FailedImage, ImagePuller, NodeStartup, StartupImageSource};
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::errors::ApiError;
 use crate::cluster::node::NodeView;

@@ -11,8 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::super::entries::{ENTRIES, EntryKind, WebhookPhase};
 use super::super::match_conditions::{MatchScope, NAMES};
-use super::super::{FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER};
+use super::super::{FailurePolicy, LONGEST_TIMEOUT, NEVER};
 use super::{Configuration, Configurations, EVERY_NAMESPACE, RegisteredEntry};
+use crate::engine::namespace_labels::IGNORE_LABEL;
 use crate::model::syntax::text::list;
 
 /// How many differences of one kind are listed.

@@ -465,7 +465,10 @@ fn configurations_that_were_made_for_other_facts_about_the_cluster_are_reported(
                 serde_json::from_value(json["metadata"]["annotations"].clone()).unwrap();
             configuration.annotated(&annotations)
         };
-        let Configurations { mutating: one, validating: other } = registered(&options);
+        let Configurations {
+            mutating: one,
+            validating: other,
+        } = registered(&options);
         Configurations {
             mutating: annotated(one, serde_json::to_value(mutating(&options)).unwrap()),
             validating: annotated(other, serde_json::to_value(validating(&options)).unwrap()),

@@ -29,7 +29,12 @@ fn scan_with(custom: &[(Kind, String)], policy: Policy, objects: &[(Kind, Value)
 }
 
 /// The same, in a cluster of which this is known.
-fn scan_in(facts: &Facts, custom: &[(Kind, String)], policy: Policy, objects: &[(Kind, Value)]) -> ScanReport {
+fn scan_in(
+    facts: &Facts,
+    custom: &[(Kind, String)],
+    policy: Policy,
+    objects: &[(Kind, Value)],
+) -> ScanReport {
     let eval_context = EvalContext {
         facts,
         policies: Cow::Owned(PolicySet::new(Vec::new(), policy)),

@@ -51,7 +51,7 @@ async fn refusal(flags: &[&str]) -> String {
             ServedClusterConfig::default(),
             ServedKnowledge::default(),
         ),
-        None,
+        (None, None),
         config,
         Handle::current(),
         pending(),

@@ -126,7 +126,8 @@ fn bound(cluster: &ControlPlane, namespace: &str, count: usize) -> Vec<Value> {
 
 /// If the WindowsNodePolicy does not correct labels, a label that a node of the only fitting build has lost stays away.
 pub fn a_node_without_the_label_of_its_build(cluster: &ControlPlane) {
-    let no_labels = r#"{"spec":{"labels":{"kubelet":{"mode": "Disabled"},"nodeRestriction":{"mode": "Disabled"}}}}"#;
+    let no_labels =
+        r#"{"spec":{"labels":{"kubelet":{"mode": "Disabled"},"nodeRestriction":{"mode": "Disabled"}}}}"#;
     cluster
         .kubectl(&["patch", "wnp", "default", "--type=merge", "-p", no_labels])
         .succeeded();

@@ -137,6 +137,7 @@ impl<'j> EvaluatedReview<'j> {
             evaluation: self.evaluation,
             added: self.added(),
             is_update: self.review.request.is_update(),
+            documentation: self.review.documentation,
             distrusts_owner: self.owner_is_not_trusted(),
         })
     }

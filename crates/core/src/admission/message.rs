@@ -13,6 +13,7 @@ use crate::model::objects::workload::Kind;
 use crate::model::syntax::json::Escaped;
 use crate::model::syntax::path::Path;
 use crate::model::syntax::text::{OneLine, cut, cut_middle, one_line};
+use crate::rules::documentation::DocumentationUrl;
 use crate::rules::{Finding, POD_SECURITY};
 
 /// The longest warning, in characters. The API server truncates at 256 if there are many.
@@ -23,6 +24,8 @@ const WARNINGS: usize = 4000;
 const MESSAGE: usize = 64 * 1024;
 /// The maximum number of groups of findings in a message.
 const GROUPS: usize = 10;
+/// The maximum number of links to the documentation of rules.
+const LINKS: usize = 3;
 /// The reserved length for the end of a line about more findings, in characters.
 const MORE: usize = 60;
 /// The maximum length of an object's name in a message, in bytes.
@@ -268,6 +271,8 @@ pub struct DenialMessage<'j> {
     pub added: AddedFields,
     /// Whether the object is stored already.
     pub is_update: bool,
+    /// Where the rules are documented.
+    pub documentation: Option<&'j DocumentationUrl>,
     /// Whether its owner is ignored because the requester is not known as the controller of that owner.
     pub distrusts_owner: bool,
 }
@@ -326,6 +331,9 @@ impl DenialMessage<'_> {
                 "\nthe template of a stored {kind} cannot be changed: delete it and create it again"
             )?;
         }
+        if let Some(documentation) = self.documentation {
+            write_links(&groups, documentation, out)?;
+        }
         match self.subject.creator_kind() {
             Some(owner) if self.distrusts_owner => write!(
                 out,
@@ -357,6 +365,25 @@ impl DenialMessage<'_> {
         }
         Ok(())
     }
+}
+
+/// Writes where the first rules of a denial are documented.
+fn write_links(
+    groups: &[FindingGroup<'_>],
+    documentation: &DocumentationUrl,
+    out: &mut Escaped<'_>,
+) -> fmt::Result {
+    let mut linked: Vec<&str> = Vec::new();
+    for group in groups {
+        let rule = group.finding.rule;
+        if linked.len() == LINKS || linked.contains(&rule.id) {
+            continue;
+        }
+        let before = if linked.is_empty() { "\nSee" } else { "" };
+        write!(out, "{before} {}", documentation.of_rule(rule))?;
+        linked.push(rule.id);
+    }
+    Ok(())
 }
 
 /// The warnings for an admitted object: errors first, within the API server's limits, and how many did not fit. Each

@@ -16,6 +16,7 @@ use crate::model::objects::managed_fields::ManagedFields;
 use crate::model::objects::object::{Object, ObjectError, ReviewStage};
 use crate::model::objects::workload::Kind;
 use crate::model::syntax::text::one_line;
+use crate::rules::documentation::DocumentationUrl;
 
 /// One review: a request, and the policy that applies to it.
 #[derive(Debug)]
@@ -23,18 +24,37 @@ pub struct Review<'r, 'c> {
     pub(super) request: Request<'r>,
     /// The kind of the object and its policy, if this operation on such an object is evaluated.
     pub(super) applied: Option<(Kind, Cow<'c, Policy>)>,
+    /// Where the rules of a denial are documented.
+    documentation: Option<&'c DocumentationUrl>,
 }
 
 impl<'r, 'c> Review<'r, 'c> {
     /// Selects the policy for a request.
     pub fn new(request: Request<'r>, context: &AdmissionContext<'c>) -> Self {
         let applied = applied(&request, context);
-        Review { request, applied }
+        Review {
+            request,
+            applied,
+            documentation: None,
+        }
+    }
+
+    /// The same, with links to this documentation in a denial.
+    #[must_use]
+    pub fn documented(self, documentation: Option<&'c DocumentationUrl>) -> Self {
+        Review {
+            documentation,
+            ..self
+        }
     }
 
     /// Evaluates the request with these facts, and answers it.
     pub fn answer(self, phase: Phase, facts: &Facts) -> ReviewAnswer {
-        let Review { mut request, applied } = self;
+        let Review {
+            mut request,
+            applied,
+            documentation,
+        } = self;
         let mut record = AuditRecord::of(phase, &request);
         if let Some(oversize) = request.oversize {
             let policy = applied.as_ref().map(|(_, policy)| &**policy);
@@ -54,6 +74,7 @@ impl<'r, 'c> Review<'r, 'c> {
             request: &request,
             facts,
             policy: &policy,
+            documentation,
         };
         match object.map(|object| read_object(kind, object)) {
             Some(Ok(read)) => review.answer(*read, record),

@@ -16,6 +16,7 @@ use crate::model::objects::object::{Editable, FieldOwners, Object, ReviewContext
 use crate::model::objects::requester::{self, Origin};
 use crate::model::objects::workload::Kind;
 use crate::model::windows::os::{EvidenceKind, Inference, Verdict};
+use crate::rules::documentation::DocumentationUrl;
 
 /// The facts and policies for a review.
 #[derive(Clone, Copy)]
@@ -44,6 +45,8 @@ pub(super) struct ReviewInput<'r> {
     pub(super) request: &'r Request<'r>,
     pub(super) facts: &'r Facts,
     pub(super) policy: &'r Policy,
+    /// Where the rules of a denial are documented.
+    pub(super) documentation: Option<&'r DocumentationUrl>,
 }
 
 impl ReviewInput<'_> {

@@ -24,7 +24,7 @@ impl Review<'_, '_> {
     /// evaluated. The object that is parsed for this replaces its text in the request, so that the review does not parse it
     /// again.
     pub fn images(&mut self) -> Option<ReviewImages> {
-        let Review { request, applied } = self;
+        let Review { request, applied, .. } = self;
         let (kind, policy) = applied.as_ref()?;
         if policy.image_evidence != ImageEvidence::Registry || does_nothing(policy) {
             return None;

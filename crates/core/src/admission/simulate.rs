@@ -64,6 +64,7 @@ pub fn simulate_create<'c>(
         request: &request,
         facts: context.facts,
         policy: &policy,
+        documentation: None,
     };
     let written = SimulatedPhase::of(review(Phase::Mutate), kind, json)?;
     let edits = written.evaluation.edits.clone();

@@ -341,21 +341,39 @@ mod tests {
             (Mode::Audit, Mode::Warn, Action::Warn),
         ] {
             let before = PolicySet::new(vec![own(mode)], Policy::cluster_default());
-            let set = PolicySet::new(vec![glass(glass_mode, None), own(mode)], Policy::cluster_default());
+            let set = PolicySet::new(
+                vec![glass(glass_mode, None), own(mode)],
+                Policy::cluster_default(),
+            );
             let limited = set.effective(&query(&enforced, "")).into_owned();
             assert_eq!(limited.validation, expected);
             let expected = Policy {
                 validation: limited.validation,
                 ..before.effective(&query(&enforced, "")).into_owned()
             };
-            assert_eq!(limited, expected, "placement, evidence and exemptions are those of the policy");
+            assert_eq!(
+                limited, expected,
+                "placement, evidence and exemptions are those of the policy"
+            );
             assert_eq!(set.stored().len(), 1);
         }
         // It never makes a policy stricter, and only limits the namespaces that it selects.
-        let audit = PolicySet::new(vec![glass(Mode::Warn, None), own(Mode::Audit)], Policy::cluster_default());
-        assert_eq!(audit.effective(&query(&labels(&[]), "")).validation, Action::Audit);
-        let elsewhere = PolicySet::new(vec![glass(Mode::Warn, Some("b")), own(Mode::Enforce)], Policy::cluster_default());
-        assert_eq!(elsewhere.effective(&query(&enforced, "")).validation, Action::Deny);
+        let audit = PolicySet::new(
+            vec![glass(Mode::Warn, None), own(Mode::Audit)],
+            Policy::cluster_default(),
+        );
+        assert_eq!(
+            audit.effective(&query(&labels(&[]), "")).validation,
+            Action::Audit
+        );
+        let elsewhere = PolicySet::new(
+            vec![glass(Mode::Warn, Some("b")), own(Mode::Enforce)],
+            Policy::cluster_default(),
+        );
+        assert_eq!(
+            elsewhere.effective(&query(&enforced, "")).validation,
+            Action::Deny
+        );
         assert!(elsewhere.break_glass_in(&labels(&[("team", "b")])).is_some());
         let none = PolicySet::new(vec![glass(Mode::Warn, None)], Policy::standalone());
         assert_eq!(none.effective(&query(&labels(&[]), "")).validation, Action::Warn);

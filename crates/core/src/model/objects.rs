@@ -12,6 +12,7 @@ pub mod object;
 pub mod object_status;
 pub mod pod;
 pub mod pod_images;
+pub mod policy_kinds;
 pub mod requester;
 pub mod resources;
 pub mod webhook_probe;

@@ -164,8 +164,9 @@ impl<'p> AddableTolerations<'p> {
             // A list that does not parse allows nothing: the plugin would answer any addition with a 500.
             Err(_) => Some(Vec::new()),
         });
-        let of_cluster =
-            || (!facts.config.allowed_tolerations.is_empty()).then(|| facts.config.allowed_tolerations.clone());
+        let of_cluster = || {
+            (!facts.config.allowed_tolerations.is_empty()).then(|| facts.config.allowed_tolerations.clone())
+        };
         AddableTolerations {
             policy,
             allowed: allowed.or_else(of_cluster),

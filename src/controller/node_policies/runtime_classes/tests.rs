@@ -180,10 +180,7 @@ fn ours_go_when_the_policy_goes_and_only_when_that_is_certain() {
         &Existing::new(),
         &plan(&Existing::new(), &managed(), &nodes, true),
     );
-    for gone in [
-        NodePolicies::default(),
-        policies(&json!({"mode": "Disabled"})),
-    ] {
+    for gone in [NodePolicies::default(), policies(&json!({"mode": "Disabled"}))] {
         assert_eq!(after(&made, &plan(&made, &gone, &nodes, true)).len(), 0);
     }
     assert_eq!(plan(&made, &NodePolicies::default(), &nodes, false).changes, []);

@@ -591,8 +591,7 @@ fn a_policy_whose_class_another_policy_has_is_conflicted() {
 
 #[test]
 fn a_policy_that_writes_nothing_is_ready_without_being_programmed() {
-    let audits =
-        json!({"labels": {"kubelet": {"mode": "Audit"}, "nodeRestriction": {"mode": "Disabled"}}, "taints": {"mode": "Audit"}});
+    let audits = json!({"labels": {"kubelet": {"mode": "Audit"}, "nodeRestriction": {"mode": "Disabled"}}, "taints": {"mode": "Audit"}});
     let of = |known: &PolicyFacts| {
         status_of(
             &policy(&audits),

@@ -454,7 +454,10 @@ async fn images_that_another_program_pulls_are_seen_on_its_pods_and_their_failur
         let is_it = *method == Method::GET && path == "/api/v1/pods";
         is_it.then(|| Reply::Json(200, json!({"metadata": {}, "items": [prepull]})))
     });
-    let policies = [("p", json!({"startup": {"imageSource": "Listed", "images": ["x"]}}))];
+    let policies = [(
+        "p",
+        json!({"startup": {"imageSource": "Listed", "images": ["x"]}}),
+    )];
     for (reads, failed) in [(1, 0), (0, 1), (0, 1)] {
         gate.pass(&[node("a", 0)], &policies).await;
         assert_eq!(
@@ -547,7 +550,10 @@ async fn a_node_that_gets_the_name_or_the_labels_of_another_one_is_not_judged_by
 #[tokio::test(start_paused = true)]
 async fn a_node_that_its_cloud_has_not_initialized_waits_for_that_or_its_timeout() {
     for key in Taint::UNINITIALIZED_KEYS {
-        for policy in [json!({"startup": {}}), json!({"startup": {"imageSource": "Listed"}})] {
+        for policy in [
+            json!({"startup": {}}),
+            json!({"startup": {"imageSource": "Listed"}}),
+        ] {
             let policies = [("p", policy)];
             let mut gate = with_a_deployment();
             let new = |age| NodeView {

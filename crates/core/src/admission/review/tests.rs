@@ -828,7 +828,11 @@ fn the_products_of_knative_are_evaluated_whoever_creates_them() {
     let user = "system:serviceaccount:knative-serving:controller";
     let object = owned("Deployment", "serving.knative.dev/v1/Revision");
     let listed = [listed(user, &["Service.serving.knative.dev"])];
-    assert!(ruling_with(&listed, Phase::Validate, user, &object).denial.is_some());
+    assert!(
+        ruling_with(&listed, Phase::Validate, user, &object)
+            .denial
+            .is_some()
+    );
 }
 
 #[test]
@@ -1067,4 +1071,47 @@ fn an_update_that_makes_the_evidence_contradict_itself_is_denied() {
         Some("mixed-os-contradiction"),
         "{answer:?}"
     );
+}
+
+#[test]
+fn a_denial_links_to_the_first_rules_if_they_are_documented() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {
+        "os": {"name": "windows"}, "hostPID": true, "hostIPC": true, "shareProcessNamespace": true,
+        "securityContext": {"runAsUser": 1, "runAsGroup": 1}, "containers": [{"name": "web", "image": "a"}],
+    }});
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "default",
+        "userInfo": {"username": "alice"}, "operation": "CREATE", "object": pod,
+    }})
+    .to_string();
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let context = AdmissionContext {
+        facts: &facts,
+        policies: &PolicySet::new(Vec::new(), Policy::standalone()),
+    };
+    let message = |documentation: Option<&DocumentationUrl>| {
+        let review = Review::new(crate::admission::decode(review.as_bytes()).unwrap(), &context);
+        let answer = review.documented(documentation).answer(Phase::Validate, &facts);
+        let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+        answer["response"]["status"]["message"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let published = DocumentationUrl::parse("https://transom.example.com/docs").unwrap();
+    let linked = message(Some(&published));
+    let last = linked.lines().last().unwrap();
+    let links: Vec<&str> = last.strip_prefix("See ").unwrap().split(' ').collect();
+    assert_eq!(links.len(), 3, "{linked}");
+    for (link, line) in links.iter().zip(linked.lines().skip(1)) {
+        let (_, id) = link
+            .split_once("https://transom.example.com/docs/reference/rules.md#")
+            .unwrap();
+        assert!(
+            line.contains(&format!("[{} ", id.to_uppercase())),
+            "{link}: {line}"
+        );
+    }
+    let plain = message(None);
+    assert_eq!(linked, format!("{plain}\n{last}"));
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::super::desired::DesiredLabels;
 use super::super::patch::AnnotationChange;
 use super::*;
-use super::super::desired::DesiredLabels;
 use crate::api::PartMode;
 use crate::cluster::node::PROOF_LABEL;
 use crate::cluster::node_ownership::MOST_REVERSALS;

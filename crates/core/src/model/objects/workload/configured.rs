@@ -16,13 +16,19 @@ use crate::model::syntax::dns::is_subdomain;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodTemplateKind {
     /// The API group, as in example.com. Every version of it.
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$"))]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$")
+    )]
     pub group: String,
     /// The kind, as in GameServerSet.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z][A-Za-z0-9]*$"))]
     pub kind: String,
     /// The fields that lead to the pod template (with metadata and spec) or to the pod spec, as in spec.template.
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^(spec|template)(\.[A-Za-z][A-Za-z0-9]*)*$"))]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^(spec|template)(\.[A-Za-z][A-Za-z0-9]*)*$")
+    )]
     pub path: String,
     /// The plural, as in the path of its list. Unset: the kind in lower case with the plural ending that the API server
     /// also guesses.

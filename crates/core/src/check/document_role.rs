@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::manifest::Document;
+use crate::model::objects::policy_kinds::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::model::objects::workload::Kind;
 use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::json_types::Str;

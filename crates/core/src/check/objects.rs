@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use super::document_role::{DocumentRole, ObjectType};
+use super::environment::in_order;
 use super::input::{DocumentSource, InputDocument, SourceRole};
 use super::manifests::Manifests;
 use super::note::UnreadableInput;
-use super::parallel::in_order;
-use crate::api::read_node_pool;
 use crate::engine::policy_set::PolicySet;
 use crate::engine::{infer_os, namespace_selector};
 use crate::manifest::NodeStep;
@@ -125,7 +124,9 @@ impl Manifests {
         let documents: Vec<_> = self.documents().collect();
         let mut all = Vec::with_capacity(documents.len());
         let read = |&(source, document)| self.input_object(source, document, stage);
-        in_order(&documents, read, |object| all.push(object));
+        in_order(self.settings.environment, &documents, read, |object| {
+            all.push(object);
+        });
         ManifestObjects { manifests: self, all }
     }
 
@@ -236,7 +237,8 @@ impl ManifestObjects<'_> {
                     }
                 }
                 Some(DocumentRole::NodePool) => {
-                    if let Ok(pool) = read_node_pool(&input.document.content) {
+                    let environment = self.manifests.settings.environment;
+                    if let Some(pool) = environment.read_node_pool(&input.document.content) {
                         facts.add_pool(pool);
                     }
                 }
@@ -285,7 +287,10 @@ impl ManifestObjects<'_> {
             let is_windows = first.is_some_and(|inference| inference.verdict == Verdict::Windows);
             is_windows.then(|| WindowsWorkload::of(object)).flatten()
         };
-        in_order(&self.all, workload_of, |workload| workloads.extend(workload));
+        let environment = self.manifests.settings.environment;
+        in_order(environment, &self.all, workload_of, |workload| {
+            workloads.extend(workload);
+        });
         facts.workloads.extend(workloads);
     }
 }

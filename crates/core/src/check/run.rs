@@ -6,11 +6,11 @@ use super::ambiguous_names::ambiguous_names;
 use super::baseline::{Baseline, BaselineUse};
 use super::checked::{Checked, FindingDetail};
 use super::effective_policy::PolicyChoice;
+use super::environment::in_order;
 use super::input::DocumentSource;
 use super::manifests::Manifests;
 use super::note::{CheckNote, NoteLevel, UnreadableInput};
 use super::objects::{InputObject, ManifestObjects};
-use super::parallel::in_order;
 use super::suppress::{SuppressionUse, Suppressions};
 use super::suppression::SUPPRESS_ANNOTATION;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
@@ -53,7 +53,8 @@ impl<'m> ManifestObjects<'m> {
         };
         let mut collected = Collected::new(self.manifests);
         let check = |input| (input, checker.check(input));
-        in_order(&self.all, check, |(input, checked)| match checked {
+        let environment = self.manifests.settings.environment;
+        in_order(environment, &self.all, check, |(input, checked)| match checked {
             Ok(Some((checked, used))) => {
                 collected.add(input.source, used);
                 each(checked);

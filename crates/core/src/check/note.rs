@@ -80,7 +80,7 @@ pub struct CheckNote {
 
 impl CheckNote {
     /// A note about a place: its line and its column.
-    pub(super) fn new(
+    pub fn new(
         source: impl Into<String>,
         (line, column): (usize, usize),
         level: NoteLevel,

@@ -1,13 +1,10 @@
 //! Baselines: files with the findings that are known already, so that `check` reports only new ones.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::Checked;
-use super::document_file::{self, DocumentFileError};
-use crate::manifest::NodeStep;
 use crate::rules::{self, Finding};
 
 /// The schema of a baseline.
@@ -16,9 +13,11 @@ pub const BASELINE_SCHEMA: &str = "transom.dev/baseline/v1";
 /// A baseline. People may have edited it, so the entries have any order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BaselineFile {
-    schema: String,
-    findings: Vec<BaselineEntry>,
+pub struct BaselineFile {
+    /// [`BASELINE_SCHEMA`].
+    pub schema: String,
+    /// The known findings.
+    pub findings: Vec<BaselineEntry>,
 }
 
 /// A known finding: object, rule and path.
@@ -72,44 +71,17 @@ pub struct BaselineUse {
 }
 
 impl Baseline {
-    /// Reads a baseline.
-    ///
-    /// # Errors
-    /// Every problem of the file, one line each.
-    pub fn read(file: &Path) -> Result<Self, DocumentFileError> {
-        const WHAT: &str = "baseline (--baseline)";
-        let mut read = document_file::read::<BaselineFile>(file, WHAT)?;
-        if read.content.schema != BASELINE_SCHEMA {
-            let message = format!(
-                "schema: there is no schema \"{}\"; did you mean {BASELINE_SCHEMA}?",
-                read.content.schema
-            );
-            read.problem(&[NodeStep::Key("schema")], &message);
-        }
-        let mut unknown = Vec::new();
-        for (index, entry) in read.content.findings.iter().enumerate() {
-            if rules::find(&entry.rule).is_none_or(|rule| rule.name != entry.rule) {
-                unknown.push((index, unknown_rule(&entry.rule)));
-            }
-        }
-        for (index, message) in unknown {
-            let path = [
-                NodeStep::Key("findings"),
-                NodeStep::Index(index),
-                NodeStep::Key("rule"),
-            ];
-            read.problem(&path, &format!("findings[{index}].rule: {message}"));
-        }
-        let entries = read.finish()?.findings;
+    /// The baseline of the file with this name.
+    pub fn new(name: String, entries: Vec<BaselineEntry>) -> Self {
         let mut by_object: HashMap<BaselineKey, Vec<usize>> = HashMap::new();
         for (index, entry) in entries.iter().enumerate() {
             by_object.entry(entry.object()).or_default().push(index);
         }
-        Ok(Baseline {
-            name: file.display().to_string(),
+        Baseline {
+            name,
             entries,
             by_object,
-        })
+        }
     }
 
     /// The entries about an object, by index.
@@ -196,7 +168,7 @@ impl BaselineWriter {
 }
 
 /// Why a name is not the name of a rule, with the nearest one.
-pub(super) fn unknown_rule(name: &str) -> String {
+pub fn unknown_rule(name: &str) -> String {
     let near = rules::find(name)
         .map(|rule| rule.name)
         .or_else(|| rules::nearest(name));

@@ -1,14 +1,14 @@
 //! Reads inputs into documents, and knows how their objects are to be evaluated. Does not read the objects.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::baseline::Baseline;
 use super::document_role::ObjectType;
+use super::environment::{CheckEnvironment, SingleThread, in_order};
 use super::input::{CheckInput, DocumentSource, InputDocument, SourceRole};
 use super::note::{CheckNote, NoteLevel, UnreadableInput};
-use super::parallel::in_order;
 use super::scope::Scope;
 use super::source_lines::SourceLines;
 use super::suppression::CommentSuppressions;
@@ -17,8 +17,10 @@ use crate::model::objects::known_claims::InputSource;
 use crate::model::objects::workload::configured::ConfiguredKind;
 
 /// How inputs are read and evaluated.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct CheckSettings {
+    /// What the program adds.
+    pub environment: &'static dyn CheckEnvironment,
     /// Whether the texts are kept, for excerpts and edits.
     pub keep_text: bool,
     /// Whether each file is read once, also if several names or symbolic links lead to it.
@@ -36,6 +38,22 @@ pub struct CheckSettings {
     pub for_admission: bool,
     /// The file that sets actions of rules in place of the policies, and the IDs of these rules.
     pub rule_actions: Option<(String, Vec<&'static str>)>,
+}
+
+impl Default for CheckSettings {
+    fn default() -> Self {
+        CheckSettings {
+            environment: &SingleThread,
+            keep_text: false,
+            read_once: false,
+            command: None,
+            scope: Scope::default(),
+            pod_templates: Vec::new(),
+            baseline: None,
+            for_admission: false,
+            rule_actions: None,
+        }
+    }
 }
 
 /// Parsed manifests.
@@ -98,7 +116,7 @@ impl Manifests {
         let source = DocumentSource {
             index: self.sources.len(),
             documents: self.input_documents(documents),
-            stated_os: self.settings.scope.systems.of(&name),
+            stated_os: self.settings.scope.systems.of(&name, self.settings.environment),
             origin: Some(Arc::new(InputSource {
                 name: name.clone(),
                 is_fact: role == SourceRole::Facts,
@@ -114,7 +132,12 @@ impl Manifests {
     /// Finds the types of documents.
     fn input_documents(&self, documents: Vec<Document>) -> Vec<InputDocument> {
         let mut types = Vec::with_capacity(documents.len());
-        in_order(&documents, ObjectType::of, |object_type| types.push(object_type));
+        in_order(
+            self.settings.environment,
+            &documents,
+            ObjectType::of,
+            |object_type| types.push(object_type),
+        );
         let documents = documents.into_iter().zip(types);
         let input = |(content, mut object_type): (Document, Result<ObjectType, String>)| {
             if let Ok(object_type) = &mut object_type {
@@ -133,10 +156,11 @@ impl Manifests {
         })
     }
 
-    /// Whether a file has to be read: not if it was read under another name, and each is to be read once.
-    pub(super) fn takes(&mut self, path: &Path) -> bool {
-        match path.canonicalize() {
-            Ok(real) if self.settings.read_once => self.read_files.insert(real),
+    /// Whether the file with this real path has to be read: not if it was read under another name, and each is to be read
+    /// once.
+    pub fn takes(&mut self, real_path: Option<PathBuf>) -> bool {
+        match real_path {
+            Some(real) if self.settings.read_once => self.read_files.insert(real),
             _ => true,
         }
     }
@@ -144,6 +168,16 @@ impl Manifests {
     /// Records a text that could not be opened.
     pub fn add_error(&mut self, error: UnreadableInput) {
         self.errors.push(error);
+    }
+
+    /// Adds a note about the inputs.
+    pub fn add_note(&mut self, note: CheckNote) {
+        self.notes.push(note);
+    }
+
+    /// The command of authors, if it notes folders that have to be rendered.
+    pub fn command(&self) -> Option<&'static str> {
+        self.settings.command
     }
 
     /// Whether something of the inputs is not what its author may expect: a key that is given twice, text that is not read.

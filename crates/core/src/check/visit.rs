@@ -4,10 +4,38 @@ use super::document_role::DocumentRole;
 use super::input::SourceRole;
 use super::manifests::Manifests;
 use super::note::UnreadableInput;
-use crate::api::{NODE_POLICY, NODE_POOL, POD_POLICY};
+use crate::manifest::Document;
+use crate::model::objects::policy_kinds::{NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::model::objects::workload::Kind;
 
+/// A document of a custom resource of Transom.
+pub struct PolicyDocument<'m> {
+    /// The name of its input.
+    pub source: &'m str,
+    /// WindowsPodPolicy, WindowsNodePolicy or WindowsNodePool.
+    pub kind: &'static str,
+    /// Its content.
+    pub content: &'m Document,
+}
+
 impl Manifests {
+    /// The custom resources of Transom after the first `known` documents.
+    pub fn policy_documents(&self, known: usize) -> impl Iterator<Item = PolicyDocument<'_>> {
+        self.documents().skip(known).filter_map(|(source, document)| {
+            let kind = match document.role()? {
+                DocumentRole::Policy => POD_POLICY,
+                DocumentRole::NodePolicy => NODE_POLICY,
+                DocumentRole::NodePool => NODE_POOL,
+                _ => return None,
+            };
+            Some(PolicyDocument {
+                source: &source.name,
+                kind,
+                content: &document.content,
+            })
+        })
+    }
+
     /// What cannot be read: inputs, and documents in them that are not objects or of an unknown version.
     pub fn unreadable(&self) -> Vec<UnreadableInput> {
         let documents = self.documents().filter_map(|(source, document)| {

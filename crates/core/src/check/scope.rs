@@ -2,13 +2,13 @@
 //! excludes.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::environment::CheckEnvironment;
 use crate::engine::exemption::matches;
+use crate::engine::namespace_exclusion;
 use crate::model::cluster::facts::Facts;
 use crate::model::windows::os::Os;
-use crate::process::files::absolute;
-use crate::registration;
 
 /// Assumptions about every input.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -35,14 +35,11 @@ pub struct StatedSystems {
 impl StatedSystems {
     /// The operating system of an input. A pattern matches a file, or a folder above it; of several patterns, the longest
     /// applies.
-    pub fn of(&self, source: &str) -> Option<Os> {
+    pub fn of(&self, source: &str, environment: &dyn CheckEnvironment) -> Option<Os> {
         if self.all.is_some() || self.by_path.is_empty() {
             return self.all;
         }
-        let below = |base: &PathBuf| {
-            let path = absolute(Path::new(source)).ok()?;
-            Some(path.strip_prefix(absolute(base).ok()?).ok()?.to_owned())
-        };
+        let below = |base: &PathBuf| environment.relative_path(source, base);
         let path = self.base.as_ref().and_then(below);
         let path = path.unwrap_or_else(|| PathBuf::from(source));
         let names: Vec<String> = (path.ancestors())
@@ -70,6 +67,6 @@ impl Scope {
     pub fn not_reviewed(&self, namespace: &str, facts: &Facts) -> Option<String> {
         let none = BTreeMap::new();
         let labels = (facts.namespaces.get(namespace)).map_or(&none, |known| &known.labels);
-        registration::not_reviewed(namespace, labels, &self.excluded, None).map(|why| why.words(namespace))
+        namespace_exclusion::left_out(namespace, labels, &self.excluded).map(|why| why.words(namespace))
     }
 }
