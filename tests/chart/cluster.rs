@@ -84,7 +84,7 @@ pub fn matrix() -> Vec<Value> {
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": "root.pem", "certKey": "a.pem", "privateKeyKey": "b.pem"}}}),
         json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10261}}),
-        json!({"podPolicy": {"spec": {"mode": "Audit"}}, "webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1}}),
+        json!({"mode": "Audit", "webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1}}),
         json!({"podPolicy": {"name": "main", "spec": {
             "mode": "Warn", "priority": 10, "namespaceOverrides": "Any",
             "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]},
@@ -100,7 +100,7 @@ pub fn matrix() -> Vec<Value> {
              "nodePools": [{"name": "w", "spec": {"nodeSelector": {"matchLabels": {"pool": "win"}},
                  "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "windows"}]}}}]}),
         json!({"podPolicy": {"create": false}, "nodePolicy": {"create": false}, "webhooks": {"excludedNamespaces": []}}),
-        json!({"podPolicy": {"spec": {"mode": "Audit"}}, "cluster": {"podTemplates": [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"},
+        json!({"mode": "Audit", "cluster": {"podTemplates": [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"},
                {"group": "example.org", "kind": "Proxy", "path": "spec.podSpec", "resource": "proxies"}]}}),
         json!({"webhooks": {"linuxPods": {"enabled": true}, "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
         json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}, "flowSchema": {"enabled": true}}),
@@ -124,13 +124,13 @@ pub fn matrix() -> Vec<Value> {
                "nodePolicy": {"spec": {"startup": {"imageSource": "Listed", "images": ["a:1"], "puller": "Pods", "pullSecrets": [{"name": "pull"}]}}}}),
         json!({"imageLookups": {"registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull", "pullSecretNamespaces": ["other"],
                           "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots"}},
-               "podPolicy": {"spec": {"mode": "Audit", "evidence": {"imageEvidence": "Registry", "imageWaitMilliseconds": 250}}}}),
+               "mode": "Audit", "podPolicy": {"spec": {"evidence": {"imageEvidence": "Registry", "imageWaitMilliseconds": 250}}}}),
         json!({"clientCertificates": {"caConfigMap": {"name": "webhook-clients"}, "names": ["kube-apiserver"], "required": true}}),
         json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "terminationGracePeriodSeconds": 90}, "server": {"limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}}),
         json!({"deploymentAnnotations": {"reloader.stakater.com/auto": "true"}, "metrics": {"serviceMonitor":
                {"enabled": true, "relabelings": [{"targetLabel": "cluster", "replacement": "east"}], "metricRelabelings": [{"action": "labeldrop", "regex": "le"}]}},
                "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more", "namespace": "{{ .Release.Namespace }}"}}]}),
-        json!({"podPolicy": {"spec": {"mode": "Audit"}}, "hooks": {"runner": "argocd"}, "webhooks": {"allowSecondRelease": true},
+        json!({"mode": "Audit", "hooks": {"runner": "argocd"}, "webhooks": {"allowSecondRelease": true},
                "nodePolicy": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}}),
     ]
 }
@@ -542,7 +542,8 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     let without_jobs = json!({"hooks": {"runner": "none"}});
     request("install", without_jobs.clone()).unwrap();
     // Definitions of an older version: they do not know a field that the values have.
-    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/mode";
+    let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/priority";
+    let with_it = json!({"hooks": {"runner": "none"}, "podPolicy": {"spec": {"priority": 1}}});
     let older = json!([{"op": "remove", "path": field}]).to_string();
     let patch = [
         "patch",
@@ -553,10 +554,10 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
         &older,
     ];
     cluster.kubectl(&patch).succeeded();
-    let error = request("upgrade", without_jobs.clone()).unwrap_err();
+    let error = request("upgrade", with_it.clone()).unwrap_err();
     let cure = documented_apply();
     assert!(
-        error.contains("podPolicy.spec.mode: the CustomResourceDefinition") && error.contains(&cure),
+        error.contains("podPolicy.spec.priority: the CustomResourceDefinition") && error.contains(&cure),
         "{error}"
     );
     // The cure cures, and so does the program.

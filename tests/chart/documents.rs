@@ -103,7 +103,8 @@ fn every_command_of_the_program_in_the_pages_has_flags_that_it_knows() {
             // A placeholder, as in `-n NAMESPACE`, stands for a name.
             let is_placeholder =
                 |word: &String| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase());
-            let words = words(command).into_iter();
+            // The shell takes what follows.
+            let words = words(command).into_iter().take_while(|word| word != ">");
             let words: Vec<String> = words
                 .map(|word| {
                     if is_placeholder(&word) {

@@ -531,8 +531,7 @@ spec: {mode: Reconcile, runtimeClasses: {mode: Reconcile}}
 
 #[test]
 fn the_program_writes_all_that_it_keeps_within_the_policies() {
-    let node_policy =
-        json!({"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}}});
+    let node_policy = json!({"spec": {"runtimeClasses": {"mode": "Reconcile"}}});
     let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
     let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
         return;
@@ -1087,7 +1086,7 @@ fn the_account_changes_only_the_node_pools_that_it_created() {
     };
     install::define(&attack.cluster);
     let spec =
-        json!({"selector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}});
+        json!({"nodeSelector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}});
     let pool = |name: &str, labels: Value| {
         json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool",
             "metadata": {"name": name, "labels": labels}, "spec": spec})
@@ -1115,7 +1114,7 @@ fn the_account_changes_only_the_node_pools_that_it_created() {
     let build = json!({"spec": {"template": {"build": "10.0.26100"}}});
     let adopt = json!({"metadata": {"labels": own}});
     let release = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
-    let elsewhere = json!({"spec": {"selector": {"matchLabels": {"team": "a"}}}});
+    let elsewhere = json!({"spec": {"nodeSelector": {"matchLabels": {"team": "a"}}}});
     for (name, change) in [
         ("theirs", &build),
         ("theirs", &adopt),
@@ -1153,7 +1152,7 @@ fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
 #[test]
 fn an_installation_in_audit_changes_no_node_and_names_the_right_that_it_would_need() {
     let Some(engine) = engine() else { return };
-    let values = json!({"podPolicy": {"spec": {"mode": "Audit"}}});
+    let values = json!({"mode": "Audit"});
     let Some(attack) = Attack::start("an installation in Audit", &values) else {
         return;
     };

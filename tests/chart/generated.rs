@@ -253,6 +253,7 @@ fn require(schema: &mut Value, values: &Value, path: &str) {
 /// `values.schema.json`, with the schemas of the policies as the CustomResourceDefinitions have them.
 pub fn schema(written: &Value, yaml: &str) -> String {
     let mut schema = written.clone();
+    schema["properties"]["cluster"] = for_values(&api::ClusterConfigSpec::schema());
     require(&mut schema, &values(yaml), "");
     for (name, definition) in [
         ("podPolicySpec", api::pod_policy_definition()),
@@ -262,7 +263,6 @@ pub fn schema(written: &Value, yaml: &str) -> String {
         let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         schema["definitions"][name] = for_values(spec);
     }
-    schema["definitions"]["clusterConfig"] = for_values(&api::ClusterConfigSpec::schema());
     // The chart fills it in: the mode of the installation.
     for name in ["podPolicySpec", "nodePolicySpec"] {
         schema["definitions"][name]

@@ -24,8 +24,7 @@ fn a_test_of_the_release_reports_whether_the_api_server_calls_it() {
         return;
     };
     // The answer does not depend on what the policies do.
-    let values =
-        json!({"hooks": {"runner": "helm"}, "replicaCount": 1, "podPolicy": {"spec": {"mode": "Audit"}}});
+    let values = json!({"hooks": {"runner": "helm"}, "replicaCount": 1, "mode": "Audit"});
     world.deploy(engine, "install", &values);
     let test = || world.request(engine, "test", &json!({}));
     test().unwrap_or_else(|error| panic!("{error}\n{}\n{}", world.kubelet.jobs(), world.kubelet.logs()));

@@ -545,7 +545,10 @@ fn tracing_is_off_until_there_is_an_endpoint_and_then_says_what_the_program_unde
     for off in [json!({}), idle] {
         let (container, pod) = container(&off);
         assert!(variables(&container).is_empty(), "{container}");
-        assert_eq!(pod["volumes"], Value::Null);
+        assert_eq!(
+            pod["volumes"],
+            json!([{"name": "cluster", "configMap": {"name": "transom-cluster", "optional": true}}])
+        );
     }
 
     let values = json!({"tracing": {
@@ -569,11 +572,11 @@ fn tracing_is_off_until_there_is_an_endpoint_and_then_says_what_the_program_unde
             {"name": "OTEL_EXPORTER_OTLP_CERTIFICATE", "value": "/var/run/transom/tracing/bundle.pem"},
         ])
     );
-    let mounts = json!([{"name": "tracing-ca", "mountPath": "/var/run/transom/tracing", "readOnly": true}]);
+    let mounts = json!([{"name": "cluster", "mountPath": "/var/run/transom/cluster", "readOnly": true}, {"name": "tracing-ca", "mountPath": "/var/run/transom/tracing", "readOnly": true}]);
     assert_eq!(container["volumeMounts"], mounts);
     assert_eq!(
         pod["volumes"],
-        json!([{"name": "tracing-ca", "configMap": {"name": "roots"}}])
+        json!([{"name": "cluster", "configMap": {"name": "transom-cluster", "optional": true}}, {"name": "tracing-ca", "configMap": {"name": "roots"}}])
     );
 
     // The kubelet puts a variable in where it was defined before.

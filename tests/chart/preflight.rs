@@ -100,7 +100,7 @@ fn values_of(platform: &'static str) -> Value {
     let text = report.values.yaml();
     let read = generated::values(&text);
     assert_eq!(read, report.values.json(), "{text}");
-    for field in ["tolerations", "webhooks", "policy", "nodePolicy"] {
+    for field in ["tolerations", "webhooks", "podPolicy", "nodePolicy"] {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
     assert_eq!(read["mode"], "Audit");

@@ -161,7 +161,7 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
     let of_cluster = rules(&without, "ClusterRole", "transom", "");
     assert!(!of_cluster.is_empty() && workloads.iter().all(|rule| !of_cluster.contains(rule)));
 
-    let values = json!({"nodePolicy": {"create": false}, "images": {
+    let values = json!({"nodePolicy": {"create": false}, "imageLookups": {
         "registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull",
         "pullSecretNamespaces": ["shop", "billing"], "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots", "key": "all.pem"},
     }});
@@ -180,10 +180,9 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
     let pod = &with.object("Deployment", "transom")["spec"]["template"]["spec"];
     assert_eq!(
         pod["volumes"],
-        json!([{"name": "registries-ca", "configMap": {"name": "roots"}}])
+        json!([{"name": "cluster", "configMap": {"name": "transom-cluster", "optional": true}}, {"name": "registries-ca", "configMap": {"name": "roots"}}])
     );
-    let mounts =
-        json!([{"name": "registries-ca", "mountPath": "/var/run/transom/registries", "readOnly": true}]);
+    let mounts = json!([{"name": "cluster", "mountPath": "/var/run/transom/cluster", "readOnly": true}, {"name": "registries-ca", "mountPath": "/var/run/transom/registries", "readOnly": true}]);
     assert_eq!(pod["containers"][0]["volumeMounts"], mounts);
     let of_cluster = rules(&with, "ClusterRole", "transom", "");
     assert!(
@@ -244,7 +243,7 @@ fn a_parent_chart_may_have_it_with_a_condition() {
     let engine = Engine::of(&parent).unwrap();
     let global = json!({"imageRegistry": "mirror.example.com", "storageClass": "fast"});
     let with = |enabled: bool| {
-        let values = json!({"global": global, "transom": {"enabled": enabled, "podPolicy": {"spec": {"mode": "Warn"}}}});
+        let values = json!({"global": global, "transom": {"enabled": enabled, "mode": "Warn"}});
         engine.request("validate", json!({"values": values})).unwrap();
         engine.render(&values).unwrap()
     };
@@ -613,7 +612,7 @@ fn a_digest_is_added_to_the_tag_and_what_the_values_add_is_in_the_release() {
     );
     assert_eq!(pod["runtimeClassName"], "gvisor");
     assert_eq!(deployment["metadata"]["annotations"]["a"], "b");
-    assert_eq!(rendered.names("ConfigMap"), ["transom-more"]);
+    assert_eq!(rendered.names("ConfigMap"), ["transom-cluster", "transom-more"]);
     let endpoint = &rendered.object("ServiceMonitor", "transom")["spec"]["endpoints"][0];
     assert_eq!(endpoint["relabelings"][0]["replacement"], "east");
 }

@@ -56,7 +56,7 @@ fn nothing_of_new_nodes_is_there_before_it_is_enabled() {
 fn the_taint_is_set_on_the_nodes_of_the_node_policy_and_transom_may_remove_it() {
     let Some(engine) = engine() else { return };
     let audit = |more: Value| {
-        let mut values = json!({"podPolicy": {"spec": {"mode": "Audit"}}});
+        let mut values = json!({"mode": "Audit"});
         merge(&mut values, more);
         engine.render(&values).unwrap()
     };

@@ -110,7 +110,7 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
     let read = ["get", "list", "watch"];
     let argo = json!({"runner": "argocd"});
     let audit = |more: Value| {
-        let mut values = json!({"podPolicy": {"spec": {"mode": "Audit"}}});
+        let mut values = json!({"mode": "Audit"});
         values
             .as_object_mut()
             .unwrap()
@@ -141,7 +141,7 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
             true,
             false,
         ),
-        (json!({"podPolicy": {"create": false}}), false, false),
+        (json!({"podPolicy": {"create": false}}), true, false),
         // Argo CD renders without a cluster: only the values decide.
         (json!({"hooks": argo}), true, false),
         (json!({"hooks": argo, "nodePolicy": managed}), true, true),

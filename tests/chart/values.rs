@@ -159,7 +159,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "imageLookups.plainHTTP: registry.corp:5000 is not in imageLookups.registries",
         ),
         (
-            json!({"podPolicy": {"spec": {"mode": "Audit", "evidence": {"imageEvidence": "Registry"}}}}),
+            json!({"mode": "Audit", "podPolicy": {"spec": {"evidence": {"imageEvidence": "Registry"}}}}),
             "podPolicy.spec.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty",
         ),
         (
@@ -222,11 +222,11 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         (json!({"fullnameOverride": "1a"}), "/fullnameOverride"),
         (
             json!({"podPolicy": {"create": false, "spec": {"mode": "Audit"}}}),
-            "policy.spec: no policy would use it, because policy.create is false",
+            "podPolicy.spec: no policy would use it, because podPolicy.create is false",
         ),
         (
             json!({"podPolicy": {"create": false, "spec": {"priority": 1}}}),
-            "policy.spec: no policy would use it",
+            "podPolicy.spec: no policy would use it",
         ),
         (
             json!({"nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}}}}),

@@ -44,10 +44,17 @@ fn the_configuration_file_of_check_applies_to_fix_too() {
     );
     assert!(run.out.contains("\n-    runAsUser: 1000\n"), "{}", run.out);
     assert!(!run.err.contains("GameServer"), "{}", run.err);
-    let kind = "example.com/GameServer=spec.template";
+    let facts = "podTemplates: [{group: example.com, kind: GameServer, path: spec.template}]\n";
+    std::fs::write(folder.path().join("facts.yaml"), facts).unwrap();
     let run = transom(
         folder.path(),
-        &["fix", "--no-config", "--pod-template", kind, "app/game.yaml"],
+        &[
+            "fix",
+            "--no-config",
+            "--cluster-config",
+            "facts.yaml",
+            "app/game.yaml",
+        ],
     );
     assert!(
         run.out.contains("-      securityContext: {runAsUser: 1}\n"),

@@ -260,8 +260,8 @@ spec: {mode: daemonset, nodeSelector: {kubernetes.io/os: windows}, image: 'otel/
         "0 objects checked, 0 for Windows: no findings, 2 more skipped; 0 would be denied\n\
          skipped: 2 (DatadogAgent 1, OpenTelemetryCollector 1): admission evaluates the objects that their controllers create. \
          These select Windows nodes: DatadogAgent agent-win (-:1), OpenTelemetryCollector c (-:6). To evaluate their pods, add \
-         --pod-template datadoghq.com/DatadogAgent=PATH, --pod-template opentelemetry.io/OpenTelemetryCollector=PATH, where PATH \
-         is the field with a pod template or a pod spec; if there is none, check the objects that their controllers create\n"
+         to cluster.podTemplates in .transom.yaml: {group: datadoghq.com, kind: DatadogAgent, path: PATH}, \
+         {group: opentelemetry.io, kind: OpenTelemetryCollector, path: PATH}, where PATH is the field with a pod template or a pod spec; if there is none, check the objects that their controllers create\n"
     );
 }
 
