@@ -99,13 +99,12 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let report = cleanup::run(&connected.client, &options, false, &report_progress).await;
-    print(&report, &options)?;
-    if options.hook.is_none() {
-        let mut out = anstream::stdout().lock();
-        for line in cleanup::of_the_chart(&connected.client, &options).await {
-            writeln!(out, "{line}")?;
-        }
-    }
+    // The hook of a release runs before Helm deletes the rest.
+    let of_the_chart = match &options.hook {
+        Some(_) => Vec::new(),
+        None => cleanup::of_the_chart(&connected.client, &options).await,
+    };
+    print(&report, &options, &of_the_chart)?;
     Ok(success_if(report.failures.is_empty()))
 }
 
@@ -253,13 +252,18 @@ fn agrees() -> io::Result<bool> {
     Ok(matches!(answer.trim(), "yes" | "y"))
 }
 
-fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()> {
+fn print(
+    report: &CleanupReport,
+    options: &CleanupOptions,
+    of_the_chart: &Vec<String>,
+) -> std::io::Result<()> {
     let mut out = anstream::stdout().lock();
     let lines = [
         ("", &report.done),
         ("kept: ", &report.kept),
         ("left: ", &report.left),
         ("FAILED: ", &report.failures),
+        ("", of_the_chart),
     ];
     print_lines(&lines, &mut out)?;
     let stays = kept_by_options(options);
@@ -279,6 +283,12 @@ fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()
             writeln!(
                 out,
                 "done, except for what is listed above as left: find out who owns it"
+            )
+        }
+        (0, 0) if !of_the_chart.is_empty() => {
+            writeln!(
+                out,
+                "nothing else of Transom's is left in the cluster than these objects"
             )
         }
         (0, 0) if report.done.is_empty() => writeln!(out, "the cluster contained nothing of Transom's"),

@@ -178,6 +178,9 @@ impl<'a> Cleanup<'a> {
         self.delete_in_namespace(&others).await;
         self.delete_left_by_hooks().await;
         self.delete_left_by_test().await;
+        if self.options.hook.is_none() {
+            self.delete_orphans_of_the_chart(!others.is_empty()).await;
+        }
         if !self.options.crds {
             self.report.keeps_definitions = self.has_definitions().await;
             return;
@@ -371,7 +374,7 @@ impl<'a> Cleanup<'a> {
         let deleted = self.deleted();
         match result {
             Ok(()) => (self.report.done).push(format!("{} {name}{deleted}", target.kind)),
-            Err(ApiError::NotFound) => {}
+            Err(ApiError::NotFound | ApiError::NamespaceNotFound(_)) => {}
             Err(why) => self.failed(target.kind, name, &why),
         }
     }

@@ -191,6 +191,78 @@ fn a_release_lives_and_leaves_nothing() {
     );
 }
 
+/// Helm keeps what it knows of a release in the namespace of the release.
+#[test]
+fn what_a_release_left_is_removed_when_its_namespace_is_gone() {
+    let Some(engine) = engine() else { return };
+    let Some(world) = World::start(
+        "that uninstall removes what Helm no longer knows (tests/chart/live.rs)",
+        &node(),
+    ) else {
+        return;
+    };
+    world.deploy(engine, "install", &json!({"replicaCount": 1}));
+    let own = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],
+        "metadata": {"name": "mine", "labels": {"app.kubernetes.io/name": "transom", "app.kubernetes.io/instance": "transom"}}});
+    world.create(&own);
+    delete_namespace(&world);
+    assert!(
+        world
+            .left()
+            .iter()
+            .any(|it| it.ends_with("Role default/transom-events"))
+    );
+
+    let done = cleanup(&world.kubeconfig, &["--crds"]);
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{done:?}");
+    assert!(
+        printed.contains("of the installation is left: ClusterRole mine\nthat is for kubectl: "),
+        "{printed}"
+    );
+    let mut left = Vec::new();
+    let is_gone = || {
+        left = world.left();
+        // What the leader wrote after the objects were listed: it would go with the namespace.
+        left.retain(|it| !it.contains(&format!(" {NAMESPACE}/")));
+        left == ["ClusterRole /mine"]
+    };
+    assert!(wait(Duration::from_secs(30), is_gone), "{left:?}\n{printed}");
+}
+
+/// Deletes Transom's namespace as the controller of namespaces does, which does not run here: first what is in it.
+fn delete_namespace(world: &World) {
+    let here = format!(" {NAMESPACE}/");
+    let cluster = &world.cluster;
+    for object in world.left().iter().filter(|it| it.contains(&here)) {
+        let (kind, name) = object.split_once(&here).unwrap();
+        // Pods and ReplicaSets go with their owners.
+        cluster.kubectl(&[
+            "delete",
+            kind,
+            name,
+            "-n",
+            NAMESPACE,
+            "--ignore-not-found",
+            "--wait=false",
+        ]);
+    }
+    cluster
+        .kubectl(&["delete", "namespace", NAMESPACE, "--wait=false"])
+        .succeeded();
+    let mut namespace = world.get("namespace", NAMESPACE);
+    namespace["spec"]["finalizers"] = json!([]);
+    let finalize = format!("/api/v1/namespaces/{NAMESPACE}/finalize");
+    cluster
+        .kubectl_with(
+            &["replace", "--raw", &finalize, "-f", "-"],
+            &namespace.to_string(),
+        )
+        .succeeded();
+    let is_gone = || !world.has(&["namespace", NAMESPACE]);
+    assert!(wait(Duration::from_secs(30), is_gone));
+}
+
 fn install(world: &World, engine: &Engine) {
     world.deploy(engine, "install", &json!({}));
     let published = || {
