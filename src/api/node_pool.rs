@@ -36,6 +36,10 @@ use crate::model::windows::build::Build;
 #[kube(
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#
 )]
+#[kube(
+    printcolumn = r#"{"name": "Origin", "type": "string", "description": "Who created it: transom for a pool that was seen in the cluster", "jsonPath": ".metadata.labels.app\\.kubernetes\\.io/managed-by"}"#
+)]
+#[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "!has(self.template) || !has(self.template.labels) || self.nodeSelector.matchLabels.all(key, \

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::image_evidence::{note_names_only, note_of};
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
-use super::options::{OutputArgs, RuleSelector, rules};
+use super::options::{OutputArgs, RuleArgs};
 use super::{exit_status, is_quiet};
 use crate::check::{CheckNote, FixScope, SourceRole, UnreadableInput};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
@@ -53,9 +53,8 @@ pub struct FixArgs {
     /// Also add os, nodeSelector and tolerations, and the build if it is certain
     #[arg(long)]
     placement: bool,
-    /// Fix only findings of these rules, by ID, by name, or by the beginning of IDs, as in TSM2; separated by commas
-    #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = rules)]
-    rules: Vec<RuleSelector>,
+    #[command(flatten)]
+    rules: RuleArgs,
     #[command(flatten)]
     inputs: ManifestArgs,
 }
@@ -100,7 +99,7 @@ struct FixSummary {
     fixed: usize,
     /// Findings that are left, of the rules that may be fixed.
     remaining: usize,
-    /// Findings that are left because --rules does not select their rules.
+    /// Findings that are left because --select and --ignore exclude their rules.
     unselected: usize,
 }
 
@@ -242,10 +241,9 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
 
 /// What may be fixed.
 fn scope(args: &FixArgs) -> FixScope {
-    let rules: Vec<&'static str> = args.rules.iter().flat_map(|rules| rules.0.clone()).collect();
     FixScope {
         placement: args.placement,
-        rules: (!rules.is_empty()).then_some(rules),
+        rules: (!args.rules.is_everything()).then(|| args.rules.selected().map(|rule| rule.id).collect()),
     }
 }
 
@@ -333,7 +331,7 @@ fn report(
     let (changed, fixed) = (count(changed, "object"), count(fixed, "finding"));
     let others = match unselected {
         0 => String::new(),
-        others => format!(", {others} of rules that are not in --rules"),
+        others => format!(", {others} of rules that are not selected"),
     };
     writeln!(
         out,

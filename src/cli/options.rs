@@ -24,8 +24,8 @@ pub use crate::model::syntax::suggest::{date, nearest};
 use crate::model::windows::os::Os;
 use crate::registration::BY_DEFAULT;
 use crate::render::write_json;
-use crate::rules;
 use crate::rules::documentation::DocumentationUrl;
+use crate::rules::{self, Rule};
 
 /// The formats of one command; the first is the default.
 pub trait FormatList: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static {}
@@ -491,25 +491,30 @@ pub struct DocumentationArgs {
     pub documentation_base_url: Option<DocumentationUrl>,
 }
 
-/// Which rules are reported.
+/// Which rules a command looks at.
 #[derive(Args, Clone, Debug)]
 pub struct RuleArgs {
-    /// Report only these rules, by ID, by name, or by the beginning of IDs, as in TSM2; separated by commas
+    /// Only these rules, by ID, by name, or by the beginning of IDs, as in TSM2; separated by commas
     #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = rules)]
     select: Vec<RuleSelector>,
-    /// Do not report these rules; separated by commas
+    /// Not these rules; separated by commas
     #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = rules)]
     ignore: Vec<RuleSelector>,
 }
 
 impl RuleArgs {
-    /// Whether a rule is reported.
+    /// Whether a rule is selected.
     pub fn selects(&self, id: &str) -> bool {
         let is_in = |list: &[RuleSelector]| list.iter().any(|rules| rules.0.contains(&id));
         (self.select.is_empty() || is_in(&self.select)) && !is_in(&self.ignore)
     }
 
-    /// Whether every rule is reported.
+    /// The rules that are selected, in the order of the catalogue.
+    pub fn selected(&self) -> impl Iterator<Item = &'static Rule> {
+        rules::catalogue().filter(|rule| self.selects(rule.id))
+    }
+
+    /// Whether every rule is selected.
     pub fn is_everything(&self) -> bool {
         self.select.is_empty() && self.ignore.is_empty()
     }

@@ -5,16 +5,20 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 
-use super::options::{OutputArgs, ReportFormat};
+use super::options::{OutputArgs, ReportFormat, RuleSelector, rules};
 use crate::render;
-use crate::rules::{find, nearest};
+use crate::rules::{Rule, find, nearest};
 
-/// List every rule of the catalogue
+/// List the rules of the catalogue
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom rules
+  transom rules TSM2 run-as-user
   transom rules -o json=rules.json")]
 pub struct RulesArgs {
+    /// Only these rules, by ID, by name, or by the beginning of IDs, as in TSM2
+    #[arg(value_name = "RULE", value_parser = rules)]
+    rules: Vec<RuleSelector>,
     #[command(flatten)]
     output: OutputArgs<ReportFormat>,
 }
@@ -33,8 +37,10 @@ pub struct ExplainArgs {
 }
 
 pub fn list(args: &RulesArgs) -> anyhow::Result<ExitCode> {
-    (args.output).report(&render::rules_json(), |out| {
-        write!(out, "{}", render::rules_text())
+    let is_listed =
+        |rule: &Rule| args.rules.is_empty() || args.rules.iter().any(|it| it.0.contains(&rule.id));
+    (args.output).report(&render::rules_json(is_listed), |out| {
+        write!(out, "{}", render::rules_text(is_listed))
     })?;
     Ok(ExitCode::SUCCESS)
 }

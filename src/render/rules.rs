@@ -16,11 +16,15 @@ use crate::model::windows::os::Verdict;
 use crate::rules::{AsksForNothing, Builds, Check, FAMILIES, Family, Rule, catalogue};
 
 /// The catalogue as a list: one line per rule, by family.
-pub fn rules_text() -> String {
+pub fn rules_text(is_listed: impl Fn(&Rule) -> bool) -> String {
     let mut out = String::new();
     for family in FAMILIES {
+        let mut rules = family.rules.iter().filter(|rule| is_listed(rule)).peekable();
+        if rules.peek().is_none() {
+            continue;
+        }
         let _ = writeln!(out, "{}", family.title);
-        for rule in family.rules {
+        for rule in rules {
             let _ = writeln!(
                 out,
                 "  {}  {:7}  {:36}  {}",
@@ -35,11 +39,12 @@ pub fn rules_text() -> String {
         }
         out.push('\n');
     }
-    let count = |severity| catalogue().filter(|rule| rule.severity == severity).count();
+    let listed = || catalogue().filter(|rule| is_listed(rule));
+    let count = |severity| listed().filter(|rule| rule.severity == severity).count();
     let _ = writeln!(
         out,
         "{} rules: {} errors, {} warnings, {} advice. transom explain NAME shows more.",
-        catalogue().count(),
+        listed().count(),
         count(Severity::Error),
         count(Severity::Warning),
         count(Severity::Advice)
@@ -135,13 +140,11 @@ pub fn rules_schema() -> Value {
 }
 
 /// The catalogue for machines.
-pub fn rules_json() -> impl Serialize {
-    let rules = (FAMILIES.iter()).flat_map(|family| {
-        family
-            .rules
-            .iter()
-            .map(move |rule| RuleEntry::of(family.title, rule))
-    });
+pub fn rules_json(is_listed: impl Fn(&Rule) -> bool) -> impl Serialize {
+    let rules = (FAMILIES.iter()).flat_map(|family| family.rules.iter().map(move |rule| (family, rule)));
+    let rules = rules
+        .filter(|(_, rule)| is_listed(rule))
+        .map(|(family, rule)| RuleEntry::of(family.title, rule));
     RulesReport {
         schema: SCHEMA,
         rules: rules.collect(),

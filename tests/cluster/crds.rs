@@ -341,7 +341,9 @@ fn kubectl_lists_node_pools_in_columns() {
     let Some(cluster) = cluster() else { return };
     let spec =
         json!({"nodeSelector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}});
-    create(cluster, &policy("WindowsNodePool", "columns", &spec)).succeeded();
+    let mut pool = policy("WindowsNodePool", "columns", &spec);
+    pool["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "transom"});
+    create(cluster, &pool).succeeded();
     let seen = jiff::Timestamp::now().to_string();
     let status = json!({"nodeCount": 2, "lastSeenTime": seen, "builds": [], "conditions": [{"type": "Ready", "status": "True",
         "reason": "NodesMatched", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
@@ -349,13 +351,13 @@ fn kubectl_lists_node_pools_in_columns() {
     let printed = cluster.kubectl(&["get", "wnpool", "columns"]).succeeded().out;
     let words: Vec<&str> = printed.split_whitespace().collect();
     assert_eq!(
-        words[..5],
-        ["NAME", "BUILD", "NODES", "LAST-SEEN", "READY"],
+        words[..7],
+        ["NAME", "BUILD", "NODES", "LAST-SEEN", "READY", "ORIGIN", "AGE"],
         "{printed}"
     );
     assert_eq!(
-        (&words[5..8], words[9]),
-        (&["columns", "10.0.20348", "2"][..], "True"),
+        (&words[7..10], &words[11..13]),
+        (&["columns", "10.0.20348", "2"][..], &["True", "transom"][..]),
         "{printed}"
     );
 }

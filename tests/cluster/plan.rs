@@ -119,7 +119,7 @@ fn the_same_objects_give_the_same_plan_from_a_cluster_and_from_standard_input() 
         let spec = json!({"nodeSelector": selector, "containers": [{"name": "app",
             "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
-            "spec": {"nodeSelector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
     };
     let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
         pool("new", observed, "agentpool=new", taints),

@@ -235,7 +235,7 @@ fn scopes(dice: &mut Dice) -> Vec<(String, FixScope)> {
         ("fix".to_owned(), all(false, None)),
         ("fix --placement".to_owned(), all(true, None)),
         (
-            format!("fix --rules {one} (placement: {placement})"),
+            format!("fix --select {one} (placement: {placement})"),
             all(placement, Some(vec![one])),
         ),
     ]

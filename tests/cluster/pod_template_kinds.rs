@@ -161,7 +161,16 @@ fn reviews(replica: &Replica) -> f64 {
 
 fn scan(cluster: &ControlPlane, args: &[&str]) -> (i32, Value) {
     let file = cluster.path("admin.kubeconfig");
-    let scan = ["scan", "-o", "json", "--kubeconfig", "admin.kubeconfig"];
+    let [flag, facts] = install::cluster_config(cluster, FACTS);
+    let scan = [
+        "scan",
+        "-o",
+        "json",
+        "--kubeconfig",
+        "admin.kubeconfig",
+        &flag,
+        &facts,
+    ];
     let run = transom(file.parent().unwrap(), &[&scan, args].concat());
     (run.status, run.json())
 }

@@ -367,8 +367,9 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
         json!([{"key": "agentpool", "values": ["windows-a"]}])
     );
     let spec = json!({"mode": mode, "placement": placement});
-    let node_spec = json!({"taints": {"required": value(&["nodePolicy", "spec", "taints", "required"])}});
-    assert_eq!(node_spec, json!({"taints": {"required": [taint("Windows")]}}));
+    let required = value(&["nodePolicy", "spec", "taints", "required"]);
+    assert_eq!(required, json!([taint("Windows")]));
+    let node_spec = json!({"mode": "Reconcile", "taints": {"required": required}});
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");
     cluster.kubectl(&["create", "-f", crds]).succeeded();
     for (kind, spec) in [("WindowsPodPolicy", spec), ("WindowsNodePolicy", node_spec)] {

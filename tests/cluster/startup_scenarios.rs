@@ -134,7 +134,7 @@ const TABLE: [(&str, &str, &str, Outcome); 11] = [
     ),
     ("nothing pulls", "nobody-0", "nobody", Outcome::Late),
     (
-        "nothing is needed, and maxBytes knows no size",
+        "nothing is needed, and maxImageSize knows no size",
         "sized-0",
         "sized",
         Outcome::Warm(&[]),
@@ -373,7 +373,7 @@ fn each_scenario_of_the_table_starts_as_it_should() {
         })
         .collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
-    all.shows("sized", "ImageSizesUnknown", "maxBytes has no effect");
+    all.shows("sized", "ImageSizesUnknown", "maxImageSize has no effect");
     all.shows("nobody", "ImagesLate", "puller: None");
     assert_eq!(all.kubelets.log().bound_early, BTreeSet::new());
 

@@ -1050,14 +1050,14 @@ fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
             forged.contains("denied the request") && forged.contains("host-pid"),
             "{kind}: {forged}"
         );
-        assert!(forged.contains("spec.controllers"), "{kind}: {forged}");
+        assert!(forged.contains("cluster.controllers"), "{kind}: {forged}");
     }
     let annotations = cluster.audited("forged", "replicaset");
     let owner = annotations.get("validate-deny.transom.dev/owner-trusted");
     assert_eq!(owner.map(String::as_str), Some("false"), "{annotations:?}");
     let custom = may(&owned(bad("custom"), "jobset.x-k8s.io/v1alpha2", "JobSet")).err;
     assert!(
-        custom.contains("denied the request") && !custom.contains("spec.controllers"),
+        custom.contains("denied the request") && !custom.contains("cluster.controllers"),
         "{custom}"
     );
 }

@@ -577,20 +577,20 @@ fn indented_pod() -> String {
 
 #[test]
 fn rules_and_operating_systems_select() {
-    let only = run(Path::new("."), &["--rules", "run-as-user", "-"], POD.as_bytes());
+    let only = run(Path::new("."), &["--select", "run-as-user", "-"], POD.as_bytes());
     assert!(
         only.out.contains("beta.kubernetes.io/os") && !only.out.contains("runAsUser:"),
         "{}",
         only.out
     );
     assert!(
-        only.err.contains(" fixed, 0 left, ") && only.err.contains(" of rules that are not in --rules\n"),
+        only.err.contains(" fixed, 0 left, ") && only.err.contains(" of rules that are not selected\n"),
         "{}",
         only.err
     );
     let placed = run(
         Path::new("."),
-        &["--placement", "--rules", "TSM101,run-as-user", "-"],
+        &["--placement", "--select", "TSM101,run-as-user", "-"],
         POD.as_bytes(),
     );
     assert!(
@@ -599,7 +599,7 @@ fn rules_and_operating_systems_select() {
         placed.out
     );
     assert!(placed.out.contains("beta.kubernetes.io/os"), "{}", placed.out);
-    let unknown = run(Path::new("."), &["--rules", "run-as-usr", "-"], POD.as_bytes());
+    let unknown = run(Path::new("."), &["--select", "run-as-usr", "-"], POD.as_bytes());
     assert_eq!(unknown.status, 2);
     assert!(
         unknown.err.contains("did you mean run-as-user?"),
@@ -739,7 +739,7 @@ fn what_pod_security_may_require_goes_only_together_with_os_name() {
         (&["--placement"][..], ""),
         (&[], "  os: {name: windows}\n"),
         (
-            &["--rules", "TSM203,TSM212,TSM215,TSM209,TSM101", "--placement"],
+            &["--select", "TSM203,TSM212,TSM215,TSM209,TSM101", "--placement"],
             "",
         ),
     ] {
@@ -753,8 +753,11 @@ fn what_pod_security_may_require_goes_only_together_with_os_name() {
     }
     // Nothing writes it, or something else prevents it.
     for (arguments, more) in [
-        (&["--placement", "--rules", "TSM203,TSM212,TSM215,TSM209"][..], ""),
-        (&["--placement", "--rules", "TSM212,TSM209,TSM101"], ""),
+        (
+            &["--placement", "--select", "TSM203,TSM212,TSM215,TSM209"][..],
+            "",
+        ),
+        (&["--placement", "--select", "TSM212,TSM209,TSM101"], ""),
         (&["--placement"], "  resources: {limits: {memory: 1Gi}}\n"),
     ] {
         let fixed = fix(arguments, &pod(more));

@@ -41,7 +41,7 @@ fn policies(values: &Value) -> String {
     }
     let required = value("nodePolicy.spec.taints.required").unwrap();
     assert_eq!(required, json!([taint("os", "windows")]));
-    let node_spec = json!({"taints": {"mode": "Reconcile", "required": required}});
+    let node_spec = json!({"mode": "Reconcile", "taints": {"required": required}});
     let of = |kind: &str, spec: Value| {
         json!({"apiVersion": "transom.dev/v1alpha1", "kind": kind, "metadata": {"name": "default"}, "spec": spec})
             .to_string()
