@@ -341,9 +341,14 @@ fn kubectl_lists_node_pools_in_columns() {
     let Some(cluster) = cluster() else { return };
     let spec =
         json!({"nodeSelector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}});
-    let mut pool = policy("WindowsNodePool", "columns", &spec);
-    pool["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "transom"});
-    create(cluster, &pool).succeeded();
+    create(cluster, &policy("WindowsNodePool", "columns", &spec)).succeeded();
+    let label = [
+        "label",
+        "wnpool",
+        "columns",
+        "app.kubernetes.io/managed-by=transom",
+    ];
+    cluster.kubectl(&label).succeeded();
     let seen = jiff::Timestamp::now().to_string();
     let status = json!({"nodeCount": 2, "lastSeenTime": seen, "builds": [], "conditions": [{"type": "Ready", "status": "True",
         "reason": "NodesMatched", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
