@@ -206,6 +206,8 @@ struct SimulatedPod {
     ready_at: i64,
     ready_since: Option<i64>,
     unready_since: i64,
+    /// When it was not Ready, or its node was gone: the first and the last second of each time.
+    down: Vec<(i64, i64)>,
     is_terminating: bool,
     /// When it is gone, once it is being deleted; `None` if its kubelet is dead.
     gone_at: Option<i64>,
@@ -213,6 +215,15 @@ struct SimulatedPod {
     is_ghost: bool,
     /// When another node of this name starts it again.
     restarts_at: Option<i64>,
+}
+
+impl SimulatedPod {
+    /// Whether it was down for so long when its eviction was sent, as lists of that time show it, that only its budget holds it.
+    /// Whatever it is when the eviction is carried out: it may have recovered since, also because its node came back.
+    fn was_broken(&self, sent: i64) -> bool {
+        let mut down = self.down.iter();
+        down.any(|(first, last)| *first <= sent - RECOVERY && *last >= sent - PROMISED_AGE)
+    }
 }
 
 /// An eviction without an answer, which is carried out later.
@@ -423,6 +434,7 @@ impl Cluster {
         self.roll_out();
         self.run();
         self.schedule();
+        self.note_down();
         for (workload, (before, after)) in before.into_iter().zip(self.margins()).enumerate() {
             if after < before {
                 self.disturbed[workload] = self.now;
@@ -433,6 +445,18 @@ impl Cluster {
         for (workload, name) in served {
             if !serving.contains(&name) {
                 self.disturbed[workload] = self.now;
+            }
+        }
+    }
+
+    fn note_down(&mut self) {
+        for pod in &mut self.pods {
+            if pod.ready_since.is_some() && !pod.is_ghost {
+                continue;
+            }
+            match pod.down.last_mut() {
+                Some((_, last)) if *last >= self.now - 1 => *last = self.now,
+                _ => pod.down.push((self.now, self.now)),
             }
         }
     }
@@ -525,6 +549,7 @@ impl Cluster {
             ready_at: i64::MAX,
             ready_since: None,
             unready_since: self.now,
+            down: Vec::new(),
             is_terminating: false,
             gone_at: None,
             is_ghost: false,
@@ -658,6 +683,8 @@ impl Cluster {
             if pod.restarts_at == Some(now) && !pod.is_terminating {
                 (pod.is_ghost, pod.ready_since, pod.unready_since) = (false, None, now);
                 pod.ready_at = now + start;
+                // It has its time to recover again.
+                pod.down.push((now, now));
             }
             if pod.is_terminating || pod.is_ghost || pod.node.is_none() {
                 continue;
@@ -757,11 +784,7 @@ impl Cluster {
             return EvictionAnswer::NotNow("the budget".to_owned());
         }
         let (left, floor) = (self.serving(workload) - u64::from(serves), self.floor(workload));
-        // One that was broken when the eviction was sent may have recovered since.
-        let pod = &self.pods[index];
-        let was_ready = pod.ready_since.is_some_and(|since| since <= sent - PROMISED_AGE);
-        let is_broken = !(was_ready && is_healthy) && sent - pod.unready_since >= RECOVERY;
-        let is_excused = is_broken
+        let is_excused = self.pods[index].was_broken(sent)
             || self.disturbed[workload] >= sent - PROMISED_AGE
             || (self.scenario.allow_outage && self.has_outage(workload))
             // Only its budget holds one that has not been Ready for long.
@@ -1265,6 +1288,60 @@ proptest! {
         let is_stop = matches!(&ends[..], [Some(DrainAction::Stop(StopCause::Pending(..) | StopCause::NoProgress(..)))]);
         prop_assert!(is_stop || left.is_empty(), "{ends:?}");
     }
+}
+
+/// Its node is gone for the seconds 11 to 60, and the other replica is being deleted, so that this one must stay.
+#[test]
+fn an_eviction_is_judged_by_what_could_be_known_when_it_was_sent() {
+    let workload = SimulatedWorkload {
+        kind: OwnerKind::Deployment,
+        replicas: 2,
+        budget: None,
+        start: 0,
+        fails_after: None,
+        never_ready: false,
+        min_ready: 0,
+        recreates_after: MOST_SECONDS,
+        priority: 0,
+        returns: false,
+        scaled: None,
+        rolled_out: None,
+        pool: None,
+    };
+    let scenario = Scenario {
+        seed: 0,
+        drained: 1,
+        others: 0,
+        slots: 2,
+        workloads: vec![workload],
+        max_unavailable: 1,
+        allow_outage: false,
+        has_failures: false,
+        has_slow_lists: false,
+        second: None,
+    };
+    let breaks = |sent: i64, carried_out: i64| {
+        let mut cluster = Cluster::new(scenario.clone());
+        cluster.terminate(1);
+        while cluster.now < carried_out {
+            match cluster.now {
+                10 => cluster.pods[0].is_ghost = true,
+                60 => cluster.pods[0].restarts_at = Some(61),
+                _ => {}
+            }
+            cluster.tick();
+        }
+        let name = cluster.seen(&cluster.pods[0]).name;
+        assert_eq!(cluster.end(&name, sent), EvictionAnswer::Accepted);
+        !cluster.broken.is_empty()
+    };
+    let recovered = 11 + RECOVERY;
+    assert!(breaks(recovered - 1, recovered), "it may recover");
+    assert!(!breaks(recovered, recovered), "only a budget holds it");
+    assert!(!breaks(recovered, 62), "the node came back before a late answer");
+    assert!(!breaks(recovered, 100), "it came back, and no answer came");
+    assert!(!breaks(60 + PROMISED_AGE, 66), "the lists may be so old");
+    assert!(breaks(61 + PROMISED_AGE, 67), "the lists are too old");
 }
 
 /// Makes room, and lets every workload move without an outage.
