@@ -418,10 +418,10 @@ impl Scenarios {
             assert_eq!(self.node(node).released, None, "{node}");
         };
         waits("waiting-0");
-        patch(json!({"startup": {"list": [BAKED]}}));
+        patch(json!({"startup": {"images": [BAKED]}}));
         self.released("waiting-0", 30);
         println!("held: the policy lists other images while a node waits");
-        patch(json!({"startup": {"list": [NEVER]}}));
+        patch(json!({"startup": {"images": [NEVER]}}));
         // Another client sets the taint again.
         self.cluster
             .kubectl(&["taint", "node", "waiting-0", &format!("{STARTUP}=:NoSchedule")])
