@@ -9,6 +9,7 @@ mod demo;
 mod drain;
 mod fix;
 mod generate;
+mod help;
 mod image;
 mod image_evidence;
 mod knowledge;
@@ -42,6 +43,7 @@ use crate::model::syntax::text::one_line;
 #[derive(Parser, Debug)]
 #[command(name = "transom", version, propagate_version = true, max_term_width = 100)]
 #[command(about = "Run and operate Transom, the admission webhook and policy controller for Windows pods")]
+#[command(help_template = help::template())]
 #[command(after_help = "Examples:
   transom check manifests/
   transom scan --assume mode=Enforce

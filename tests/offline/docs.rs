@@ -938,8 +938,14 @@ fn commands_of(command: &str) -> Vec<String> {
     let help = run(&ours(&format!("transom {command} --help")));
     assert!(help.status.success(), "{command}: {}", lossy(&help.stderr));
     let help = lossy(&help.stdout);
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let commands = commands.take_while(|line| line.starts_with("  "));
+    // The program lists its commands below several headings.
+    let commands = help
+        .lines()
+        .skip_while(|line| !line.starts_with("Usage:"))
+        .skip(1);
+    let commands = commands
+        .take_while(|line| !["Arguments:", "Options:"].contains(line))
+        .filter(|line| line.starts_with("  "));
     let subcommands = commands
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())

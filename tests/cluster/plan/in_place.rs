@@ -4,7 +4,7 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use transom::model::windows::build::{Build, Compatibility, ContainerIsolation, compatibility};
@@ -15,6 +15,9 @@ use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::join_tainted;
 use crate::support::objects::node_affinity;
+
+/// How long no pod comes or goes before what is there is the result: longer than a controller takes to begin on a loaded machine.
+const QUIET: Duration = Duration::from_secs(8);
 
 const SKU: &str = "kubernetes.azure.com/os-sku";
 /// The nodes: name, pool, build, SKU.
@@ -261,14 +264,24 @@ pub fn create_again<W: Borrow<Workload>>(cluster: &ControlPlane, all: &[W], node
             .kubectl(&["-n", "shop", "create", "job", &workload.name, "--from", &from])
             .succeeded();
     }
+    // The controller of DaemonSets may only begin to look at nodes that have changed.
+    let (mut seen, mut since) = (BTreeSet::new(), Instant::now());
     let settled = || {
         let pods = pods(cluster);
+        let uids_now: BTreeSet<String> = pods
+            .iter()
+            .map(|pod| pod["metadata"]["uid"].to_string())
+            .collect();
+        if uids_now != seen {
+            (seen, since) = (uids_now, Instant::now());
+        }
         let is_back = |workload: &Workload| {
             let kind = workload.object["kind"].as_str().unwrap();
             matches!(kind, "Pod" | "DaemonSet") || of(&pods, &workload.name).count() >= replicas(workload)
         };
         let is_gone = |pod: &Value| !uids.contains(pod["metadata"]["uid"].as_str().unwrap());
-        pods.iter().all(is_gone) && are_placed(&pods) && all().all(is_back)
+        let is_quiet = since.elapsed() >= QUIET;
+        is_quiet && pods.iter().all(is_gone) && are_placed(&pods) && all().all(is_back)
     };
     assert!(wait(Duration::from_secs(300), settled), "{:#?}", pods(cluster));
 }

@@ -238,8 +238,8 @@ fn every_option_of_look_ups_is_refused_without_look_ups() {
     let home = Home::new();
     let help = |command: &str| home.run(&[command, "--help"]).out;
     let commands = home.run(&["--help"]).out;
-    let commands = commands.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let commands = commands.take_while(|line| !line.is_empty());
+    let commands = commands.lines().take_while(|line| *line != "Options:");
+    let commands = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let mut refused = Vec::new();
     for command in commands.filter_map(|line| line.split_whitespace().next()) {
         let text = help(command);
