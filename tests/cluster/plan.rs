@@ -10,7 +10,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::command::{transom_in, transom_with};
 use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
@@ -275,8 +275,11 @@ spec: {mode: Audit, placement: {mode: Apply}}
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
     create(&cluster, &all);
+    let mut quiet = Quiet::new();
     assert!(
-        wait(Duration::from_secs(60), || are_decided(&cluster, &all)),
+        wait(Duration::from_secs(60), || are_decided(
+            &cluster, &all, &mut quiet
+        )),
         "{:#?}",
         pods(&cluster)
     );
@@ -359,9 +362,43 @@ fn of<'p>(pods: &'p [Value], workload: &'p str) -> impl Iterator<Item = &'p Valu
         .filter(move |pod| pod["metadata"]["labels"]["app"] == workload)
 }
 
-/// Whether the scheduler has decided on every pod.
-fn are_decided<W: Borrow<Workload>>(cluster: &ControlPlane, all: &[W]) -> bool {
+/// Whether pods still come and go: a controller may only begin to make those of a DaemonSet.
+struct Quiet {
+    /// The pods that were seen last, and since when.
+    seen: BTreeSet<String>,
+    since: Instant,
+}
+
+impl Quiet {
+    /// Longer than a controller takes to begin on a loaded machine.
+    const LONG_ENOUGH: Duration = Duration::from_secs(8);
+
+    fn new() -> Self {
+        Quiet {
+            seen: BTreeSet::new(),
+            since: Instant::now(),
+        }
+    }
+
+    /// Whether no pod came or went for long enough, these included.
+    fn after(&mut self, pods: &[Value]) -> bool {
+        let now: BTreeSet<String> = pods
+            .iter()
+            .map(|pod| pod["metadata"]["uid"].to_string())
+            .collect();
+        if now != self.seen {
+            (self.seen, self.since) = (now, Instant::now());
+        }
+        self.since.elapsed() >= Self::LONG_ENOUGH
+    }
+}
+
+/// Whether the scheduler has decided on every pod, and each workload has one.
+fn are_decided<W: Borrow<Workload>>(cluster: &ControlPlane, all: &[W], quiet: &mut Quiet) -> bool {
     let pods = pods(cluster);
+    if !quiet.after(&pods) {
+        return false;
+    }
     let has_pods = |workload: &Workload| !workload.makes_pods() || of(&pods, &workload.name).next().is_some();
     are_placed(&pods) && all.iter().map(W::borrow).all(has_pods)
 }

@@ -4,20 +4,17 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use transom::model::windows::build::{Build, Compatibility, ContainerIsolation, compatibility};
 
 use super::workloads::{self, Workload};
-use super::{are_decided, are_placed, cluster, create, of, pods, transom};
+use super::{Quiet, are_decided, are_placed, cluster, create, of, pods, transom};
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::join_tainted;
 use crate::support::objects::node_affinity;
-
-/// How long no pod comes or goes before what is there is the result: longer than a controller takes to begin on a loaded machine.
-const QUIET: Duration = Duration::from_secs(8);
 
 const SKU: &str = "kubernetes.azure.com/os-sku";
 /// The nodes: name, pool, build, SKU.
@@ -110,7 +107,8 @@ spec: {mode: Audit, placement: {mode: Apply}}
     let mut all = workloads::workloads();
     all.extend(of_skus());
     create(&cluster, &all);
-    let decided = || are_decided(&cluster, &all);
+    let mut quiet = Quiet::new();
+    let decided = || are_decided(&cluster, &all, &mut quiet);
     assert!(wait(Duration::from_secs(90), decided), "{:#?}", pods(&cluster));
 
     // One pool, while another one keeps the build; then all others.
@@ -264,24 +262,15 @@ pub fn create_again<W: Borrow<Workload>>(cluster: &ControlPlane, all: &[W], node
             .kubectl(&["-n", "shop", "create", "job", &workload.name, "--from", &from])
             .succeeded();
     }
-    // The controller of DaemonSets may only begin to look at nodes that have changed.
-    let (mut seen, mut since) = (BTreeSet::new(), Instant::now());
+    let mut quiet = Quiet::new();
     let settled = || {
         let pods = pods(cluster);
-        let uids_now: BTreeSet<String> = pods
-            .iter()
-            .map(|pod| pod["metadata"]["uid"].to_string())
-            .collect();
-        if uids_now != seen {
-            (seen, since) = (uids_now, Instant::now());
-        }
         let is_back = |workload: &Workload| {
             let kind = workload.object["kind"].as_str().unwrap();
             matches!(kind, "Pod" | "DaemonSet") || of(&pods, &workload.name).count() >= replicas(workload)
         };
         let is_gone = |pod: &Value| !uids.contains(pod["metadata"]["uid"].as_str().unwrap());
-        let is_quiet = since.elapsed() >= QUIET;
-        is_quiet && pods.iter().all(is_gone) && are_placed(&pods) && all().all(is_back)
+        quiet.after(&pods) && pods.iter().all(is_gone) && are_placed(&pods) && all().all(is_back)
     };
     assert!(wait(Duration::from_secs(300), settled), "{:#?}", pods(cluster));
 }

@@ -10,7 +10,7 @@ use transom::model::windows::build::{Build, Compatibility, ContainerIsolation, c
 
 use super::in_place::{Placed, create_again, foreseen, plan};
 use super::workloads::{self, Workload};
-use super::{are_decided, cluster, create, pods};
+use super::{Quiet, are_decided, cluster, create, pods};
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::dice::Dice;
 use crate::support::install::{self, Replica};
@@ -204,7 +204,9 @@ fn is_stranded(
                 .filter(|(other, of)| *of == what && other.object["kind"] == "DaemonSet" && runs(other));
             others.any(|(other, _)| after.has(&other.name, node))
         };
-        return had.any(|node| !replaces(node));
+        // The plan does not compare which of the upgraded nodes the other one selects: it may be for some of them only.
+        let mut had = had.peekable();
+        return had.peek().is_some() && !had.any(|node| replaces(node));
     }
     let is_lost = |node: &Option<String>| match node {
         Some(node) => upgraded.contains(node.as_str()) && !runs(workload),
@@ -269,7 +271,8 @@ spec: {mode: Audit, placement: {mode: Apply}}
     let programs: BTreeMap<&str, (&Workload, &str)> = programs.collect();
     let all: Vec<&Workload> = thrown.iter().map(|(workload, _)| workload).collect();
     create(&cluster, &all);
-    let decided = || are_decided(&cluster, &all);
+    let mut quiet = Quiet::new();
+    let decided = || are_decided(&cluster, &all, &mut quiet);
     assert!(
         wait(Duration::from_secs(300), decided),
         "{:#?}",
@@ -299,8 +302,16 @@ spec: {mode: Audit, placement: {mode: Apply}}
         let is_stranded = is_stranded(workload, &programs, (&before, &after), &nodes);
         stranded += usize::from(is_stranded);
         let report = || {
+            let what = programs[workload.name.as_str()].1;
+            let same = programs.values().filter(|(_, of)| *of == what);
+            let same: Vec<String> = same
+                .map(|(other, _)| {
+                    let spec = &other.object["spec"]["template"]["spec"];
+                    format!("{} {:?} {spec}", other.name, after.nodes(&other.name))
+                })
+                .collect();
             format!(
-                "{}: stranded {is_stranded}, before {:?}, after {:?}\n{}\n{entry:#}",
+                "{}: stranded {is_stranded}, before {:?}, after {:?}\n{}\n{entry:#}\nthe same program: {same:#?}",
                 workload.name,
                 before.nodes(&workload.name),
                 after.nodes(&workload.name),
