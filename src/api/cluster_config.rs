@@ -318,7 +318,7 @@ impl ClusterConfigCompiler {
             if is_unknown(&["Equal", "Exists"], operator) {
                 self.note(&path("operator"), "write Equal or Exists");
             }
-            if is_unknown(&TaintEffect::NAMES, effect) {
+            if is_unknown(TaintEffect::NAMES, effect) {
                 let names = TaintEffect::NAMES.join(", ");
                 self.note(
                     &path("effect"),

@@ -474,6 +474,7 @@ mod tests {
 
     #[test]
     fn parts_without_a_mode_have_that_of_the_policy_and_classes_are_managed_only_on_request() {
+        use PartMode::{Audit, Disabled, Reconcile};
         let modes = |spec: serde_json::Value| {
             let spec: WindowsNodePolicySpec = serde_json::from_value(spec).unwrap();
             let taints = spec.taints.usable().0;
@@ -485,7 +486,6 @@ mod tests {
                 spec.runtime_classes_mode(),
             ]
         };
-        use PartMode::{Audit, Disabled, Reconcile};
         assert_eq!(modes(json!({"mode": "Audit"})), [Audit, Audit, Audit, Disabled]);
         assert_eq!(
             modes(json!({"mode": "Reconcile"})),

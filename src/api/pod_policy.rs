@@ -154,6 +154,7 @@ pub struct RuleParameters {
 }
 
 impl RuleParameters {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_empty(&self) -> bool {
         *self == RuleParameters::default()
     }

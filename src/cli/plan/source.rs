@@ -236,7 +236,7 @@ async fn visit_cluster(client: &Client, planner: &mut Planner<'_>) -> Vec<String
     let mut errors = Vec::new();
     let mut custom = CustomLists::default();
     if planner.reads_custom_resources() {
-        custom = CustomLists::read(client, &planner.configured_kinds().to_vec()).await;
+        custom = CustomLists::read(client, planner.configured_kinds()).await;
         let unknown = custom.unknown.iter();
         errors.extend(
             unknown.map(|(group, why)| format!("cannot find out what the API group {group} has: {why}")),
