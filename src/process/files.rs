@@ -101,6 +101,20 @@ where
     }
 }
 
+/// Calls `reload` whenever the content of a file changes, or whether it can be read. `file`: `None` if there is none to
+/// follow. Never ends.
+pub async fn follow(file: Option<PathBuf>, every: Duration, most: u64, mut reload: impl FnMut()) {
+    let Some(file) = file else {
+        return std::future::pending().await;
+    };
+    let read = || async { read_async(&file, most).await.ok() };
+    let mut content = read().await;
+    loop {
+        content = changed(every, Some(&content), read).await;
+        reload();
+    }
+}
+
 /// Reads a stream to its end.
 ///
 /// # Errors

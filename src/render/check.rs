@@ -17,7 +17,6 @@ pub use self::summary::{CheckSummary, NotEvaluated};
 pub use self::text::{CheckTextOptions, check_text, unknown_os_remedy};
 
 use crate::check::{CheckOutcome, Checked, ImageCounts, Repository};
-use crate::engine::Decision;
 use crate::model::cluster::policy::Action;
 use crate::model::cluster::severity::Severity;
 use crate::model::syntax::text::object_title;
@@ -55,26 +54,9 @@ fn title(checked: &Checked<'_>) -> String {
     object_title(checked.kind, &checked.namespace, &checked.name)
 }
 
-/// What admission would do with an object.
-fn decision(checked: &Checked<'_>) -> Decision {
-    match checked.not_reviewed {
-        Some(_) => Decision::Skip,
-        None => checked.decision,
-    }
-}
-
-/// What admission does for a finding: nothing for one that it fixes.
-fn effect(finding: &Finding) -> Action {
-    if finding.is_open() {
-        finding.action
-    } else {
-        Action::Disabled
-    }
-}
-
 /// A finding that denies is an error. A finding that admission only records is reported one level lower.
 fn level(checked: &Checked<'_>, finding: &Finding) -> Level {
-    match (effect(finding), finding.severity) {
+    match (finding.effect(), finding.severity) {
         (Action::Deny, _) if checked.not_reviewed.is_none() => Level::Error,
         (Action::Warn, _) | (_, Severity::Error) => Level::Warning,
         _ => Level::Note,

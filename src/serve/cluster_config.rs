@@ -79,16 +79,11 @@ impl ServedClusterConfig {
 
     /// Publishes the facts again whenever the file changes. Never ends.
     async fn follow(self, publish: watch::Sender<StatedCluster>) {
-        let Some(file) = self.file.clone() else {
-            return std::future::pending().await;
-        };
-        let read = || async { files::read_async(&file, files::POLICY_BYTES).await.ok() };
-        let mut content = read().await;
-        loop {
-            content = files::changed(POLL, Some(&content), read).await;
+        files::follow(self.file.clone(), POLL, files::POLICY_BYTES, || {
             let before = publish.borrow().clone();
             publish.send_replace(self.load(&before));
-        }
+        })
+        .await;
     }
 }
 

@@ -77,15 +77,10 @@ impl ServedKnowledge {
 
     /// Publishes the rows again whenever the file changes. Never ends.
     async fn follow(self, publish: watch::Sender<Arc<Knowledge>>) {
-        let Some(file) = self.file.clone() else {
-            return std::future::pending().await;
-        };
-        let read = || async { files::read_async(&file, files::POLICY_BYTES).await.ok() };
-        let mut content = read().await;
-        loop {
-            content = files::changed(POLL, Some(&content), read).await;
+        files::follow(self.file.clone(), POLL, files::POLICY_BYTES, || {
             publish.send_replace(self.load());
-        }
+        })
+        .await;
     }
 
     fn set_date(&self, source: &'static str, date: Option<Date>) {

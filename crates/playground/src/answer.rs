@@ -4,21 +4,17 @@ use jiff::civil::Date;
 use json_patch::Patch;
 use serde::{Deserialize, Serialize};
 use transom_core::check::{
-    CheckInput, CheckNote, CheckOutcome, CheckSettings, Checked, FixScope, Manifests, Scope, StatedSystems,
-    UnreadableInput,
+    CheckInput, CheckNote, CheckOutcome, CheckSettings, Checked, FixScope, Manifests, ReportedFinding, Scope,
+    StatedSystems, UnreadableInput,
 };
-use transom_core::engine::Decision;
 use transom_core::engine::policy_set::PolicySet;
 use transom_core::fix::{FixedObject, diff, fix};
-use transom_core::manifest::Position;
 use transom_core::model::cluster::facts::Facts;
-use transom_core::model::cluster::policy::{Action, Mode, Policy};
-use transom_core::model::cluster::severity::Severity;
+use transom_core::model::cluster::policy::{Mode, Policy};
 use transom_core::model::objects::object::ReviewStage;
 use transom_core::model::syntax::edit::to_json_patch;
 use transom_core::model::syntax::text::object_title;
 use transom_core::model::windows::os::{Evidence, Os};
-use transom_core::rules::{Finding, Resolver};
 
 use crate::EXAMPLES;
 use crate::pod_patch::pod_patch;
@@ -96,19 +92,9 @@ struct AnsweredObject {
 
 /// A finding, as in `transom check -o json`, with the explanation of its rule.
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct AnsweredFinding {
-    id: &'static str,
-    rule: &'static str,
-    severity: Severity,
-    path: String,
-    message: String,
-    remedy: String,
-    line: usize,
-    column: usize,
-    resolved_by: Option<Resolver>,
-    action: Action,
-    action_reason: Option<String>,
+    #[serde(flatten)]
+    finding: ReportedFinding,
     /// Why it is wrong.
     why: &'static str,
 }
@@ -204,51 +190,23 @@ impl AnsweredObject {
     fn of(checked: &Checked<'_>, facts: &Facts, policies: &PolicySet) -> Self {
         let inference = &checked.evaluation.inference;
         let findings = checked.findings();
-        let decision = match checked.not_reviewed {
-            Some(_) => Decision::Skip,
-            None => checked.decision,
-        };
         AnsweredObject {
             title: object_title(checked.kind, &checked.namespace, &checked.name),
             line: checked.document.start().line,
             kind: checked.kind.as_str(),
             verdict: checked.kind.has_pod().then(|| inference.verdict.as_str()),
             evidence: inference.evidence.clone(),
-            decision: decision.as_str(),
+            decision: checked.effective_decision().as_str(),
             not_reviewed: checked.not_reviewed.clone(),
             findings: findings
                 .map(|(finding, detail)| AnsweredFinding {
-                    action_reason: detail.action_reason.clone().filter(|_| finding.is_open()),
-                    ..AnsweredFinding::of(finding, detail.position)
+                    finding: ReportedFinding::of_applied((finding, detail)),
+                    why: finding.rule.docs,
                 })
                 .collect(),
             suppressed: checked.suppressed.len(),
             patch: to_json_patch(&checked.evaluation.edits),
             pod_patch: pod_patch(checked, facts, policies),
-        }
-    }
-}
-
-impl AnsweredFinding {
-    fn of(finding: &Finding, position: Position) -> Self {
-        AnsweredFinding {
-            id: finding.rule.id,
-            rule: finding.rule.name,
-            severity: finding.severity,
-            path: finding.path.to_string(),
-            message: finding.message.to_string(),
-            remedy: finding.remedy.to_string(),
-            line: position.line,
-            column: position.column,
-            resolved_by: finding.resolved_by,
-            // As in the report of `check`: a finding that admission fixes has no effect.
-            action: if finding.is_open() {
-                finding.action
-            } else {
-                Action::Disabled
-            },
-            action_reason: None,
-            why: finding.rule.docs,
         }
     }
 }

@@ -9,19 +9,15 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::plain::write_json;
-use super::{CheckReport, CheckSummary, decision, effect};
+use super::{CheckReport, CheckSummary};
 use crate::check::{
-    CheckNote, Checked, ImageCounts, PolicyChoice, SkippedForWindows, SuppressedBy, SuppressedFinding,
-    UnreadableInput,
+    CheckNote, Checked, ImageCounts, PolicyChoice, ReportedFinding, SkippedForWindows, SuppressedBy,
+    SuppressedFinding, UnreadableInput,
 };
 use crate::engine::Decision;
-use crate::manifest::Position;
-use crate::model::cluster::policy::Action;
-use crate::model::cluster::severity::Severity;
 use crate::model::syntax::edit::to_json_patch;
 use crate::model::syntax::report_schema::{json_patch, of_report};
 use crate::model::windows::os::{Evidence, Verdict};
-use crate::rules::{Finding, Resolver};
 
 /// The schema of the report.
 pub const SCHEMA: &str = "transom.dev/check/v1";
@@ -59,7 +55,7 @@ struct JsonObject<'r> {
     /// The policy that applied.
     policy: &'r PolicyChoice,
     /// The findings of the object as it is written.
-    findings: Vec<JsonFinding>,
+    findings: Vec<ReportedFinding>,
     /// The findings that an exemption of the policy covers.
     exempted: Vec<Exempted>,
     /// The findings that the author suppresses.
@@ -69,41 +65,12 @@ struct JsonObject<'r> {
     patch: Patch,
 }
 
-/// One rule that fires at one field of an object.
-#[derive(Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "Finding")]
-struct JsonFinding {
-    /// The id of the rule, as in `TSM204`.
-    id: &'static str,
-    /// The name of the rule, as in `run-as-user`.
-    rule: &'static str,
-    /// How severe it is.
-    severity: Severity,
-    /// The field, from the root of the object.
-    path: String,
-    /// What is wrong.
-    message: String,
-    /// What to do.
-    remedy: String,
-    /// The line of the field, or of its nearest existing parent; from 1.
-    line: usize,
-    /// The column of the field, or of its nearest existing parent; from 1.
-    column: usize,
-    /// How admission fixes it; null if it does not. A finding that admission fixes denies nothing.
-    resolved_by: Option<Resolver>,
-    /// The effect of the finding; `Disabled` if admission fixes it, or ignores the object.
-    action: Action,
-    /// The reason, if the action differs from the default of the severity.
-    action_reason: Option<String>,
-}
-
 /// A finding that an exemption of the policy covers.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ExemptedFinding")]
 struct Exempted {
     #[serde(flatten)]
-    finding: JsonFinding,
+    finding: ReportedFinding,
     /// The exemption: its owner, last day and reason.
     exemption: String,
 }
@@ -114,7 +81,7 @@ struct Exempted {
 #[schemars(rename = "SuppressedFinding")]
 struct JsonSuppressed {
     #[serde(flatten)]
-    finding: JsonFinding,
+    finding: ReportedFinding,
     /// What suppresses it: a comment or an annotation in the `manifest`, or the `baseline`.
     suppressed_by: SuppressedBy,
     /// The position of the suppression, as `file:line`, or the file of the baseline.
@@ -180,7 +147,6 @@ pub fn check_json(report: &CheckReport<'_>, out: &mut dyn Write) -> io::Result<(
 impl<'r> JsonObject<'r> {
     fn of(checked: &'r Checked<'_>) -> Self {
         let inference = &checked.evaluation.inference;
-        let findings = checked.findings();
         let exempted = checked.exempted().into_iter();
         JsonObject {
             source: checked.source,
@@ -192,18 +158,13 @@ impl<'r> JsonObject<'r> {
             owner: checked.owner.as_deref(),
             verdict: checked.kind.has_pod().then(|| inference.verdict.as_str()),
             evidence: &inference.evidence,
-            decision: decision(checked).as_str(),
+            decision: checked.effective_decision().as_str(),
             not_reviewed: checked.not_reviewed.as_deref(),
             policy: &checked.choice,
-            findings: findings
-                .map(|(finding, detail)| JsonFinding {
-                    action_reason: detail.action_reason.clone().filter(|_| finding.is_open()),
-                    ..JsonFinding::of(finding, detail.position)
-                })
-                .collect(),
+            findings: checked.findings().map(ReportedFinding::of_applied).collect(),
             exempted: exempted
                 .map(|(note, finding, position)| Exempted {
-                    finding: JsonFinding::of(finding, position),
+                    finding: ReportedFinding::of(finding, position),
                     exemption: note.to_owned(),
                 })
                 .collect(),
@@ -213,28 +174,10 @@ impl<'r> JsonObject<'r> {
     }
 }
 
-impl JsonFinding {
-    fn of(finding: &Finding, position: Position) -> Self {
-        JsonFinding {
-            id: finding.rule.id,
-            rule: finding.rule.name,
-            severity: finding.severity,
-            path: finding.path.to_string(),
-            message: finding.message.to_string(),
-            remedy: finding.remedy.to_string(),
-            line: position.line,
-            column: position.column,
-            resolved_by: finding.resolved_by,
-            action: effect(finding),
-            action_reason: None,
-        }
-    }
-}
-
 impl JsonSuppressed {
     fn of(suppressed: &SuppressedFinding) -> Self {
         JsonSuppressed {
-            finding: JsonFinding::of(&suppressed.finding, suppressed.position),
+            finding: ReportedFinding::of(&suppressed.finding, suppressed.position),
             suppressed_by: suppressed.by,
             location: suppressed.place.clone(),
             until: suppressed.until.map(|until| until.to_string()),

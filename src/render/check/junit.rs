@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use askama::Template;
 
-use super::{CheckReport, effect, sentence, title};
+use super::{CheckReport, sentence, title};
 use crate::check::Checked;
 use crate::model::cluster::policy::Action;
 use crate::model::syntax::text::{count, one_line};
@@ -164,7 +164,7 @@ fn case(checked: &Checked<'_>) -> JunitCase {
         (None, lines)
     };
     let suppressed = checked.suppressed.iter();
-    let suppressed = suppressed.filter(|it| effect(&it.finding) == Action::Deny);
+    let suppressed = suppressed.filter(|it| it.finding.effect() == Action::Deny);
     let skipped = match suppressed.count() {
         count @ 1.. if failure.is_none() => Some(format!("{count} suppressed; admission would deny it")),
         _ => None,

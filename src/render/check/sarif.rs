@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::sarif::{message, of_rule, tool, write_log};
-use super::{CheckReport, Level, decision, effect, fingerprint, level, sentence, title};
+use super::{CheckReport, Level, fingerprint, level, sentence, title};
 use crate::check::{Checked, SuppressedBy};
 use crate::manifest::Position;
 use crate::model::syntax::text::one_line;
@@ -134,7 +134,7 @@ impl SarifObject<'_> {
                 }],
             }],
             "partialFingerprints": {"transom/v1": fingerprint(self.checked, finding)},
-            "properties": {"action": effect(finding), "decision": decision(self.checked).as_str()},
+            "properties": {"action": finding.effect(), "decision": self.checked.effective_decision().as_str()},
         })
     }
 }

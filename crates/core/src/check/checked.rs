@@ -79,6 +79,14 @@ impl<'d> Checked<'d> {
             .collect()
     }
 
+    /// What admission would do with it where it is: nothing if it never reviews it.
+    pub fn effective_decision(&self) -> Decision {
+        match self.not_reviewed {
+            Some(_) => Decision::Skip,
+            None => self.decision,
+        }
+    }
+
     /// Whether admission would deny it for a finding that is not suppressed.
     pub fn is_denied(&self) -> bool {
         self.evaluation.decision() == Decision::Deny

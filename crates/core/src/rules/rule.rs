@@ -566,6 +566,15 @@ impl Finding {
         self.resolved_by.is_none()
     }
 
+    /// What admission does for it: nothing for one that it fixes.
+    pub fn effect(&self) -> Action {
+        if self.is_open() {
+            self.action
+        } else {
+            Action::Disabled
+        }
+    }
+
     /// Whether it is printed before all others.
     pub fn is_first(&self) -> bool {
         self.rule.is_first && self.severity == self.rule.severity
