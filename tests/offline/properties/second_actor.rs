@@ -63,11 +63,11 @@ enum Action {
 
 fn action() -> impl Strategy<Value = Action> {
     let node_policies = vec![
-        json!({"taints": {"mode": "Reconcile"}}),
-        json!({"taints": {"mode": "Reconcile"}, "labels": {"nodeRestriction": {"mode": "Disabled"}}}),
-        json!({"taints": {"mode": "Audit"}}),
-        json!({"taints": {"mode": "Reconcile", "required": [{"key": "os", "value": "win", "effect": "NoSchedule"}]}}),
-        json!({"taints": {"mode": "Reconcile"}, "nodeSelector": {"matchLabels": {"agentpool": "pool-0"}}}),
+        json!({"mode": "Reconcile", "taints": {"mode": "Reconcile"}}),
+        json!({"mode": "Reconcile", "taints": {"mode": "Reconcile"}, "labels": {"nodeRestriction": {"mode": "Disabled"}}}),
+        json!({"mode": "Reconcile", "taints": {"mode": "Audit"}}),
+        json!({"mode": "Reconcile", "taints": {"mode": "Reconcile", "required": [{"key": "os", "value": "win", "effect": "NoSchedule"}]}}),
+        json!({"mode": "Reconcile", "taints": {"mode": "Reconcile"}, "nodeSelector": {"matchLabels": {"agentpool": "pool-0"}}}),
     ];
     let (node, namespace) = (0..8_usize, 0..NAMESPACES.len());
     prop_oneof![
