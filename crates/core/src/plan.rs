@@ -323,6 +323,9 @@ impl<'f> Planner<'f> {
             return Ok(());
         };
         *workload.pods.entry(pool).or_default() += 1;
+        if workload.is_daemon_set {
+            workload.nodes.insert(node.clone());
+        }
         if is_new && pod.is_ready() {
             for account in &workload.accounts {
                 self.proven.insert(account.name.clone(), node.clone());

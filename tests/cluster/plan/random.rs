@@ -204,13 +204,7 @@ fn is_stranded(
                 .filter(|(other, of)| *of == what && other.object["kind"] == "DaemonSet" && runs(other));
             others.any(|(other, _)| after.has(&other.name, node))
         };
-        // The plan knows of the other one that it has pods in the same pool, not on which of the nodes.
-        let pool = |node: &str| node.rsplit_once('-').unwrap().0.to_owned();
-        let is_replaced = |lost: &str| {
-            let mut nodes = upgraded.iter().filter(|node| pool(node) == pool(lost));
-            nodes.any(|node| replaces(node))
-        };
-        return had.any(|node| !is_replaced(node));
+        return had.any(|node| !replaces(node));
     }
     let is_lost = |node: &Option<String>| match node {
         Some(node) => upgraded.contains(node.as_str()) && !runs(workload),

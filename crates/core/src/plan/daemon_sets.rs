@@ -53,14 +53,17 @@ fn of_daemon_set(upgrade: Upgrade, second: Option<&str>, findings: &mut [PlanFin
 }
 
 impl PlannedUpgrade<'_> {
-    /// Whether a DaemonSet may have pods on all upgraded pools on which another one has pods now.
+    /// Whether a DaemonSet may have pods on all upgraded nodes on which another one has pods now.
     fn covers(&self, second: &PlannedWorkload, first: &PlannedWorkload) -> bool {
         if !self.upgrade.is_in_place() {
             return true;
         }
-        // The new nodes are those of these pools, in the same order.
-        let mut pools = self.from.iter().enumerate();
-        pools.all(|(index, pool)| !first.pods.contains_key(pool) || second.lands_on.contains(&index))
+        let is_upgraded = |name: &&String| {
+            let node = self.planner.nodes.get(name);
+            node.is_some_and(|node| self.from.contains(&node.pool))
+        };
+        let mut nodes = first.nodes.iter().filter(is_upgraded);
+        nodes.all(|name| second.lands_on_each.contains(name))
     }
 
     /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained or upgraded.

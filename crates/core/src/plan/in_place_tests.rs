@@ -1,6 +1,6 @@
 //! Tests of upgrades in place: the same nodes with another build.
 
-use super::tests::{LTSC2019, LTSC2022, deployment, planned, workload};
+use super::tests::{LTSC2019, LTSC2022, deployment, planned, pod, workload};
 use super::*;
 use crate::model::cluster::policy::Policy;
 
@@ -333,6 +333,29 @@ fn a_second_daemonset_runs_the_same_program_and_not_only_on_the_same_base_image(
             UpgradeClass::Blocked
         };
         assert_eq!((class, runs), (expected, is_pair), "{old} {new}: {lines}");
+    }
+}
+
+#[test]
+fn a_second_daemonset_is_for_each_upgraded_node_and_not_only_for_one_of_the_pool() {
+    let new_image = LTSC2022.replace("2022", "2025");
+    let agent = |name: &str, image: &str, selector: &str| {
+        let spec = format!("nodeSelector: {{kubernetes.azure.com/os-sku: {selector}}},");
+        workload("DaemonSet", name, image, &spec)
+            .replace("name: app, image", "name: app, command: [logs.exe], image")
+    };
+    let first = agent("agent", LTSC2022, "Windows2022");
+    let pods = ["a-1", "a-2"].map(|node| pod(&format!("agent-{node}"), "DaemonSet agent", node, ""));
+    for (selector, pods, is_pair) in [
+        ("Windows2025", &pods[..], true),
+        ("Windows2025, kubernetes.io/hostname: a-1", &pods[..], false),
+        // It has no pod on the other node now.
+        ("Windows2025, kubernetes.io/hostname: a-1", &pods[..1], true),
+    ] {
+        let second = agent("agent-2025", &new_image, selector);
+        let yaml = [win22(), first.clone(), second, pods.concat()].concat();
+        let (_, runs, lines) = state(&in_place(&yaml), "agent");
+        assert_eq!(runs, is_pair, "{selector}: {lines}");
     }
 }
 

@@ -132,7 +132,7 @@ pub(super) fn workload(kind: &str, name: &str, image: &str, spec: &str) -> Strin
     )
 }
 
-fn pod(name: &str, owner: &str, node: &str, rest: &str) -> String {
+pub(super) fn pod(name: &str, owner: &str, node: &str, rest: &str) -> String {
     let (kind, owner) = owner.split_once(' ').unwrap();
     format!(
         "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, ownerReferences: [{{apiVersion: apps/v1, kind: {kind}, name: {owner}, controller: true}}]}}, \

@@ -109,12 +109,16 @@ pub(super) struct PlannedWorkload {
     pub selected_pools: Vec<usize>,
     /// The new nodes that its pods may be scheduled on, by index, regardless of its images.
     pub lands_on: Vec<usize>,
+    /// Of a DaemonSet, the names of the new nodes among them: it has a pod on each node, not on one of a pool.
+    pub lands_on_each: BTreeSet<String>,
     /// The pools that keep their build and that its pods can or may be scheduled on, by index, regardless of its images.
     pub stays_on: BTreeMap<usize, Match>,
     /// What it requires with regard to other pods.
     pub constraints: Vec<PodConstraint>,
     /// Its pods, by pool.
     pub pods: BTreeMap<usize, u64>,
+    /// Of a DaemonSet, the names of the nodes with its pods.
+    pub nodes: BTreeSet<String>,
     /// Its pods without a node.
     pub pending: u64,
     /// A node of the new build on which one of its pods is ready.
@@ -199,9 +203,11 @@ impl WorkloadContext<'_, '_> {
             repositories: self.repositories(),
             selected_pools: self.selected_pools(&requirements),
             lands_on: self.lands_on(&self.planned.new_nodes, &requirements),
+            lands_on_each: self.lands_on_each(&requirements),
             stays_on: self.landings(&self.planned.staying, &requirements).collect(),
             constraints: PodConstraint::all_of(&self.cx),
             pods: BTreeMap::new(),
+            nodes: BTreeSet::new(),
             pending: 0,
             ready_on: None,
         }
@@ -273,7 +279,18 @@ impl WorkloadContext<'_, '_> {
             .collect()
     }
 
-    /// The same, with whether that is known.
+    /// The names of the new nodes that the pods of a DaemonSet may be scheduled on.
+    fn lands_on_each(&self, requirements: &Requirements<'_>) -> BTreeSet<String> {
+        let is_daemon_set = self.cx.subject.kind.is_daemon_set();
+        let pools = self.planned.new_nodes.iter().filter(|_| is_daemon_set);
+        let hosts = pools.flat_map(|pool| &pool.hosts);
+        hosts
+            .filter(|host| self.scheduling.may_land(&self.cx, requirements, host))
+            .map(|host| host.name.clone())
+            .collect()
+    }
+
+    /// The new nodes that its pods may be scheduled on, by index, with whether that is known.
     fn landings(
         &self,
         nodes: &[NewNode],
