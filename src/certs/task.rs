@@ -26,6 +26,7 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::watch_staleness::WatchStaleness;
 use crate::cluster::watches::object::{ObservedObject, next, watch_object};
 use crate::cluster::webhook_configurations::resources;
+use crate::model::doubling_pause::DoublingPause;
 use crate::process::complaints::Complaints;
 use crate::process::metrics::{Metrics, Reconcile};
 use crate::process::readiness::Readiness;
@@ -38,8 +39,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// The same for files, which are not watched.
 const POLL: Duration = Duration::from_secs(5);
 
-/// The first and the longest delay after a failed write.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The pauses after failed writes.
+const RETRY: DoublingPause = DoublingPause {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(30),
+};
 
 /// What cannot be done if there is a problem.
 const CERTIFICATES: &str = "certificates";
@@ -137,7 +141,8 @@ struct TaskState {
     served: ServedIdentities,
     writes: TokenBucket,
     contest: CaBundleConflict,
-    retry: Duration,
+    /// How many writes in a row have failed.
+    failures: u32,
     complaints: Complaints,
 }
 
@@ -162,7 +167,7 @@ impl TaskState {
             },
             writes: TokenBucket::new(WRITES.0, WRITES.1),
             contest: CaBundleConflict::default(),
-            retry: RETRY.0,
+            failures: 0,
             complaints: Complaints::default(),
             task,
         }
@@ -257,8 +262,8 @@ impl TaskState {
                 LeaderStep::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
                 LeaderStep::Failed => {
                     self.task.reconcile.failed();
-                    let after = self.retry;
-                    self.retry = (self.retry * 2).min(RETRY.1);
+                    let after = RETRY.after(self.failures);
+                    self.failures = self.failures.saturating_add(1);
                     return Ok(after);
                 }
             }

@@ -9,8 +9,8 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::cache::{CachedNamespace, ClusterCache};
 use super::node::NodeView;
-use super::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
-use super::node_pools::NodePools;
+use super::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use super::stored_node_pools::NodePools;
 use crate::api::{Isolation, NodeRuntimeClasses, PartMode};
 use crate::model::cluster::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
 use crate::model::nodes::namespace_selector::NodeSelector;

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use super::cache::{ClusterCache, same};
 use super::facts;
-use super::node_pools::NodePools;
 use super::policy_store::{PodPolicies, PolicyState, was_accepted};
+use super::stored_node_pools::NodePools;
 use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
 use crate::engine::{NodeFinding, node_findings};
@@ -220,7 +220,7 @@ impl SnapshotBuilder {
         self.base.has_scc = cache.has_scc;
         (self.base.default_node_selector).clone_from(&cache.default_node_selector);
         let policies = Arc::clone(self.policies.set());
-        self.policies.update(&cache.pod_policies, &cache.revisions);
+        self.policies.update(&cache.pod_policies, &cache.policy_revisions);
         if !Arc::ptr_eq(&policies, self.policies.set()) || !has_same_namespaces(&self.last, cache) {
             self.base.namespaces = Arc::new(facts::namespaces(cache));
             namespace_selector::resolve(&mut self.base, self.policies.set());

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::context::EvalContext;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::{NodePolicies, SelectedPolicy};
+use crate::cluster::stored_node_policies::{NodePolicies, SelectedPolicy};
 use crate::engine::infer_os;
 use crate::engine::scheduling::{AdmissionStage, constraints};
 use crate::model::nodes::node::{NodeSigns as _, Taint};

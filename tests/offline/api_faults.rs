@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use hyper::{Response, Uri};
 use serde_json::{Value, json};
 use transom::cluster::node::{NodeView, WatchedNode};
-use transom::cluster::node_policies::NodePolicies;
+use transom::cluster::stored_node_policies::NodePolicies;
 use transom::controller::node_policies::node_state::{PolicyResolver, assess};
 use transom::model::cluster::facts::Facts;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::nodes::plan::{DesiredNode, LabelUse, NodePlan, plan};
 use crate::cluster::node::{NodeView, taint_of};
-use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use crate::cluster::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::engine::node_findings;
 use crate::model::cluster::facts::Facts;
 use crate::model::nodes::node::{NodeSigns as _, ReportedOs, Taint};

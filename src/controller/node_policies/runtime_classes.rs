@@ -12,8 +12,8 @@ use self::desired::{DesiredClass, desired, model};
 use super::node_state::PolicyResolver;
 use crate::api::{Isolation, PartMode};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
-use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::controller::writer::Write;
 use crate::model::nodes::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,

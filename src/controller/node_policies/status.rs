@@ -14,7 +14,7 @@ use crate::api::{
     WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 use crate::cluster::errors::ApiError;
-use crate::cluster::node_policies::NodePolicy;
+use crate::cluster::stored_node_policies::NodePolicy;
 use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, OVERLAPPING, PROGRAMMED, READY, conditions,
 };

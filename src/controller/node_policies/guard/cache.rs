@@ -12,9 +12,9 @@ use super::affected::AffectedWorkloads;
 use super::inputs::PlacementInputs;
 use super::survey::{SurveyOutcome, WaitingNodes, survey};
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::NodePolicy;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored_node_policies::NodePolicy;
 use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, TaintsOfNodes};
 use crate::controller::node_policies::{NodeControllerSettings, SURVEY_REST};
 
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::api::WindowsNodePolicy;
     use crate::cluster::list::tests::{page_of, server};
-    use crate::cluster::node_policies::NodePolicies;
+    use crate::cluster::stored_node_policies::NodePolicies;
     use crate::cluster::workload_survey::tests::discovery;
     use crate::model::nodes::node::Taint;
 

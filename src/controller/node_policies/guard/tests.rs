@@ -6,7 +6,7 @@ use super::*;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::facts;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_pools::NodePools;
+use crate::cluster::stored_node_pools::NodePools;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{ImageEvidence, Policy};
 use crate::model::nodes::node::{Host, NodeLabel};

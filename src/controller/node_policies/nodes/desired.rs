@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::{PartMode, WindowsNodePolicySpec};
-use crate::cluster::node_policies::NodePolicy;
+use crate::cluster::stored_node_policies::NodePolicy;
 use crate::model::nodes::node::Taint;
 
 /// The desired state of a node.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cluster::node::NodeView;
 use crate::cluster::node_ownership::NodeOwnership;
-use crate::cluster::node_policies::NodePolicies;
+use crate::cluster::stored_node_policies::NodePolicies;
 use crate::controller::node_policies::node_state::{NodesAssessment, PolicyResolver, assess};
 use crate::model::cluster::facts::Facts;
 use crate::model::nodes::network_plugin::NetworkPlugin;
