@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::cache::{ClusterCache, same};
 use super::facts;
 use super::policy_store::{PodPolicies, PolicyState, was_accepted};
+use super::stored_node_policies::NodePolicies;
 use super::stored_node_pools::NodePools;
 use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
@@ -30,6 +31,8 @@ pub type SnapshotReceiver = watch::Receiver<Arc<Snapshot>>;
 pub struct Snapshot {
     /// The cache of the watches.
     pub cache: Arc<ClusterCache>,
+    /// The stored node policies.
+    pub node_policies: NodePolicies,
     /// The stored node pools.
     pub pools: NodePools,
     /// The facts for reviews: from the cache, the pools, and the date.
@@ -75,6 +78,7 @@ impl Snapshot {
     pub fn of_files(facts: Facts, policies: PolicySet) -> Self {
         Snapshot {
             cache: Arc::default(),
+            node_policies: NodePolicies::default(),
             pools: NodePools::default(),
             facts,
             policies: Arc::new(policies),
@@ -226,10 +230,12 @@ impl SnapshotBuilder {
             namespace_selector::resolve(&mut self.base, self.policies.set());
         }
         self.last = Arc::clone(cache);
+        let node_policies = NodePolicies::of(&cache.node_policies);
         let pools = NodePools::of(&cache.node_pools);
         Snapshot {
-            facts: facts::of(cache, &pools, &self.base, now),
+            facts: facts::of(cache, &node_policies, &pools, &self.base, now),
             cache: Arc::clone(cache),
+            node_policies,
             pools,
             policies: Arc::clone(self.policies.set()),
             outcomes: Arc::clone(self.policies.outcomes()),

@@ -175,7 +175,7 @@ impl StartupController {
     }
 
     async fn run(&mut self, snapshot: &Snapshot, result: &mut PassResult) {
-        let policies = NodePolicies::of(&snapshot.cache.node_policies);
+        let policies = &snapshot.node_policies;
         let nodes = &snapshot.cache.nodes;
         self.written.retain(|name| nodes.contains_key(name));
         let now = Instant::now();
@@ -184,9 +184,9 @@ impl StartupController {
             .map(|(name, node)| self.written.newest(name, node, now));
         let gated: Vec<(Arc<NodeView>, GateRule)> = newest
             .filter(|node| node.is_gated() && !node.deleting)
-            .map(|node| (Arc::clone(&node), rule(&node, &policies)))
+            .map(|node| (Arc::clone(&node), rule(&node, policies)))
             .collect();
-        self.forget(nodes, &gated, &policies);
+        self.forget(nodes, &gated, policies);
         self.start_survey(snapshot, &gated);
         let pulling = gated.iter().filter_map(|(_, rule)| rule.pulling_policy());
         let pulling: BTreeSet<&str> = pulling.map(|(policy, _)| policy).collect();
@@ -208,7 +208,7 @@ impl StartupController {
         if is_pod_left || is_event_left {
             result.wake_at(Instant::now());
         }
-        self.show(&policies);
+        self.show(policies);
         if !gated.is_empty() {
             result.wake_at(Instant::now() + self.parts.settings.poll);
         }
