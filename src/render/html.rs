@@ -76,9 +76,15 @@ pub fn page(
     let timeline = Timeline::of(report, report.today);
     let plan = plan.map(PlanSection::of);
     let of_plan = plan.as_ref().map(PlanSection::style);
-    let style = [CHARTS, PALETTE, STYLE, &timeline.style(), &of_plan.unwrap_or_default()]
-        .map(plain)
-        .join("\n");
+    let style = [
+        CHARTS,
+        PALETTE,
+        STYLE,
+        &timeline.style(),
+        &of_plan.unwrap_or_default(),
+    ]
+    .map(plain)
+    .join("\n");
     let theme = plain(THEME);
     let workloads = worst_first(report);
     let script = [TABLESORT, SCRIPT].map(plain).join("\n");
