@@ -50,11 +50,9 @@ const CERTIFICATES: &str = "certificates";
 
 /// The certificate task, with everything that it needs.
 pub struct CertificateTask {
-    /// The API client.
     pub client: Client,
     /// Who issues the certificate and publishes its CA.
     pub mode: CertificateMode,
-    /// Names and lifetimes.
     pub config: CertificateConfig,
     /// Whether this replica writes.
     pub leadership: Leadership,
@@ -62,7 +60,6 @@ pub struct CertificateTask {
     pub serving: Arc<ServingCert>,
     /// Held as `certificate-chain` while an API server cannot be expected to trust what is served.
     pub readiness: Readiness,
-    /// Counts certificate changes.
     pub metrics: Metrics,
     /// Records when the API server last answered the watch of the Secret, and knows its clock.
     pub staleness: WatchStaleness,
@@ -316,7 +313,7 @@ impl TaskState {
         None
     }
 
-    /// Updates readiness.
+    /// Holds readiness while the API server cannot be expected to trust what is served.
     fn log_state(&self) {
         let readiness = &self.task.readiness;
         let situation = self.situation();

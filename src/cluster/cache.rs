@@ -68,7 +68,6 @@ pub struct ClusterCache {
     /// The names of the CSI drivers of each node, including Linux nodes: a CSINode does not specify the operating
     /// system.
     pub csi_nodes: BTreeMap<String, Arc<Vec<String>>>,
-    /// Namespaces by name.
     pub namespaces: BTreeMap<String, Arc<CachedNamespace>>,
     /// The namespaces in which stored pods show that the API server adds the selector of
     /// [`StatedSelectors::plugin`], with that annotation.

@@ -19,7 +19,7 @@ pub const POLICY_UID_LABEL: &str = "transom.dev/policy-uid";
 /// How many revisions of a policy are kept.
 const KEPT: usize = 2;
 
-/// A stored revision.
+/// A valid generation of a policy, as a ControllerRevision stores it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicyRevision {
     /// The uid of its policy.

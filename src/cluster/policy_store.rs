@@ -22,7 +22,6 @@ pub enum PolicyState {
     InForce(DecodedPolicy),
     /// It cannot be used, so its last valid version still applies.
     LastGood {
-        /// That version.
         good: DecodedPolicy,
         /// The generation of that version.
         generation: i64,

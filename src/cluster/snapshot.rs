@@ -54,7 +54,6 @@ pub struct Snapshot {
 /// What administrators state about the cluster, and the state of the file that says it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StatedCluster {
-    /// The facts.
     pub config: Arc<ClusterConfig>,
     /// The hash of the file with these facts; `None` without a file, or if it could never be used.
     pub hash: Option<Arc<str>>,

@@ -16,7 +16,6 @@ const LONGEST_PROBLEM: usize = 4096;
 /// A node policy, parsed.
 #[derive(Clone, Debug)]
 pub struct NodePolicy {
-    /// The stored object.
     pub stored: Arc<WindowsNodePolicy>,
     pub name: String,
     pub generation: i64,
@@ -79,7 +78,6 @@ pub struct NodePolicies(Arc<[NodePolicy]>);
 /// Which policy applies to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum SelectedPolicy<'p> {
-    /// This one.
     Policy(&'p NodePolicy),
     /// None: what Transom owns is removed.
     NoPolicy,

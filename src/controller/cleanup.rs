@@ -49,7 +49,7 @@ const NAMED: usize = 10;
 /// The label of a Secret that the leader created.
 const MADE_BY_LEADER: &str = "app.kubernetes.io/managed-by=transom";
 
-/// What to remove.
+/// What a cleanup removes, and what it keeps.
 #[derive(Clone, Debug)]
 pub struct CleanupOptions {
     /// Transom's namespace.

@@ -14,7 +14,6 @@ use crate::cluster::snapshot::Snapshot;
 
 /// A controller that stores the revisions in Transom's own namespace.
 pub struct PolicyRevisionController {
-    /// Makes the writes.
     pub writer: Writer,
     /// Transom's own namespace.
     pub namespace: String,

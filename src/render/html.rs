@@ -33,7 +33,6 @@ const CHARTS: &str = include_str!("html/assets/charts.css-1.2.0/charts.min.css")
 const TABLESORT: &str = include_str!("html/assets/tablesort-5.7.1/tablesort.min.js");
 /// The colours and fonts, which the playground has too.
 const PALETTE: &str = include_str!("html/assets/palette.css");
-/// The style sheet.
 const STYLE: &str = include_str!("html/assets/page.css");
 /// The behaviour of the page: filters, sorting, the theme.
 const SCRIPT: &str = include_str!("html/assets/page.js");

@@ -27,7 +27,6 @@ pub(super) enum LeaderStep {
     Again,
     /// Nothing to do for this long.
     Rest(Duration),
-    /// A write failed.
     Failed,
 }
 

@@ -94,7 +94,6 @@ pub struct StartupController {
 
 /// What a [`StartupController`] needs.
 pub struct StartupParts {
-    /// Its intervals.
     pub settings: StartupSettings,
     /// The account of the pods that pull.
     pub account: PullerAccount,

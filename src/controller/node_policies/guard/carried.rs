@@ -57,7 +57,7 @@ pub struct CarriedTaints {
 }
 
 impl CarriedTaints {
-    /// Without any survey.
+    /// The state before the first survey.
     pub fn new(client: Client, settings: NodeControllerSettings) -> Self {
         CarriedTaints {
             client,

@@ -9,7 +9,6 @@ use crate::model::nodes::node::Taint;
 /// The desired state of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DesiredNode {
-    /// The policy's name.
     pub policy: String,
     /// Its generation: a new generation resets the count of reversals.
     pub generation: i64,
