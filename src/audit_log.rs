@@ -190,7 +190,7 @@ impl LogReader {
         read.is_ok()
     }
 
-    /// The aggregated report.
+    /// Everything that was counted, as the report prints it.
     pub fn finish(self) -> AuditReport {
         let deduplicated = !self.seen.is_full();
         self.gathered.finish(self.inputs, deduplicated)

@@ -115,7 +115,6 @@ pub struct CertificateConfig {
     /// The DNS names and addresses that the certificate must have: those with which the API server calls the webhook;
     /// a self-managed certificate is issued for all of them.
     pub names: Vec<String>,
-    /// Lifetimes and delays.
     pub lifetimes: Lifetimes,
 }
 
@@ -163,7 +162,6 @@ pub enum CertsError {
     Issue {
         /// The names of the certificate.
         names: String,
-        /// The error.
         source: rcgen::Error,
     },
     /// The issued certificate would not be accepted by clients.
@@ -175,7 +173,6 @@ pub enum CertsError {
     /// The file of CAs to publish cannot be used.
     #[error("cannot use the CA bundle {path} (--ca-bundle): {why}", path = path.display())]
     CaBundle {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,

@@ -12,7 +12,7 @@
 pub(crate) mod cleanup;
 pub(crate) mod conditions;
 mod events;
-pub mod keep_revisions;
+pub mod keep_policy_revisions;
 pub mod leader_loop;
 pub mod node_policies;
 pub(crate) mod node_pools;

@@ -217,7 +217,6 @@ impl PreflightFinding {
         self.by(nodes.into_iter().map(|name| format!("node {name}")))
     }
 
-    /// Adds the evidence.
     fn by<N: AsRef<str>>(mut self, evidence: impl IntoIterator<Item = N>) -> Self {
         let evidence: Vec<String> = evidence
             .into_iter()

@@ -23,7 +23,7 @@ mod usage;
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-/// Today in UTC.
+/// Today in UTC, as dates of support and exemptions are compared with it.
 pub fn today() -> Date {
     day_of(Timestamp::now())
 }

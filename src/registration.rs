@@ -44,7 +44,6 @@ const LATE: &str = "zz-";
 pub enum WebhookEndpoint {
     /// A Service, at port 443.
     Service {
-        /// Its name.
         name: String,
         /// Its namespace, which is Transom's own and is excluded.
         namespace: String,

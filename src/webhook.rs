@@ -71,7 +71,6 @@ pub enum OnPending {
 /// A request body, or the part of it that was read.
 #[derive(Clone, Copy, Debug)]
 pub enum ReviewBody<'b> {
-    /// The complete body.
     Whole(&'b [u8]),
     /// The first bytes of a body that is too large.
     Head {
@@ -113,7 +112,6 @@ pub enum ServerError {
     /// An address cannot be listened on.
     #[error("cannot listen on {address} ({flag}): {}", reason(source, flag))]
     Listen {
-        /// The requested address.
         address: SocketAddr,
         /// The flag that sets it.
         flag: &'static str,

@@ -17,7 +17,7 @@ pub const VERSION_ANNOTATION: &str = "transom.dev/version";
 /// deleted or no longer contains them: with a definition, every policy of its kind is deleted.
 const ARGO_CD_ANNOTATION: (&str, &str) = ("argocd.argoproj.io/sync-options", "Delete=false,Prune=false");
 
-/// All definitions.
+/// The CustomResourceDefinitions, as the chart installs them.
 pub fn definitions() -> [Value; 3] {
     [
         node_policy_definition(),

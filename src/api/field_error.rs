@@ -59,7 +59,6 @@ pub fn spell(place: &[FieldStep]) -> String {
 /// Why an object cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldError {
-    /// Where.
     pub path: Vec<FieldStep>,
     /// What is wrong, where, and what to write instead.
     pub message: String,

@@ -212,7 +212,6 @@ pub fn read_document<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<
 /// A file of facts about the cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClusterConfigFile {
-    /// The facts.
     pub config: ClusterConfig,
     /// SHA-256 of the file without the line breaks at its end, in hexadecimal digits: a ConfigMap and the chart's template
     /// differ in these only.

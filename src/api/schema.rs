@@ -328,12 +328,12 @@ pub fn selector_labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A time.
+/// A time, as Kubernetes writes it.
 pub fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }
 
-/// Node labels.
+/// Labels of nodes, with the bounds that the API server checks.
 pub fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

@@ -27,7 +27,7 @@ const MOST_CLUSTERS: usize = 1000;
 /// The maximum length of any name, in bytes.
 const LONGEST: usize = 256;
 
-/// Selects events.
+/// Which events of the log are counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     /// The start time, inclusive.
@@ -106,7 +106,7 @@ pub(super) fn name_or_null<S: Serializer>(name: &str, serializer: S) -> Result<S
 }
 
 impl RuleCount {
-    /// Adds another count.
+    /// Adds what was counted elsewhere.
     pub fn add(&mut self, other: &RuleCount) {
         self.denied += other.denied;
         self.would_deny += other.would_deny;
@@ -274,7 +274,7 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// Adds an event.
+    /// Counts an event, with its outcome, for its cluster.
     pub fn add(
         &mut self,
         cluster: &str,

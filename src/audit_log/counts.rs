@@ -91,7 +91,7 @@ impl OutcomeCounts {
         self.of(RequestOutcome::FailedOpen) + self.of(RequestOutcome::FailedClosed)
     }
 
-    /// Counts one request.
+    /// Counts a request once for each of its outcomes.
     pub fn count(&mut self, outcomes: impl Iterator<Item = RequestOutcome>) {
         self.requests += 1;
         for outcome in outcomes {
@@ -101,7 +101,7 @@ impl OutcomeCounts {
         }
     }
 
-    /// Adds other counts.
+    /// Adds what was counted elsewhere.
     pub fn add(&mut self, other: &OutcomeCounts) {
         self.requests += other.requests;
         for (count, more) in self.outcomes.iter_mut().zip(other.outcomes) {

@@ -17,7 +17,7 @@ pub enum FramedPiece<'p> {
     TooLong,
 }
 
-/// Assembles objects.
+/// Assembles objects from the lines of a log, also those over several lines.
 #[derive(Default)]
 pub struct ObjectFramer {
     /// The lines so far of an object over several lines.
@@ -39,7 +39,7 @@ impl ObjectFramer {
         self.open.is_some()
     }
 
-    /// Adds a line.
+    /// Adds a line; `give` gets each piece that is complete with it.
     pub fn take(&mut self, line: &[u8], longest: usize, mut give: impl FnMut(FramedPiece<'_>)) {
         let text = line.trim_ascii();
         if let Some(mut open) = self.open.take() {

@@ -7,7 +7,6 @@ use memchr::memchr;
 /// One line, without its line end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamLine<'l> {
-    /// A complete line.
     Ended(&'l [u8]),
     /// The text after the last line end.
     Last(&'l [u8]),

@@ -59,7 +59,7 @@ pub struct EventOutcome<'e> {
 }
 
 impl<'e> EventOutcome<'e> {
-    /// Reads an event.
+    /// Reads what an event says of Transom's webhooks.
     pub fn of(event: &'e AuditEvent<'_>, names: &WebhookNames) -> Self {
         let mut event_outcome = EventOutcome::default();
         let (mut rules, mut is_patched) = ("", false);
@@ -154,7 +154,7 @@ impl<'e> EventOutcome<'e> {
         self.outcomes.contains(&outcome)
     }
 
-    /// Every outcome.
+    /// Each outcome that the event shows.
     pub fn outcomes(&self) -> impl Iterator<Item = RequestOutcome> {
         self.outcomes.iter().copied()
     }

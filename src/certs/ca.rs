@@ -14,7 +14,6 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::tls::identity::{Identity, Validity};
 
-/// A CA certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct CaCertificate {
     der: CertificateDer<'static>,

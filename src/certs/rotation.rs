@@ -32,7 +32,6 @@ pub(super) struct RotationState<'a> {
     pub(super) served_before: &'a [FormerIdentity],
     /// The names that the serving certificate must have.
     pub(super) names: &'a [String],
-    /// Lifetimes and delays.
     pub(super) lifetimes: &'a Lifetimes,
 }
 

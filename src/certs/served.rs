@@ -21,7 +21,6 @@ pub(super) struct ServedIdentities {
 /// A certificate that this replica no longer serves.
 #[derive(Debug)]
 pub(super) struct FormerIdentity {
-    /// The certificate.
     pub(super) identity: Identity,
     /// When this replica stopped serving it.
     replaced: Instant,

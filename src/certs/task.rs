@@ -26,6 +26,7 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::watch_staleness::WatchStaleness;
 use crate::cluster::watches::object::{ObservedObject, next, watch_object};
 use crate::cluster::webhook_configurations::resources;
+use crate::model::doubling_pause::DoublingPause;
 use crate::process::complaints::Complaints;
 use crate::process::metrics::{Metrics, Reconcile};
 use crate::process::readiness::Readiness;
@@ -38,19 +39,20 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// The same for files, which are not watched.
 const POLL: Duration = Duration::from_secs(5);
 
-/// The first and the longest delay after a failed write.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The pauses after failed writes.
+const RETRY: DoublingPause = DoublingPause {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(30),
+};
 
 /// What cannot be done if there is a problem.
 const CERTIFICATES: &str = "certificates";
 
 /// The certificate task, with everything that it needs.
 pub struct CertificateTask {
-    /// The API client.
     pub client: Client,
     /// Who issues the certificate and publishes its CA.
     pub mode: CertificateMode,
-    /// Names and lifetimes.
     pub config: CertificateConfig,
     /// Whether this replica writes.
     pub leadership: Leadership,
@@ -58,7 +60,6 @@ pub struct CertificateTask {
     pub serving: Arc<ServingCert>,
     /// Held as `certificate-chain` while an API server cannot be expected to trust what is served.
     pub readiness: Readiness,
-    /// Counts certificate changes.
     pub metrics: Metrics,
     /// Records when the API server last answered the watch of the Secret, and knows its clock.
     pub staleness: WatchStaleness,
@@ -137,7 +138,8 @@ struct TaskState {
     served: ServedIdentities,
     writes: TokenBucket,
     contest: CaBundleConflict,
-    retry: Duration,
+    /// How many writes in a row have failed.
+    failures: u32,
     complaints: Complaints,
 }
 
@@ -162,7 +164,7 @@ impl TaskState {
             },
             writes: TokenBucket::new(WRITES.0, WRITES.1),
             contest: CaBundleConflict::default(),
-            retry: RETRY.0,
+            failures: 0,
             complaints: Complaints::default(),
             task,
         }
@@ -257,8 +259,8 @@ impl TaskState {
                 LeaderStep::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
                 LeaderStep::Failed => {
                     self.task.reconcile.failed();
-                    let after = self.retry;
-                    self.retry = (self.retry * 2).min(RETRY.1);
+                    let after = RETRY.after(self.failures);
+                    self.failures = self.failures.saturating_add(1);
                     return Ok(after);
                 }
             }
@@ -311,7 +313,7 @@ impl TaskState {
         None
     }
 
-    /// Updates readiness.
+    /// Holds readiness while the API server cannot be expected to trust what is served.
     fn log_state(&self) {
         let readiness = &self.task.readiness;
         let situation = self.situation();

@@ -62,7 +62,6 @@ struct SimulatedReplica {
     served: ServedIdentities,
 }
 
-/// A fault.
 #[derive(Clone, Debug)]
 enum Damage {
     SecretDeleted,
@@ -82,7 +81,6 @@ enum Damage {
     Jump(i64),
     /// Another replica becomes the leader.
     NextLeader,
-    /// A replica restarts.
     Restart(usize),
 }
 

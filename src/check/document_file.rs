@@ -19,7 +19,6 @@ pub enum DocumentFileError {
     Read {
         /// What the file is.
         what: &'static str,
-        /// Its name.
         name: String,
         /// The error of the operating system.
         why: io::Error,

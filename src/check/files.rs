@@ -23,7 +23,6 @@ pub enum PolicyLoadError {
     /// The file cannot be read.
     #[error("cannot read the policy file {name}: {why}")]
     Read {
-        /// The file.
         name: String,
         /// The error of the operating system.
         why: io::Error,

@@ -253,7 +253,6 @@ fn read(file: &Path) -> Result<(PolicyTest, Vec<usize>), DocumentFileError> {
     Ok((read.finish()?, lines))
 }
 
-/// An evaluated object.
 struct TestedObject {
     title: String,
     outcome: TestOutcome,

@@ -143,7 +143,6 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_status(is_incomplete, fails))
 }
 
-/// Reads every input.
 fn read(arguments: &[String], mut reader: LogReader) -> AuditReport {
     let mut files: Vec<LogFile> = Vec::new();
     for argument in arguments {

@@ -88,7 +88,6 @@ pub(super) struct ReadOptions {
     pub once: bool,
     /// Namespaces that the webhooks exclude.
     pub excluded: Vec<String>,
-    /// Known findings.
     pub baseline: Option<Arc<Baseline>>,
     /// Standard input, if it was read already.
     pub stdin: Option<Vec<u8>>,
@@ -96,9 +95,7 @@ pub(super) struct ReadOptions {
 
 /// The inputs with the same configuration: they are evaluated together, and apart from the others.
 pub(super) struct ManifestGroup {
-    /// The configuration file.
     pub file: Option<PathBuf>,
-    /// The configuration.
     pub config: CheckConfig,
     pub manifests: Manifests,
     /// The facts of the arguments, the configuration and the policy file; the manifests add theirs.

@@ -26,7 +26,7 @@ impl Progress {
         Progress(bar(None, "{spinner} {msg}, {elapsed}"))
     }
 
-    /// Shows what happens.
+    /// Shows this text on the line.
     pub fn show(&self, text: &str) {
         self.0.set_message(text.to_owned());
         self.0.tick();
@@ -49,12 +49,12 @@ impl Progress {
         });
     }
 
-    /// Removes the line.
+    /// Removes the line from the terminal.
     pub fn end(&self) {
         self.0.finish_and_clear();
     }
 
-    /// Shows it again.
+    /// Shows the line again after [`Progress::end`].
     pub fn begin(&self) {
         self.0.reset();
     }

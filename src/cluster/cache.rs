@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::node::NodeView;
-use super::revisions::StoredRevision;
+use super::policy_revisions::PolicyRevision;
 use crate::api::{WindowsNodePolicy, WindowsNodePool};
 use crate::model::nodes::namespace_selector::StatedSelectors;
 use crate::model::nodes::node::OtherNodes;
@@ -68,7 +68,6 @@ pub struct ClusterCache {
     /// The names of the CSI drivers of each node, including Linux nodes: a CSINode does not specify the operating
     /// system.
     pub csi_nodes: BTreeMap<String, Arc<Vec<String>>>,
-    /// Namespaces by name.
     pub namespaces: BTreeMap<String, Arc<CachedNamespace>>,
     /// The namespaces in which stored pods show that the API server adds the selector of
     /// [`StatedSelectors::plugin`], with that annotation.
@@ -78,7 +77,7 @@ pub struct ClusterCache {
     /// Stored pod policies by name, as JSON: they are parsed elsewhere.
     pub pod_policies: BTreeMap<String, Arc<serde_json::Value>>,
     /// The valid versions of pod policies, by the names of their ControllerRevisions.
-    pub revisions: BTreeMap<String, Arc<StoredRevision>>,
+    pub policy_revisions: BTreeMap<String, Arc<PolicyRevision>>,
     /// Stored node pools by name, without managedFields and annotations.
     pub node_pools: BTreeMap<String, Arc<WindowsNodePool>>,
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::cache::{CachedNamespace, ClusterCache};
 use super::node::{NodeView, WatchedNode};
-use super::revisions::{POLICY_UID_LABEL, StoredRevision};
+use super::policy_revisions::{POLICY_UID_LABEL, PolicyRevision};
 use super::transform;
 use crate::api::{WindowsNodePolicy, WindowsNodePool, WindowsPodPolicy};
 
@@ -90,12 +90,12 @@ pub(super) const NODE_POLICIES: CachedKind<DynamicObject, WindowsNodePolicy> = C
     part: |cache| &mut cache.node_policies,
 };
 
-pub(super) const REVISIONS: CachedKind<ControllerRevision, StoredRevision> = CachedKind {
+pub(super) const REVISIONS: CachedKind<ControllerRevision, PolicyRevision> = CachedKind {
     resource: "controllerrevisions",
     api: |client, own| Api::namespaced(client, own),
     selection: Selection::Labelled(POLICY_UID_LABEL),
-    trim: StoredRevision::of,
-    part: |cache| &mut cache.revisions,
+    trim: PolicyRevision::of,
+    part: |cache| &mut cache.policy_revisions,
 };
 
 pub(super) const NODE_POOLS: CachedKind<DynamicObject, WindowsNodePool> = CachedKind {

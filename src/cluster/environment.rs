@@ -48,7 +48,6 @@ pub struct ClusterEnvironment {
     pub version: String,
     /// The API groups, each with the version that the API server prefers.
     pub groups: BTreeMap<String, String>,
-    /// Every node.
     pub nodes: Vec<AnyNode>,
     /// The webhook configurations.
     pub hooks: Vec<WebhookPresence>,
@@ -136,7 +135,7 @@ impl AnyNode {
     }
 }
 
-/// A webhook configuration.
+/// A webhook configuration of the cluster, as far as it affects pods.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WebhookPresence {
     /// Whether it changes objects.

@@ -48,7 +48,6 @@ pub enum ApiError {
     /// The API server limits requests.
     #[error("{message}")]
     TooManyRequests {
-        /// What it says.
         message: String,
         /// How long it asks to wait.
         retry_after: Option<Duration>,
@@ -62,7 +61,6 @@ pub enum ApiError {
     /// An object has more bytes than Transom reads; other objects were read.
     #[error("{0}")]
     ObjectTooLarge(String),
-    /// Anything else.
     #[error("{0}")]
     Other(String),
 }

@@ -9,8 +9,8 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::cache::{CachedNamespace, ClusterCache};
 use super::node::NodeView;
-use super::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
-use super::node_pools::NodePools;
+use super::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use super::stored_node_pools::NodePools;
 use crate::api::{Isolation, NodeRuntimeClasses, PartMode};
 use crate::model::cluster::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
 use crate::model::nodes::namespace_selector::NodeSelector;
@@ -23,7 +23,13 @@ use crate::model::windows::build::RELEASES;
 /// The facts of a cache: every Windows node, observed pools without a node now, declared pools, and RuntimeClasses. `base` supplies
 /// the namespaces of the cache with what decides their node selectors, the date, the feature gates, and everything that is not watched. `now` decides which
 /// nodes have been Ready long enough for what they offer to be trusted.
-pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp) -> Facts {
+pub fn of(
+    cache: &ClusterCache,
+    policies: &NodePolicies,
+    pools: &NodePools,
+    base: &Facts,
+    now: Timestamp,
+) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = cache.kubernetes;
     facts.oldest_api_server = Some(cache.kubernetes);
@@ -47,7 +53,6 @@ pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp)
             Runtime::Containerd
         };
     }
-    let policies = NodePolicies::of(&cache.node_policies);
     let hosts = windows().filter_map(|node| {
         let mut host = Host::of_node(&**node, Some(now))?;
         if let SelectedPolicy::Policy(policy) = policies.choose(node) {
@@ -74,7 +79,7 @@ pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp)
     facts.runtime_classes = (cache.runtime_classes.iter())
         .map(|(name, class)| (name.clone(), runtime_class(class)))
         .collect();
-    facts.windows_class_names = Arc::new(windows_class_names(&policies));
+    facts.windows_class_names = Arc::new(windows_class_names(policies));
     facts.with_predictions()
 }
 
@@ -217,6 +222,12 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
+    /// Without pools, at [`NOW`].
+    fn of_cache(cache: &ClusterCache, base: &Facts) -> Facts {
+        let policies = NodePolicies::of(&cache.node_policies);
+        of(cache, &policies, &NodePools::default(), base, NOW)
+    }
+
     fn node(name: &str, os: &str, kernel: &str) -> (String, Arc<NodeView>) {
         let node = NodeView {
             name: name.into(),
@@ -241,12 +252,7 @@ mod tests {
             .into(),
             ..ClusterCache::default()
         };
-        let facts = of(
-            &cache,
-            &NodePools::default(),
-            &Facts::new(36, date(2026, 1, 1)),
-            NOW,
-        );
+        let facts = of_cache(&cache, &Facts::new(36, date(2026, 1, 1)));
         assert_eq!(facts.kubernetes, 34);
         let names: Vec<_> = facts
             .hosts()
@@ -265,13 +271,7 @@ mod tests {
             ..ClusterCache::default()
         };
         let lacks = |cache: &ClusterCache, driver: &str| {
-            of(
-                cache,
-                &NodePools::default(),
-                &Facts::new(36, date(2026, 1, 1)),
-                NOW,
-            )
-            .lacks_csi_driver_on_windows(driver)
+            of_cache(cache, &Facts::new(36, date(2026, 1, 1))).lacks_csi_driver_on_windows(driver)
         };
         // The Windows node has no CSINode yet: nothing is known about it.
         assert!(!lacks(&cache, "nfs.csi.k8s.io"));
@@ -291,15 +291,9 @@ mod tests {
             ..ClusterCache::default()
         };
         let base = Facts::new(36, date(2026, 1, 1));
-        assert_eq!(
-            of(&cache, &NodePools::default(), &base, NOW).runtime,
-            Runtime::Docker
-        );
+        assert_eq!(of_cache(&cache, &base).runtime, Runtime::Docker);
         cache.nodes.extend([node("c", "windows", "10.0.20348.1")]);
-        assert_eq!(
-            of(&cache, &NodePools::default(), &base, NOW).runtime,
-            Runtime::Containerd
-        );
+        assert_eq!(of_cache(&cache, &base).runtime, Runtime::Containerd);
     }
 
     #[test]
@@ -325,7 +319,7 @@ mod tests {
                 ..ClusterCache::default()
             };
             let base = Facts::new(36, date(2026, 1, 1));
-            of(&cache, &NodePools::default(), &base, NOW).hosts()[0].is_labelled(BUILD_LABEL)
+            of_cache(&cache, &base).hosts()[0].is_labelled(BUILD_LABEL)
         };
         assert!(!kept(&[]));
         let all = |name| (name, json!({}), true);
@@ -351,7 +345,7 @@ mod tests {
             ..ClusterCache::default()
         };
         let base = Facts::new(36, date(2026, 1, 1));
-        let mut facts = of(&cache, &NodePools::default(), &base, NOW);
+        let mut facts = of_cache(&cache, &base);
         let labelled = |facts: &Facts| {
             [BUILD_LABEL, RESTRICTED_BUILD_LABEL].map(|label| facts.hosts()[0].is_labelled(label))
         };
@@ -409,12 +403,7 @@ mod tests {
                 node_policies: [("p".to_owned(), Arc::new(policy(mode, blocked)))].into(),
                 ..ClusterCache::default()
             };
-            let facts = of(
-                &cache,
-                &NodePools::default(),
-                &Facts::new(36, date(2026, 1, 1)),
-                NOW,
-            );
+            let facts = of_cache(&cache, &Facts::new(36, date(2026, 1, 1)));
             let planned = facts.hosts()[0].planned_taints.iter().flatten();
             let taints: Vec<String> = planned.map(ToString::to_string).collect();
             let expected = if expected {

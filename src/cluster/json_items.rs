@@ -22,7 +22,6 @@ pub enum Sequence {
 /// An object as bytes of JSON.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JsonItem {
-    /// All of it.
     Whole(Vec<u8>),
     /// The beginning of one that is larger than the limit.
     TooLarge(Vec<u8>),

@@ -77,7 +77,6 @@ impl Leadership {
 
 /// One replica in the election.
 pub struct Election {
-    /// The API client.
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,

@@ -52,7 +52,7 @@ const MOST_CONTINUED: u32 = 100;
 /// How often it may start again, because the API server gives no token to continue with.
 pub(super) const MOST_RESTARTS: u32 = 5;
 
-/// What to list.
+/// The objects that a list request selects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listing {
     path: String,
@@ -190,7 +190,6 @@ pub struct UnreadPart {
     pub resource: String,
     /// The namespace, if only that one was listed.
     pub namespace: Option<String>,
-    /// Why, in words.
     pub why: String,
     /// Whether the right to read it is missing.
     pub is_forbidden: bool,

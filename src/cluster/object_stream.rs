@@ -53,7 +53,6 @@ impl Deref for ObjectText {
 /// What an answer contains.
 #[derive(Debug)]
 pub enum StreamedObject {
-    /// An object.
     Whole(ObjectText),
     /// The beginning of an object of more bytes than the limit.
     TooLarge(String),

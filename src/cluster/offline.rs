@@ -412,7 +412,12 @@ mod tests {
             visit("WindowsNodePool", &pool);
             visit("ControllerRevision", &revision("shop", 7));
             visit("ControllerRevision", &revision("transom-system", 1));
-            let revisions: Vec<i64> = objects.cache.revisions.values().map(|it| it.generation).collect();
+            let revisions: Vec<i64> = objects
+                .cache
+                .policy_revisions
+                .values()
+                .map(|it| it.generation)
+                .collect();
             let snapshot = objects.snapshot(Facts::new(36, date(2026, 6, 1)));
             (snapshot.facts.hosts().len(), revisions)
         };

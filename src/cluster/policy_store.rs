@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::cache::equal;
-use super::revisions::{StoredRevision, of_policy};
-pub use super::revisions::{generation, text};
+use super::policy_revisions::{PolicyRevision, of_policy};
+pub use super::policy_revisions::{generation, text};
 use crate::api::{DecodedPolicy, PolicyError, decode_policy};
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::policy::Policy;
@@ -22,7 +22,6 @@ pub enum PolicyState {
     InForce(DecodedPolicy),
     /// It cannot be used, so its last valid version still applies.
     LastGood {
-        /// That version.
         good: DecodedPolicy,
         /// The generation of that version.
         generation: i64,
@@ -60,7 +59,7 @@ impl PolicyState {
 }
 
 /// Revisions of policies, by their names.
-type PolicyRevisions = BTreeMap<String, Arc<StoredRevision>>;
+type PolicyRevisions = BTreeMap<String, Arc<PolicyRevision>>;
 
 /// The policies of the cluster, with the last valid version of each. If none is stored, the built-in policy applies,
 /// which denies and changes nothing.

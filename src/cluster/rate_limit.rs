@@ -124,7 +124,6 @@ struct WriteHistory {
 }
 
 impl WriteBackoff {
-    /// The longest delay.
     const MOST: Duration = Duration::from_secs(300);
     /// The time without a write after which the back-off resets.
     const FORGET: Duration = Duration::from_secs(900);

@@ -9,8 +9,9 @@ use tokio::sync::watch;
 
 use super::cache::{ClusterCache, same};
 use super::facts;
-use super::node_pools::NodePools;
 use super::policy_store::{PodPolicies, PolicyState, was_accepted};
+use super::stored_node_policies::NodePolicies;
+use super::stored_node_pools::NodePools;
 use crate::engine::namespace_selector;
 use crate::engine::policy_set::PolicySet;
 use crate::engine::{NodeFinding, node_findings};
@@ -30,6 +31,8 @@ pub type SnapshotReceiver = watch::Receiver<Arc<Snapshot>>;
 pub struct Snapshot {
     /// The cache of the watches.
     pub cache: Arc<ClusterCache>,
+    /// The stored node policies.
+    pub node_policies: NodePolicies,
     /// The stored node pools.
     pub pools: NodePools,
     /// The facts for reviews: from the cache, the pools, and the date.
@@ -51,7 +54,6 @@ pub struct Snapshot {
 /// What administrators state about the cluster, and the state of the file that says it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StatedCluster {
-    /// The facts.
     pub config: Arc<ClusterConfig>,
     /// The hash of the file with these facts; `None` without a file, or if it could never be used.
     pub hash: Option<Arc<str>>,
@@ -75,6 +77,7 @@ impl Snapshot {
     pub fn of_files(facts: Facts, policies: PolicySet) -> Self {
         Snapshot {
             cache: Arc::default(),
+            node_policies: NodePolicies::default(),
             pools: NodePools::default(),
             facts,
             policies: Arc::new(policies),
@@ -220,16 +223,18 @@ impl SnapshotBuilder {
         self.base.has_scc = cache.has_scc;
         (self.base.default_node_selector).clone_from(&cache.default_node_selector);
         let policies = Arc::clone(self.policies.set());
-        self.policies.update(&cache.pod_policies, &cache.revisions);
+        self.policies.update(&cache.pod_policies, &cache.policy_revisions);
         if !Arc::ptr_eq(&policies, self.policies.set()) || !has_same_namespaces(&self.last, cache) {
             self.base.namespaces = Arc::new(facts::namespaces(cache));
             namespace_selector::resolve(&mut self.base, self.policies.set());
         }
         self.last = Arc::clone(cache);
+        let node_policies = NodePolicies::of(&cache.node_policies);
         let pools = NodePools::of(&cache.node_pools);
         Snapshot {
-            facts: facts::of(cache, &pools, &self.base, now),
+            facts: facts::of(cache, &node_policies, &pools, &self.base, now),
             cache: Arc::clone(cache),
+            node_policies,
             pools,
             policies: Arc::clone(self.policies.set()),
             outcomes: Arc::clone(self.policies.outcomes()),

@@ -26,7 +26,6 @@ const POLICIES: &str = "policies";
 /// What is needed to build a snapshot from each state of the cache.
 #[derive(Debug)]
 pub struct SnapshotTask {
-    /// Builds each snapshot.
     pub snapshots: SnapshotBuilder,
     /// The known faults and dates of support.
     pub knowledge: watch::Receiver<Arc<Knowledge>>,

@@ -52,7 +52,7 @@ impl ObjectList {
         custom.chain(own).collect()
     }
 
-    /// The NetworkPolicies.
+    /// The list of all NetworkPolicies.
     pub fn network_policies() -> Self {
         ObjectList {
             kind: Kind::NetworkPolicy,
@@ -182,7 +182,7 @@ impl StoredObject {
         self.json.get()
     }
 
-    /// What identifies it.
+    /// The metadata that identifies it.
     pub fn head(&self) -> ObjectHeadMeta<'_> {
         fn text(field: Option<&String>) -> Str<'_> {
             field.map_or("", String::as_str).into()
@@ -326,7 +326,7 @@ impl StoredObjects {
         }
     }
 
-    /// What is listed.
+    /// The lists that are followed.
     pub fn lists(&self) -> &[ObjectList] {
         &self.lists
     }

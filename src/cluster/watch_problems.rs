@@ -43,7 +43,7 @@ impl WatchProblems {
         failures >= REPEATEDLY && !is_known
     }
 
-    /// An activity works.
+    /// An activity works again: its problem ends.
     pub fn works(&mut self, activity: &str) {
         self.0.remove(activity);
     }

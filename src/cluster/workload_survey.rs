@@ -25,7 +25,6 @@ pub enum SurveyError {
     Group {
         /// The group, or `*` for all of them.
         group: String,
-        /// Why.
         why: ApiError,
     },
     /// The right to list a kind is missing.

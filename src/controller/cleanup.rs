@@ -22,7 +22,7 @@ use self::stop_leader::LeaderState;
 use super::node_policies::revert::{RevertOptions, RevertReport, revert};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, collect};
-use crate::cluster::revisions::POLICY_UID_LABEL;
+use crate::cluster::policy_revisions::POLICY_UID_LABEL;
 use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::text::list;
 use crate::registration::configuration_name;
@@ -49,7 +49,7 @@ const NAMED: usize = 10;
 /// The label of a Secret that the leader created.
 const MADE_BY_LEADER: &str = "app.kubernetes.io/managed-by=transom";
 
-/// What to remove.
+/// What a cleanup removes, and what it keeps.
 #[derive(Clone, Debug)]
 pub struct CleanupOptions {
     /// Transom's namespace.
@@ -288,7 +288,7 @@ impl<'a> Cleanup<'a> {
         }
         // Every installation in the namespace shares these objects.
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
-            self.delete_revisions().await;
+            self.delete_policy_revisions().await;
             self.delete_pullers().await;
         }
         let leases = self.own(("coordination.k8s.io", "Lease"));
@@ -296,8 +296,8 @@ impl<'a> Cleanup<'a> {
     }
 
     /// Deletes the stored versions of policies.
-    async fn delete_revisions(&mut self) {
-        match self.revisions().await {
+    async fn delete_policy_revisions(&mut self) {
+        match self.policy_revisions().await {
             Ok(revisions) if self.is_preview && !revisions.is_empty() => self.report.done.push(format!(
                 "ControllerRevisions with earlier versions of policies: {}",
                 revisions.len()
@@ -313,7 +313,7 @@ impl<'a> Cleanup<'a> {
     }
 
     /// The stored versions of policies.
-    async fn revisions(&self) -> Result<Vec<PartialObjectMeta<DynamicObject>>, ApiError> {
+    async fn policy_revisions(&self) -> Result<Vec<PartialObjectMeta<DynamicObject>>, ApiError> {
         let listing = Listing::new(self.own(REVISION).api.resource_url());
         let listing = listing.with_labels(POLICY_UID_LABEL).metadata_only();
         collect(self.client, listing).await

@@ -46,7 +46,6 @@ pub struct ConditionUpdate {
 /// Which changes of a condition are reported by an Event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventPolicy {
-    /// None.
     Never,
     /// It becomes bad, or is no longer bad.
     Turns,

@@ -55,12 +55,10 @@ pub fn of_node(name: &str, uid: &str) -> ObjectReference {
 pub struct NewEvent<'n> {
     /// Whether something is wrong.
     pub is_warning: bool,
-    /// What Transom did.
     pub action: &'static str,
     pub reason: &'static str,
     /// What happened; for a problem, also what to do.
     pub note: &'n str,
-    /// The object.
     pub regarding: ObjectReference,
 }
 

@@ -63,7 +63,7 @@ impl PassResult {
         None
     }
 
-    /// Records a failure.
+    /// Records why a task of the pass failed.
     pub fn fail(&mut self, task: String, why: &impl ToString) {
         self.failed.insert(task, why.to_string());
     }
@@ -87,7 +87,6 @@ impl PassResult {
 
 /// What a controller needs to run.
 pub struct LeaderLoop {
-    /// The snapshots.
     pub latest: SnapshotReceiver,
     /// Whether this replica may write.
     pub leadership: Leadership,

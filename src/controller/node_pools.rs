@@ -20,10 +20,10 @@ use crate::api::{
     WindowsNodePoolStatus,
 };
 use crate::cluster::node::NodeView;
-use crate::cluster::node_pools::{
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored_node_pools::{
     MANAGED_BY, MOST_OBSERVED, NodePools, ObservedPool, PoolName, StoredPool, observed,
 };
-use crate::cluster::snapshot::Snapshot;
 use crate::model::nodes::node::{NodeLabel, NodeSigns as _};
 use crate::model::syntax::dns::object_name;
 use crate::model::syntax::text::{digest_hex, list};
@@ -430,7 +430,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::cluster::node_pools::tests::{managed, node, stored};
+    use crate::cluster::stored_node_pools::tests::{managed, node, stored};
 
     const WIN: &[(&str, &str)] = &[("agentpool", "win")];
 

@@ -84,21 +84,17 @@ pub struct NextDenials {
 /// What is needed to evaluate stored objects.
 #[derive(Clone)]
 pub struct ReportContext {
-    /// The API client.
     pub client: Client,
     /// Whether this replica may write.
     pub leadership: Leadership,
-    /// Facts and policies.
     pub latest: SnapshotReceiver,
     /// Facts of images, if registries are asked.
     pub images: Option<ImageService>,
-    /// The metrics.
     pub gauges: StoredFindingMetrics,
     /// The state of the reports, for policy statuses.
     pub reporting: watch::Sender<ReportingState>,
     /// What would be denied next, for policy statuses.
     pub next_denials: watch::Sender<NextDenials>,
-    /// Rates and intervals.
     pub settings: ReportSettings,
     /// Counts writes and failed requests.
     pub reconcile: Reconcile,

@@ -19,7 +19,6 @@ use crate::model::objects::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, 
 use crate::registration::configurations::{Configurations, CoverageGap};
 use crate::registration::names;
 
-/// The probe interval.
 const EVERY: Duration = Duration::from_secs(60);
 /// The delay after a change of the registration: API servers follow it within about a second.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -37,7 +36,7 @@ pub enum ProbeResult {
     Arrives,
     /// They arrive, and at these other installations too.
     Shared(String),
-    /// Some do not.
+    /// Some calls do not arrive.
     Lost {
         /// Whether calls of `/mutate` arrive.
         mutating: bool,

@@ -24,7 +24,7 @@ impl WriteOverlay {
         self.0.insert(name.to_owned(), (now, node));
     }
 
-    /// Forgets a node.
+    /// Forgets a node that was removed.
     pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }

@@ -27,25 +27,20 @@ pub const WRITES_PER_SECOND: u32 = 50;
 /// One write, as data.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Write<K> {
-    /// Creates an object.
     Create(K),
     /// Merges a patch, which contains the resourceVersion, into an object.
     Patch {
         /// The name of the object.
         name: String,
-        /// The patch.
         patch: Value,
     },
     /// The same for its status.
     PatchStatus {
         /// The name of the object.
         name: String,
-        /// The patch.
         patch: Value,
     },
-    /// Deletes an object.
     Delete {
-        /// Its name.
         name: String,
         /// Its uid; `None`: any.
         uid: Option<String>,
@@ -57,7 +52,6 @@ pub enum Write<K> {
 /// A write, and what it does, as in `delete the ControllerRevision transom-system/policy-1`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlannedWrite<K> {
-    /// What it does.
     pub task: String,
     pub write: Write<K>,
 }
@@ -65,7 +59,6 @@ pub struct PlannedWrite<K> {
 /// Writes at one rate; clones share it.
 #[derive(Clone)]
 pub struct Writer {
-    /// The API client.
     pub client: Client,
     /// Checked before every write; `None` if a user runs the cleanup.
     leadership: Option<Leadership>,

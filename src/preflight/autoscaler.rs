@@ -7,7 +7,7 @@ use super::ClusterInput;
 use crate::cluster::environment::NodeGroupResource;
 use crate::manifest;
 
-/// One node group.
+/// A node group, as the status of the cluster autoscaler reports it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AutoscalerGroup {
     /// Its name in the cloud.

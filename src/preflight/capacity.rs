@@ -64,7 +64,7 @@ impl KnownNodeLabels for NodeOfPool<'_> {
 }
 
 impl<'w> Capacity<'w> {
-    /// Nothing visited yet.
+    /// The state before the first workload.
     pub fn new(input: ClusterInput<'w>) -> Self {
         let environment = input.environment;
         let windows = environment.nodes.iter().filter(|node| node.is_windows);
@@ -97,7 +97,7 @@ impl<'w> Capacity<'w> {
         load.addresses += addresses.map(|(_, amount)| amount).sum::<u64>();
     }
 
-    /// Visits a workload.
+    /// Records what the pods of a workload request.
     pub fn visit(&mut self, owner_result: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
         if owner_result.verdict != Verdict::Windows {
             return;
@@ -212,7 +212,7 @@ impl<'w> Capacity<'w> {
         })
     }
 
-    /// The findings.
+    /// Compares what was requested with the nodes.
     pub fn findings(&self, input: ClusterInput<'_>, not_listed: &BTreeSet<String>) -> Vec<PreflightFinding> {
         let mut all = self.memory();
         all.extend(self.density(input.platform.of_nodes));

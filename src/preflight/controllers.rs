@@ -273,7 +273,7 @@ impl Controllers {
         );
     }
 
-    /// The findings.
+    /// The findings about the controllers whose objects were visited.
     pub fn findings(&self, input: ClusterInput<'_>, not_listed: &BTreeSet<String>) -> Vec<PreflightFinding> {
         let mut all: Vec<PreflightFinding> = self.found.iter().map(|found| self.of_found(found)).collect();
         all.extend(self.without_controller());

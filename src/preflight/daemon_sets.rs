@@ -77,7 +77,7 @@ impl<'w> DaemonSets<'w> {
         }
     }
 
-    /// Visits one DaemonSet.
+    /// Records how a Windows DaemonSet meets the taints of nodes.
     pub fn visit(&mut self, owner_result: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
         let title = format!("DaemonSet {}/{}", owner_result.namespace, owner_result.name);
         let verdict = owner_result.verdict;

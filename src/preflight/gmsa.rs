@@ -35,7 +35,7 @@ pub struct Gmsa {
 }
 
 impl Gmsa {
-    /// Visits a workload.
+    /// Records the GMSA credential specs that a workload names.
     pub fn visit(&mut self, owner_result: &OwnerResult, subject: &Object<'_>, json: &str, pod: &PodSpec<'_>) {
         let title = owner_result.title();
         if owner_result.verdict == Verdict::Windows {
@@ -69,7 +69,7 @@ impl Gmsa {
         }
     }
 
-    /// The findings.
+    /// Compares the named credential specs with what exists.
     pub fn findings(&self, input: ClusterInput<'_>, not_listed: &BTreeSet<String>) -> Vec<PreflightFinding> {
         let mut all = Vec::new();
         let unread: Vec<&str> = input.unread(&["API groups", "gmsacredentialspecs"]).collect();

@@ -32,7 +32,7 @@ pub struct HelmValues {
 }
 
 impl HelmValues {
-    /// Adds a value.
+    /// Adds a value with the reason that its comment gives.
     pub fn add(&mut self, path: &[&'static str], value: Value, reason: impl Into<String>) {
         self.entries.push(ValuesEntry {
             path: path.to_vec(),

@@ -10,6 +10,7 @@ use super::{ClusterInput, PreflightFinding, plan_hint};
 use crate::cluster::environment::AnyNode;
 use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
+use crate::engine::runtime_class_findings;
 use crate::model::cluster::facts::{Runtime, RuntimeClassFacts};
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 use crate::model::syntax::text::{count, list};
@@ -238,10 +239,14 @@ fn of_class(input: ClusterInput<'_>, name: &str, class: &RuntimeClassFacts) -> V
     let of_build = build.map_or_else(String::new, |build| format!(", for {}", build_text(build)));
     let text = format!("{name} is for Windows: handler {handler}{of_build}");
     let mut all = vec![PreflightFinding::fine(text)];
-    if class.node_selector.is_empty() {
-        let text = format!("{name} selects no nodes: pods that name it can go to Linux nodes");
-        let remedy = "give it scheduling.nodeSelector kubernetes.io/os: windows";
-        all.push(PreflightFinding::act(text, remedy));
+    let stored = input.snapshot.cache.runtime_classes.get(name);
+    let json = stored.and_then(|stored| serde_json::to_string(&**stored).ok());
+    for found in runtime_class_findings(&json.unwrap_or_default(), &input.snapshot.facts) {
+        let text = format!(
+            "{name}: {} [{} {}]",
+            found.message, found.rule.id, found.rule.name
+        );
+        all.push(PreflightFinding::act(text, found.remedy));
     }
     let mut handlers = windows(input.snapshot)
         .flat_map(|node| &node.runtime_handlers)

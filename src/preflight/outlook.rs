@@ -10,7 +10,7 @@ use crate::model::knowledge::{AffectedNodes, NodePlatform, product};
 use crate::model::nodes::node::NodeSigns as _;
 use crate::model::windows::build::{Build, supported_on};
 
-/// The findings.
+/// What will change for the nodes, and which webhooks refuse pods.
 pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     if input.could_list("nodes") {

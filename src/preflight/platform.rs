@@ -14,7 +14,6 @@ use crate::model::knowledge::NodePlatform;
 pub struct Platform {
     /// The name of its values file, without `.yaml`.
     pub name: &'static str,
-    /// Its display name.
     pub title: &'static str,
     pub evidence_texts: Vec<String>,
     /// The same platform, as nodes show it; `None` for bare metal.

@@ -606,7 +606,14 @@ fn a_runtime_class_is_held_against_the_nodes() {
         &report,
         "no Windows node reports the handler runhcs-wcow-hypervisor of odd",
     );
-    finding(&report, "open selects no nodes");
+    finding(
+        &report,
+        "open: only Windows nodes have the handler runhcs-wcow-process, but the class does not select them [TSM911",
+    );
+    finding(
+        &report,
+        "odd: the RuntimeClass for Hyper-V isolation has no overhead [TSM914",
+    );
     assert!(!has_finding(&report, "gvisor"));
     let classes = &report.values.json()["podPolicy"]["spec"]["placement"]["runtimeClasses"]["names"];
     assert_eq!(

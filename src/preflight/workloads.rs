@@ -157,7 +157,7 @@ impl<'w> WorkloadFindings<'w> {
         self
     }
 
-    /// Visits one object.
+    /// Evaluates a stored object, and records its part in every section.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
         if let Err(error) = self.evaluate(kind, json) {

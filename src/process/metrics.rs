@@ -45,7 +45,7 @@ pub struct Reconciles {
 }
 
 impl Reconciles {
-    /// Without any controller.
+    /// The metrics of controllers, which [`Reconciles::of`] adds one by one.
     pub fn new(metrics: &Metrics) -> Self {
         Reconciles {
             durations: metrics.add_metric(

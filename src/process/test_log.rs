@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The captured lines.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 

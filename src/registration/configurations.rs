@@ -33,7 +33,7 @@ pub struct Configurations {
     pub validating: Configuration,
 }
 
-/// One configuration.
+/// A stored webhook configuration, as far as Transom compares it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Configuration {
     /// Its kind and name, for display.

@@ -60,7 +60,7 @@ const fn validate(name: &'static str, scope: MatchScope) -> EntryKind {
 }
 
 impl EntryKind {
-    /// The URL path.
+    /// The path at which the webhook serves the entry.
     pub fn path(&self) -> &'static str {
         match self.phase {
             WebhookPhase::Mutate => "/mutate",

@@ -70,7 +70,7 @@ impl Challenge {
 }
 
 impl TokenService {
-    /// Its URL.
+    /// The URL that issues tokens.
     pub fn realm(&self) -> Option<Uri> {
         self.realm.parse().ok()
     }

@@ -32,8 +32,10 @@ pub struct KeychainError {
 /// The secret part of a credential.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Secret {
-    /// User and password.
-    Basic { user: String, password: String },
+    Basic {
+        user: String,
+        password: String,
+    },
     /// A token that is exchanged for others, by OAuth 2.0.
     Identity(String),
 }
@@ -56,7 +58,7 @@ pub(super) struct RepositoryCredentials {
 }
 
 impl Keychain {
-    /// No credentials.
+    /// A keychain without credentials, for public images.
     pub fn anonymous() -> Self {
         Keychain::default()
     }

@@ -47,12 +47,7 @@ pub enum NoClient {
     Tls(#[from] rustls::Error),
     /// A configured file has no CA certificates.
     #[error("cannot read the CA certificates of registries in {path}: {why}", path = path.display())]
-    CaFile {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    CaFile { path: PathBuf, why: String },
 }
 
 /// Resolves a host name to its addresses.
@@ -165,7 +160,6 @@ impl Received {
     }
 }
 
-/// The HTTP client.
 pub(super) struct Transport {
     http: legacy::Client<HttpsConnector<Connector>, Full<Bytes>>,
 }

@@ -21,7 +21,7 @@ pub enum AuditGroupBy {
     Rule,
 }
 
-/// What to show.
+/// How the rows of the report are grouped, and how many are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AuditLogView {
     /// The grouping of rows.

@@ -31,7 +31,8 @@ use crate::scan::report::ScanReport;
 const CHARTS: &str = include_str!("html/assets/charts.css-1.2.0/charts.min.css");
 /// Sorts tables.
 const TABLESORT: &str = include_str!("html/assets/tablesort-5.7.1/tablesort.min.js");
-/// The style sheet.
+/// The colours and fonts, which the playground has too.
+const PALETTE: &str = include_str!("html/assets/palette.css");
 const STYLE: &str = include_str!("html/assets/page.css");
 /// The behaviour of the page: filters, sorting, the theme.
 const SCRIPT: &str = include_str!("html/assets/page.js");
@@ -74,9 +75,15 @@ pub fn page(
     let timeline = Timeline::of(report, report.today);
     let plan = plan.map(PlanSection::of);
     let of_plan = plan.as_ref().map(PlanSection::style);
-    let style = [CHARTS, STYLE, &timeline.style(), &of_plan.unwrap_or_default()]
-        .map(plain)
-        .join("\n");
+    let style = [
+        CHARTS,
+        PALETTE,
+        STYLE,
+        &timeline.style(),
+        &of_plan.unwrap_or_default(),
+    ]
+    .map(plain)
+    .join("\n");
     let theme = plain(THEME);
     let workloads = worst_first(report);
     let script = [TABLESORT, SCRIPT].map(plain).join("\n");

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::model::syntax::text::{cut_middle, wrap};
 
-/// Rows of cells.
+/// A table whose columns are as wide as their cells, within the width of the terminal.
 pub struct TextTable {
     rows: Vec<TableRow>,
     /// The columns whose cells may be cut so that a row fits the width.
@@ -57,7 +57,7 @@ impl TextTable {
         }
     }
 
-    /// Adds a row.
+    /// Adds a row with one cell for each column.
     pub fn row(&mut self, cells: Vec<String>) {
         self.row_with_details(cells, "");
     }

@@ -26,7 +26,6 @@ use crate::rules::{Finding, Image, KnownVersions, Resolver};
 /// The result for a stored object.
 #[derive(Debug)]
 pub enum Evaluated {
-    /// A top owner.
     Owner(Box<OwnerResult>),
     /// A controller created it for an owner, which is evaluated instead: kind and name of that owner.
     Owned(Kind, String),

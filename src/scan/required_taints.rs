@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::EvalContext;
-use crate::cluster::cache::ClusterCache;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::{NodePolicies, SelectedPolicy};
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored_node_policies::SelectedPolicy;
 use crate::engine::infer_os;
 use crate::engine::scheduling::{AdmissionStage, constraints};
 use crate::model::nodes::node::{NodeSigns as _, Taint};
@@ -26,11 +26,10 @@ pub struct RequiredTaints<'n> {
 
 impl<'n> RequiredTaints<'n> {
     /// The nodes of a cluster.
-    pub fn of(cache: &'n ClusterCache) -> Self {
-        let policies = NodePolicies::of(&cache.node_policies);
-        let windows = cache.nodes.values().filter(|node| node.has_windows());
+    pub fn of(snapshot: &'n Snapshot) -> Self {
+        let windows = snapshot.cache.nodes.values().filter(|node| node.has_windows());
         let nodes = windows.filter_map(|node| {
-            let SelectedPolicy::Policy(policy) = policies.choose(node) else {
+            let SelectedPolicy::Policy(policy) = snapshot.node_policies.choose(node) else {
                 return None;
             };
             let present = node.taints();

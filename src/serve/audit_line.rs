@@ -6,7 +6,7 @@ use std::fmt;
 use crate::admission::{AuditRecord, ReviewLabels};
 use crate::model::windows::os::Verdict;
 
-/// Logs a review.
+/// Writes the log line of a review.
 pub fn log(record: &AuditRecord) {
     let AuditRecord {
         labels:

@@ -35,7 +35,7 @@ impl ServedClusterConfig {
         }
     }
 
-    /// The file.
+    /// The file that is followed, if there is one.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }

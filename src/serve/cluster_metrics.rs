@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use crate::api::WindowsNodePolicyStatus;
 use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_pools;
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
+use crate::cluster::stored_node_pools;
 use crate::controller::webhook_probe::ProbeResult;
 use crate::engine::policy_set::ExemptionState;
 use crate::model::nodes::node::NodeSigns as _;
@@ -206,7 +206,7 @@ impl ClusterMetrics {
         let origins = origins.chain(pools.observed().map(|_| "observed"));
         set(&self.node_pools, "origin", ["declared", "observed"], origins);
         let nodes = &snapshot.cache.nodes;
-        let seen = node_pools::observed(nodes, &snapshot.facts.stated_node_labels());
+        let seen = stored_node_pools::observed(nodes, &snapshot.facts.stated_node_labels());
         let unrecorded = pools.unrecorded(nodes, &seen).len().saturating_sub(pools.room());
         (self.unrecorded_pools).set(i64::try_from(unrecorded).unwrap_or(i64::MAX));
     }

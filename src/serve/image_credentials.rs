@@ -37,7 +37,6 @@ enum SecretError {
     /// The Secret does not exist.
     #[error("{0} does not exist; its credentials are not used")]
     NotFound(String),
-    /// Another reason.
     #[error("{0}")]
     Other(String),
 }

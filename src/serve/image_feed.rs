@@ -17,6 +17,7 @@ use crate::cluster::watch_problems::WatchProblems;
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::NamespaceFacts;
 use crate::model::cluster::policy::{ImageEvidence, Policy};
+use crate::model::doubling_pause::DoublingPause;
 use crate::model::objects::object::{Object, ReviewStage};
 use crate::model::objects::pod_images::PodImages;
 use crate::model::objects::workload::Kind;
@@ -33,8 +34,11 @@ const KINDS: [Kind; 5] = [
 ];
 /// How often all workloads are listed again: what is known must be renewed before it is dropped.
 const RELIST: Duration = Duration::from_secs(60 * 60);
-/// The first pause after a list of which look-ups were dropped; doubled up to [`RELIST`].
-const RELIST_AFTER_DROPS: Duration = Duration::from_secs(60);
+/// The pauses after lists of which look-ups were dropped.
+const RELIST_AFTER_DROPS: DoublingPause = DoublingPause {
+    first: Duration::from_secs(60),
+    longest: RELIST,
+};
 /// How long a list waits for room in the queue, in all: not as long as the API server keeps the version of a list.
 const ROOM: Duration = Duration::from_secs(120);
 /// The pause before what was dropped is queued again.
@@ -51,8 +55,8 @@ pub struct ImageFeed {
     wanted_by: Option<WantedBy>,
     /// When everything is listed again; `None` while it is listed.
     relist: Option<Instant>,
-    /// The pause after a list of which look-ups were dropped.
-    after_drops: Duration,
+    /// How many lists in a row dropped look-ups.
+    drops: u32,
     has_dropped: bool,
     /// How long this list may still wait for room in the queue.
     room: Duration,
@@ -72,7 +76,7 @@ impl ImageFeed {
             wanted: BTreeSet::new(),
             wanted_by: None,
             relist: None,
-            after_drops: RELIST_AFTER_DROPS,
+            drops: 0,
             has_dropped: false,
             room: ROOM,
             problems: WatchProblems::default(),
@@ -166,11 +170,11 @@ impl ImageFeed {
     /// Every kind is listed: decides when to list again.
     fn listed(&mut self) {
         let pause = if self.has_dropped {
-            let pause = self.after_drops;
-            self.after_drops = (pause * 2).min(RELIST);
+            let pause = RELIST_AFTER_DROPS.after(self.drops);
+            self.drops = self.drops.saturating_add(1);
             pause
         } else {
-            self.after_drops = RELIST_AFTER_DROPS;
+            self.drops = 0;
             RELIST
         };
         self.relist = Some(Instant::now() + pause);

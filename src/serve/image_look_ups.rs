@@ -87,7 +87,7 @@ impl ImageLookups {
         Ok(ImageLookups { service })
     }
 
-    /// The image service.
+    /// The service that answers from its cache and queues look-ups.
     pub fn service(&self) -> &ImageService {
         &self.service
     }

@@ -25,7 +25,7 @@ use crate::cluster::snapshot::{SnapshotBuilder, SnapshotReceiver};
 use crate::cluster::snapshot_task::SnapshotTask;
 use crate::cluster::watch_staleness::WatchStaleness;
 use crate::cluster::webhook_configurations::WebhookConfigurations;
-use crate::controller::keep_revisions::RevisionController;
+use crate::controller::keep_policy_revisions::PolicyRevisionController;
 use crate::controller::leader_loop::{Controller, LeaderLoop};
 use crate::controller::node_policies::{NodeController, NodeControllerSettings};
 use crate::controller::node_pools::NodePoolController;
@@ -304,7 +304,7 @@ impl BackgroundTasks<'_> {
         sources: StatusSources,
     ) {
         let writer = self.writer();
-        let revisions = RevisionController {
+        let revisions = PolicyRevisionController {
             writer: writer.clone(),
             namespace: namespace.to_owned(),
         };

@@ -41,7 +41,7 @@ impl ServedKnowledge {
         }
     }
 
-    /// The file.
+    /// The file that is followed, if there is one.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }

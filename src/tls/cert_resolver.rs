@@ -57,7 +57,7 @@ impl ServingCert {
         self.replaced.notify_one();
     }
 
-    /// The current identity.
+    /// The identity that is served now.
     pub fn identity(&self) -> Arc<Identity> {
         self.current.load_full()
     }

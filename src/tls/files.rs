@@ -29,7 +29,6 @@ struct FilesContent {
 }
 
 impl CertificateFiles {
-    /// Reads both files.
     pub(crate) async fn load(&self) -> Result<Identity, CertificateError> {
         self.identity(&self.read().await)
     }

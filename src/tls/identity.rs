@@ -16,59 +16,33 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub enum CertificateError {
     /// The certificate file is invalid.
     #[error("cannot read the TLS certificate {} (--tls-cert): {why}", path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        why: String,
-    },
+    Certificate { path: PathBuf, why: String },
     /// The key file is invalid.
     #[error("cannot read the TLS key {} (--tls-key): {why}", path.display())]
-    Key {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        why: String,
-    },
+    Key { path: PathBuf, why: String },
     /// Both files are valid, but do not match.
     #[error(
         "the TLS key {} (--tls-key) does not belong to the certificate {} (--tls-cert)",
         key.display(),
         certificate.display()
     )]
-    Mismatch {
-        /// The certificate file.
-        certificate: PathBuf,
-        /// The key file.
-        key: PathBuf,
-    },
+    Mismatch { certificate: PathBuf, key: PathBuf },
     /// A name of `--tls-name` is not valid in a certificate, or key generation failed.
     #[error("cannot issue a certificate for {names} (--tls-name): {source}")]
-    Issue {
-        /// The requested names.
-        names: String,
-        /// The error.
-        source: rcgen::Error,
-    },
+    Issue { names: String, source: rcgen::Error },
     /// The issued certificate cannot be served.
     #[error("cannot serve the certificate that was just issued: {0}")]
     Issued(IdentityError),
     /// The CA cannot be written.
     #[error("cannot write the CA to {} (--write-ca): {source}", path.display())]
     WriteCa {
-        /// The file.
         path: PathBuf,
         /// The error of the operating system.
         source: std::io::Error,
     },
     /// The file of the client CAs is invalid.
     #[error("cannot read the CA of client certificates {} (--client-ca): {why}", path.display())]
-    ClientCa {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        why: String,
-    },
+    ClientCa { path: PathBuf, why: String },
     /// TLS itself cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Setup(#[from] rustls::Error),
@@ -98,9 +72,7 @@ pub struct Identity {
 /// The validity period of a certificate, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Validity {
-    /// When it begins.
     pub from: SystemTime,
-    /// When it ends.
     pub until: SystemTime,
 }
 

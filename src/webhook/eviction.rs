@@ -37,7 +37,6 @@ pub(super) struct ConnectionGuard {
 }
 
 impl ConnectionSet {
-    /// Adds a connection.
     pub(super) fn enter(&self) -> ConnectionGuard {
         let mut table = self.lock();
         table.next += 1;

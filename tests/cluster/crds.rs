@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use transom::api;
 use transom::cluster::cache::{CachedNamespace, ClusterCache};
 use transom::cluster::lease::Leadership;
-use transom::cluster::revisions::StoredRevision;
+use transom::cluster::policy_revisions::PolicyRevision;
 use transom::cluster::snapshot::{Snapshot, SnapshotBuilder, SnapshotReceiver};
-use transom::controller::keep_revisions::RevisionController;
+use transom::controller::keep_policy_revisions::PolicyRevisionController;
 use transom::controller::leader_loop::LeaderLoop;
 use transom::controller::pod_policies::{PolicyStatusController, StatusSources};
 use transom::controller::writer::{WRITES_PER_SECOND, Writer as LeaderWriter};
@@ -526,18 +526,18 @@ fn visit(cluster: &ControlPlane) -> ClusterCache {
             .into_iter()
             .map(|(name, object)| (name, Arc::new(object)))
             .collect(),
-        revisions: revisions(cluster),
+        policy_revisions: revisions(cluster),
         ..ClusterCache::default()
     }
 }
 
 /// The versions of policies that the leader keeps.
-fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<StoredRevision>> {
+fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<PolicyRevision>> {
     let listed = cluster.kubectl(&["get", "controllerrevisions", "-n", OURS, "-o", "json"]);
     let listed = listed.succeeded().objects().into_iter();
     let read = listed.filter_map(|object| {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let view = StoredRevision::of(serde_json::from_value(object).unwrap())?;
+        let view = PolicyRevision::of(serde_json::from_value(object).unwrap())?;
         Some((name, Arc::new(view)))
     });
     read.collect()
@@ -625,7 +625,7 @@ impl Writer {
         let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
         let writes = leader_writes(&client, &until);
-        let revisions = RevisionController {
+        let revisions = PolicyRevisionController {
             writer: writes.clone(),
             namespace: OURS.to_owned(),
         };

@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use transom::api::WindowsNodePolicy;
 use transom::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
-use transom::cluster::node_policies::NodePolicy;
+use transom::cluster::stored_node_policies::NodePolicy;
 use transom::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use transom::controller::node_policies::nodes::plan::{DesiredNode, KeepOptions, LabelUse, plan};
 use transom::controller::node_policies::revert::{RevertOptions, revert};

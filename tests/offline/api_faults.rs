@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use hyper::{Response, Uri};
 use serde_json::{Value, json};
 use transom::cluster::node::{NodeView, WatchedNode};
-use transom::cluster::node_policies::NodePolicies;
-use transom::controller::node_policies::node_state::{PolicyResolver, assess};
+use transom::cluster::stored_node_policies::NodePolicies;
+use transom::controller::node_policies::node_state::{NodePlans, PolicyResolver};
 use transom::model::cluster::facts::Facts;
 
 use crate::support::command::{assert_valid_reports, program, transom};
@@ -542,8 +542,9 @@ fn of_policy(nodes: &[Value]) -> BTreeSet<(String, String, String)> {
         Arc::new(NodeView::from(watched))
     };
     let views: Vec<Arc<NodeView>> = nodes.iter().map(view).collect();
-    let assessed = assess(&views, &resolver, &Facts::new(36, transom::process::today()));
-    let state = &assessed.by_policy["p"];
+    let facts = Facts::new(36, transom::process::today());
+    let assessed = NodePlans::of(&views, &resolver).assess(&resolver.policies, &facts);
+    let state = &assessed["p"];
     let all = [&state.findings, &state.known_faults, &state.possible_faults];
     let all = all.into_iter().flatten();
     all.flat_map(|((message, remedy), nodes)| {

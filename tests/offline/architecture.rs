@@ -33,7 +33,7 @@ const MODULES: [(&str, &str); 26] = [
     ("scan",         "model rules engine admission registration cluster"),
     ("render",       "model rules engine plan drain manifest check audit_log image_report scan"),
     ("preflight",    "model rules engine plan manifest registration api cluster scan render"),
-    ("certs",        "process tls cluster"),
+    ("certs",        "model process tls cluster"),
     ("controller",   "model rules engine plan registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model rules engine admission registration api check process tls cluster certs \

@@ -21,7 +21,7 @@ pub mod taint_change;
 
 pub use action_reason::action_reason;
 pub use evaluate::{Decision, Evaluation, evaluate, evaluate_as, evaluate_each};
-pub use node_findings::{NodeFinding, node_findings};
+pub use node_findings::{NodeFinding, node_findings, runtime_class_findings};
 pub use os_inference::infer_os;
 pub use scheduling::{AdmissionStage, PodsToSchedule};
 pub use taint_change::TaintChange;

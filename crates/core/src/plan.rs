@@ -69,7 +69,6 @@ pub const SCHEMA: &str = "transom.dev/plan/v1";
 /// The options of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
-    /// What changes.
     pub change: PlannedChange,
     /// The pools to remove, or to upgrade in place, by name, by build or by one of their nodes; empty selects every pool of an
     /// older build.

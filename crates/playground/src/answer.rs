@@ -68,7 +68,6 @@ struct CheckAnswer {
     fixed: FixAnswer,
 }
 
-/// A checked object.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AnsweredObject {
@@ -104,7 +103,6 @@ struct AnsweredFinding {
 struct FixAnswer {
     /// The fixed text; `None` if nothing changes.
     text: Option<String>,
-    /// The unified diff.
     diff: String,
     objects: Vec<FixedObject>,
 }

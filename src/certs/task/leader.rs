@@ -11,7 +11,7 @@ use super::super::issue::IssueContext;
 use super::super::rotation::{RotationAction, decide};
 use super::super::secret::SecretState;
 use super::super::{CertsError, ca_file};
-use super::{CERTIFICATES, LOOK_AGAIN, POLL, RETRY, TaskState};
+use super::{CERTIFICATES, LOOK_AGAIN, POLL, TaskState};
 use crate::cluster::errors::{ApiError, answered_within};
 
 /// Timeout of one write; shorter than the time for which a leader acts on its last renewal.
@@ -27,7 +27,6 @@ pub(super) enum LeaderStep {
     Again,
     /// Nothing to do for this long.
     Rest(Duration),
-    /// A write failed.
     Failed,
 }
 
@@ -161,7 +160,7 @@ impl TaskState {
         }
         match answered_within(REQUEST, request).await {
             Ok(written) => {
-                self.retry = RETRY.0;
+                self.failures = 0;
                 self.complaints.ended(CERTIFICATES);
                 return Ok(written);
             }

@@ -38,19 +38,18 @@ type Interrupted = watch::Receiver<bool>;
 
 /// The end of a drain.
 pub struct DrainEnd {
-    /// How it ended.
     pub result: DrainResult,
     /// Why before everything was moved.
     pub reason: Option<String>,
 }
 
 impl DrainEnd {
-    /// Without a reason.
+    /// An end that needs no reason.
     pub fn of(result: DrainResult) -> Self {
         DrainEnd { result, reason: None }
     }
 
-    /// For this reason.
+    /// A drain that stopped, and why.
     pub fn stopped(reason: String) -> Self {
         DrainEnd {
             result: DrainResult::Stopped,
@@ -129,7 +128,7 @@ impl DrainJournal {
     }
 }
 
-/// A drain.
+/// A drain with everything that it reads and writes.
 pub struct DrainRun<'d> {
     cluster: &'d DrainCluster,
     preparation: &'d Preparation,
@@ -137,7 +136,6 @@ pub struct DrainRun<'d> {
     rules: &'d DrainRules,
     history: DrainHistory,
     started: Instant,
-    /// What happened.
     pub journal: &'d mut DrainJournal,
     /// What was listed last.
     inventory: DrainInventory,

@@ -65,7 +65,7 @@ pub struct DrainLease {
 }
 
 impl DrainLease {
-    /// In this namespace.
+    /// The Lease in this namespace; requests nothing yet.
     pub fn new(client: &Client, namespace: &str) -> Self {
         DrainLease {
             client: client.clone(),
@@ -233,7 +233,7 @@ impl DrainLock {
         format!("the Lease {} cannot be renewed", self.lease.shown)
     }
 
-    /// Gives it back.
+    /// Gives the Lease back, so that the next drain need not wait until it expires.
     pub async fn release(self) {
         drop(self.stop);
         // Without it, the next drain waits until the Lease expires.

@@ -55,9 +55,8 @@ pub struct ClusterSourceArgs {
     connect: ConnectArgs,
 }
 
-/// What is planned.
+/// What a plan is for, and with which options.
 pub struct Planning {
-    /// What changes.
     pub options: PlanOptions,
     /// The registries to ask; `None` if they are not asked.
     pub registries: Option<Registries>,

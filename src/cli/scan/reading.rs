@@ -147,7 +147,7 @@ impl ScanTask<'_> {
             knows_classes: cluster.could_read("runtimeclasses"),
         };
         let mut scan = Scan::new(&pod_context, Timestamp::now());
-        scan.require(RequiredTaints::of(&cluster.snapshot.cache));
+        scan.require(RequiredTaints::of(&cluster.snapshot));
         let is_meant = |labels: &BTreeMap<String, String>| args.selector.selects(labels);
         if !args.selector.is_everything() {
             scan.only(&is_meant);

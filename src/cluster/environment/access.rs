@@ -13,7 +13,7 @@ use crate::model::objects::workload::Kind;
 /// The resource of a question for all namespaces.
 const REVIEWS: &str = "subjectaccessreviews";
 
-/// A ServiceAccount.
+/// A ServiceAccount with its namespace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Account {
     pub namespace: String,
@@ -21,7 +21,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Its user name.
+    /// The user name with which it sends requests.
     pub fn username(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }

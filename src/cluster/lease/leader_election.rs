@@ -18,7 +18,6 @@ const UNKNOWN: &str = "(unknown)";
 /// The Lease as last read.
 #[derive(Clone, PartialEq, Debug)]
 struct LeaseView {
-    /// Its last spec.
     spec: LeaseSpec,
     /// When this replica first read this state; monotonic time.
     since: Instant,
@@ -79,7 +78,6 @@ fn decide(lease: Option<&LeaseView>, me: &str, now: Instant) -> LeaseAction {
 pub(super) enum ElectionStep {
     /// Sleep until this time.
     Sleep(Instant),
-    /// Read the Lease.
     Read,
     /// Create it if it has no resourceVersion; otherwise replace it.
     Write(Box<Lease>),

@@ -28,7 +28,6 @@ pub(super) struct CacheBuilder {
 }
 
 impl CacheBuilder {
-    /// An empty cache.
     pub(super) fn new(parts: &[&'static str]) -> Self {
         CacheBuilder {
             cache: ClusterCache::default(),

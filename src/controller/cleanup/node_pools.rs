@@ -7,7 +7,7 @@ use super::{Cleanup, NAMED, Target};
 use crate::api::NODE_POOL;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
-use crate::cluster::node_pools::MANAGED_BY;
+use crate::cluster::stored_node_pools::MANAGED_BY;
 use crate::model::syntax::text::list;
 
 impl Cleanup<'_> {

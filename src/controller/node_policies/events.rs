@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::nodes::labels::KeptLabel;
 use super::nodes::plan::NodeChange;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::NodePolicies;
+use crate::cluster::stored_node_policies::NodePolicies;
 use crate::controller::events::{NewEvent, of_node};
 use crate::controller::writer::Writer;
 use crate::model::syntax::text::list;

@@ -45,7 +45,6 @@ pub enum GuardResult {
     },
     /// It could not find out.
     Unknown {
-        /// Why.
         why: String,
         /// Whether Transom lacks the right to list something.
         is_forbidden: bool,
@@ -158,7 +157,7 @@ impl<'g> Guard<'g> {
         self.nodes.gains.values().map(|(group, _)| *group).collect()
     }
 
-    /// Evaluates one object.
+    /// Evaluates a workload before and after the taints.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::nodes::plan::{DesiredNode, LabelUse, NodePlan, plan};
 use crate::cluster::node::{NodeView, taint_of};
-use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use crate::cluster::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::engine::node_findings;
 use crate::model::cluster::facts::Facts;
 use crate::model::nodes::node::{NodeSigns as _, ReportedOs, Taint};
@@ -99,10 +99,7 @@ pub struct PolicyResolver {
 impl PolicyResolver {
     /// Plans the writes for a node.
     pub fn decide(&self, node: &NodeView) -> NodePlan {
-        self.decide_for(node, self.policies.choose(node))
-    }
-
-    fn decide_for(&self, node: &NodeView, selected: SelectedPolicy<'_>) -> NodePlan {
+        let selected = self.policies.choose(node);
         let owner = self.owner(node, selected);
         let may_be_there = owner == OwnerState::Unknown && !self.others_are_gone;
         match selected {
@@ -188,88 +185,106 @@ pub struct NodesOfPolicy {
     pub findings: FaultyNodes,
 }
 
-/// The state of all nodes.
-#[derive(Clone, Debug, Default)]
-pub struct NodesAssessment {
-    /// The nodes of every policy, by policy name.
-    pub by_policy: BTreeMap<String, NodesOfPolicy>,
+/// The nodes of every policy, by policy name.
+pub type NodesByPolicy = BTreeMap<String, NodesOfPolicy>;
+
+/// The taints that nodes lack and that wait for the guard: by policy, by node.
+pub type WaitingTaints = BTreeMap<String, BTreeMap<String, Vec<Taint>>>;
+
+/// What to write to each node.
+#[derive(Debug)]
+pub struct NodePlans<'n>(Vec<(&'n Arc<NodeView>, NodePlan)>);
+
+impl<'n> NodePlans<'n> {
+    /// Plans the writes of all nodes.
+    pub fn of(nodes: &'n [Arc<NodeView>], resolver: &PolicyResolver) -> Self {
+        NodePlans(nodes.iter().map(|node| (node, resolver.decide(node))).collect())
+    }
+
     /// The nodes to write.
-    pub due: Vec<Arc<NodeView>>,
+    pub fn due(&self) -> Vec<Arc<NodeView>> {
+        let due = self.0.iter().filter(|(_, plan)| !plan.is_empty());
+        due.map(|(node, _)| Arc::clone(node)).collect()
+    }
+
     /// Whether a node keeps a label only because a template may select nodes by it.
-    pub keeps_labels: bool,
+    pub fn keep_labels(&self) -> bool {
+        self.0.iter().any(|(_, plan)| plan.keeps_label)
+    }
+
+    /// The taints that wait for the guard.
+    pub fn waiting(&self, policies: &NodePolicies) -> WaitingTaints {
+        let mut waiting = WaitingTaints::new();
+        for (node, plan) in self.0.iter().filter(|(_, plan)| !plan.waiting.is_empty()) {
+            if let SelectedPolicy::Policy(policy) = policies.choose(node) {
+                let of_policy = waiting.entry(policy.name.clone()).or_default();
+                of_policy.insert(node.name.clone(), plan.waiting.clone());
+            }
+        }
+        waiting
+    }
+
+    /// Assesses all nodes, for the statuses of their policies.
+    pub fn assess(self, policies: &NodePolicies, facts: &Facts) -> NodesByPolicy {
+        let names = policies.iter().map(|policy| policy.name.clone());
+        let mut all: NodesByPolicy = names.map(|name| (name, NodesOfPolicy::default())).collect();
+        for (node, plan) in self.0 {
+            note_owner(&mut all, node);
+            let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
+            if is_windows && let Some(names) = policies.overlapping(node) {
+                note_overlap(&mut all, &names, node);
+            }
+            match policies.choose(node) {
+                SelectedPolicy::Policy(policy) => {
+                    let state = all.entry(policy.name.clone()).or_default();
+                    if is_windows {
+                        state.count(node, facts);
+                    }
+                    note(state, node, plan);
+                    if is_windows {
+                        note_outranked(&mut all, policy, policies, node);
+                    }
+                }
+                SelectedPolicy::Held(held) => {
+                    if let Some(waiting) = held.waiting.filter(|_| is_windows) {
+                        let state = all.entry(waiting.name.clone()).or_default();
+                        let nodes = state.held.entry(held.unusable.name.clone()).or_default();
+                        nodes.insert(node.name.clone());
+                    }
+                }
+                SelectedPolicy::NoPolicy => (),
+            }
+        }
+        all
+    }
 }
 
-/// Assesses all nodes.
-pub fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver, facts: &Facts) -> NodesAssessment {
-    let names = resolver.policies.iter().map(|policy| policy.name.clone());
-    let mut all = NodesAssessment {
-        by_policy: names.map(|name| (name, NodesOfPolicy::default())).collect(),
-        ..NodesAssessment::default()
-    };
-    for node in nodes {
-        all.note_owner(node);
-        let selected = resolver.policies.choose(node);
-        let plan = resolver.decide_for(node, selected);
-        all.keeps_labels |= plan.keeps_label;
-        if !plan.is_empty() {
-            all.due.push(Arc::clone(node));
-        }
-        let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
-        if is_windows && let Some(names) = resolver.policies.overlapping(node) {
-            all.note_overlap(&names, node);
-        }
-        match selected {
-            SelectedPolicy::Policy(policy) => {
-                let state = all.by_policy.entry(policy.name.clone()).or_default();
-                if is_windows {
-                    state.count(node, facts);
-                }
-                note(state, node, plan);
-                if is_windows {
-                    all.note_outranked(policy, &resolver.policies, node);
-                }
-            }
-            SelectedPolicy::Held(held) => {
-                if let Some(waiting) = held.waiting.filter(|_| is_windows) {
-                    let state = all.by_policy.entry(waiting.name.clone()).or_default();
-                    let nodes = state.held.entry(held.unusable.name.clone()).or_default();
-                    nodes.insert(node.name.clone());
-                }
-            }
-            SelectedPolicy::NoPolicy => (),
-        }
+/// Counts a node for the policy that it is annotated with.
+fn note_owner(all: &mut NodesByPolicy, node: &NodeView) {
+    let claimed = node.claimed();
+    if let Some(state) = all.get_mut(&claimed.policy) {
+        state.owned += usize::from(!claimed.labels.is_empty() || !claimed.taints.is_empty());
     }
-    all
 }
 
-impl NodesAssessment {
-    /// Counts a node for the policy that it is annotated with.
-    fn note_owner(&mut self, node: &NodeView) {
-        let claimed = node.claimed();
-        if let Some(state) = self.by_policy.get_mut(&claimed.policy) {
-            state.owned += usize::from(!claimed.labels.is_empty() || !claimed.taints.is_empty());
+/// Notes the other policies that select a node.
+fn note_outranked(all: &mut NodesByPolicy, applies: &NodePolicy, policies: &NodePolicies, node: &NodeView) {
+    let others = policies.iter().filter(|policy| policy.name != applies.name);
+    for other in others.filter(|policy| policy.selects(&node.labels)) {
+        let state = all.entry(other.name.clone()).or_default();
+        if !state.outranked_by.contains(&applies.name) {
+            state.outranked_by.insert(applies.name.clone());
         }
     }
+}
 
-    /// Notes the other policies that select a node.
-    fn note_outranked(&mut self, applies: &NodePolicy, policies: &NodePolicies, node: &NodeView) {
-        let others = policies.iter().filter(|policy| policy.name != applies.name);
-        for other in others.filter(|policy| policy.selects(&node.labels)) {
-            let state = self.by_policy.entry(other.name.clone()).or_default();
-            if !state.outranked_by.contains(&applies.name) {
-                state.outranked_by.insert(applies.name.clone());
-            }
-        }
-    }
-
-    /// Notes a node that several policies of the same priority select.
-    fn note_overlap(&mut self, names: &BTreeSet<&str>, node: &NodeView) {
-        for name in names {
-            let state = self.by_policy.entry((*name).to_owned()).or_default();
-            for other in names.iter().filter(|other| *other != name) {
-                let first = state.overlapping.entry((*other).to_owned());
-                first.or_insert_with(|| node.name.clone());
-            }
+/// Notes a node that several policies of the same priority select.
+fn note_overlap(all: &mut NodesByPolicy, names: &BTreeSet<&str>, node: &NodeView) {
+    for name in names {
+        let state = all.entry((*name).to_owned()).or_default();
+        for other in names.iter().filter(|other| *other != name) {
+            let first = state.overlapping.entry((*other).to_owned());
+            first.or_insert_with(|| node.name.clone());
         }
     }
 }

@@ -75,7 +75,6 @@ pub enum ReferencesError {
     Object {
         /// Its kind, namespace and name.
         object: String,
-        /// Why.
         reason: String,
     },
 }
@@ -226,7 +225,6 @@ pub struct LabelRelease {
     every: Duration,
     /// Until when the answer "nothing names it" is valid.
     unused_until: Option<Instant>,
-    /// Why it stays.
     stays: String,
 }
 
@@ -241,7 +239,7 @@ impl LabelRelease {
         }
     }
 
-    /// What is known.
+    /// Whether the label may be removed, as far as that is known.
     pub fn known(&self) -> LabelUse {
         match self.unused_until {
             Some(until) if Instant::now() < until => LabelUse::Unused,

@@ -14,7 +14,7 @@ use super::NodeControllerSettings;
 use super::events::NodeEvents;
 use super::guard::cache::GuardCache;
 use super::guard::carried::CarriedTaints;
-use super::node_state::{NodesAssessment, NodesOfPolicy, PolicyResolver, assess};
+use super::node_state::{NodePlans, NodesByPolicy, NodesOfPolicy, PolicyResolver};
 use super::nodes::apply::{ApplyResult, apply};
 use super::pod_references::{LabelRelease, ReferencesOfPass};
 use super::runtime_classes::{self, reconcile::ClassController};
@@ -24,9 +24,9 @@ use crate::cluster::cache::ClusterCache;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::controller::leader_loop::{Controller, PassResult};
 use crate::controller::reports::NextDenials;
 use crate::controller::startup_states::{StartupStates, startup_of};
@@ -138,7 +138,7 @@ impl NodeController {
         self.startup.mark_unchanged();
         self.next_denials.mark_unchanged();
         let cache = &*snapshot.cache;
-        let policies = NodePolicies::of(&cache.node_policies);
+        let policies = snapshot.node_policies.clone();
         self.apply_new_generations(&policies);
         let exists = |uid: &String, name: &String| cache.nodes.get(name).is_some_and(|node| node.uid == *uid);
         self.failures.retain(|uid, (name, _)| exists(uid, name));
@@ -158,15 +158,16 @@ impl NodeController {
         if orphans {
             resolver.others_are_gone = self.others_are_gone(&resolver.policies, result).await;
         }
-        let mut assessed = assess(&nodes, &resolver, &snapshot.facts);
+        let mut plans = NodePlans::of(&nodes, &resolver);
         let client = self.writer.client.clone();
         let mut references = ReferencesOfPass::new(&client, &snapshot.facts.config.pod_templates);
-        if assessed.keeps_labels {
+        if plans.keep_labels() {
             result.wake_at(self.label_release.ask(&mut references, &snapshot.facts).await);
         } else {
             self.label_release.reset_if_unknown();
         }
-        let guard = (self.guard_cache).update(&resolver, &assessed.by_policy, &nodes, snapshot);
+        let waiting = plans.waiting(&resolver.policies);
+        let guard = (self.guard_cache).update(&resolver, &waiting, &nodes, snapshot);
         result.wake_at(guard.await);
         let is_news = self.has_news(&mut resolver);
         match self.carried.update(&resolver, &nodes, snapshot).await {
@@ -177,17 +178,18 @@ impl NodeController {
             }
         }
         if self.has_news(&mut resolver) || is_news {
-            assessed = assess(&nodes, &resolver, &snapshot.facts);
+            plans = NodePlans::of(&nodes, &resolver);
         }
-        let due = std::mem::take(&mut assessed.due);
+        let due = plans.due();
         let (resolver, has_due) = (Arc::new(resolver), !due.is_empty());
         self.write_nodes(due, &resolver, result).await;
         let nodes = self.nodes_now(cache);
         if has_due {
-            assessed = assess(&nodes, &resolver, &snapshot.facts);
+            plans = NodePlans::of(&nodes, &resolver);
         }
         let plan = runtime_classes::plan_of(snapshot, &resolver, &nodes);
         result.wake_at(self.classes.pass(plan, &mut references).await);
+        let assessed = plans.assess(&resolver.policies, &snapshot.facts);
         self.write_statuses(snapshot, &resolver.policies, &assessed, result)
             .await;
         result.wake_at(self.written.until());
@@ -341,7 +343,7 @@ impl NodeController {
         &mut self,
         snapshot: &Snapshot,
         policies: &NodePolicies,
-        assessed: &NodesAssessment,
+        assessed: &NodesByPolicy,
         result: &mut PassResult,
     ) {
         let nodes = &snapshot.cache.nodes;
@@ -349,7 +351,7 @@ impl NodeController {
         let undeclared = snapshot.pools.undeclared(nodes, &labels);
         for policy in policies.iter() {
             let none = NodesOfPolicy::default();
-            let of_policy = assessed.by_policy.get(&policy.name).unwrap_or(&none);
+            let of_policy = assessed.get(&policy.name).unwrap_or(&none);
             let selects =
                 |node: &&String| (nodes.get(*node)).is_some_and(|node| policy.selects(&node.labels));
             let known = PolicyFacts {

@@ -31,7 +31,7 @@ pub struct RevertOptions {
     pub keep_runtime_classes: bool,
 }
 
-/// What was reverted.
+/// What was removed from nodes and RuntimeClasses, and what had to stay.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RevertReport {
     /// The nodes that were changed.

@@ -12,8 +12,8 @@ use self::desired::{DesiredClass, desired, model};
 use super::node_state::PolicyResolver;
 use crate::api::{Isolation, PartMode};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
-use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::controller::writer::Write;
 use crate::model::nodes::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
@@ -26,7 +26,7 @@ pub(crate) mod write;
 
 /// The label by which users find what Transom created.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
-/// Its value.
+/// The value of [`MANAGED_BY_LABEL`].
 pub const MANAGED_BY: &str = "transom";
 
 /// The owner annotation of a RuntimeClass: that Transom created it, and what for.
@@ -63,7 +63,7 @@ pub struct ClassChange {
 }
 
 impl ClassChange {
-    /// Deletes a class.
+    /// The deletion of a class that Transom owns.
     pub fn delete(class: &RuntimeClass, policy: String, why: &'static str) -> Self {
         let name = class.metadata.name.clone().unwrap_or_default();
         ClassChange {
@@ -88,7 +88,6 @@ pub struct ClassesOfPolicy {
     pub notes: Vec<String>,
     /// Classes that another policy has under the same name with another handler.
     pub conflicts: Vec<String>,
-    /// Other problems.
     pub problems: Vec<String>,
     /// What the API server says, if Transom lacks the right to write one.
     pub forbidden: Option<String>,

@@ -14,7 +14,7 @@ use crate::api::{
     WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 use crate::cluster::errors::ApiError;
-use crate::cluster::node_policies::NodePolicy;
+use crate::cluster::stored_node_policies::NodePolicy;
 use crate::controller::conditions::{
     ACCEPTED, AS_STORED, ConditionUpdate, EventPolicy, OVERLAPPING, PROGRAMMED, READY, conditions,
 };
@@ -34,7 +34,6 @@ const LONGEST_BRIEF: usize = 512;
 /// Inputs of a policy's status other than the state of its nodes.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFacts {
-    /// The guard's result.
     pub guarded: GuardResult,
     /// The workloads that taints of Transom's keep off nodes.
     pub excluded: Option<ExcludedWorkloads>,

@@ -7,7 +7,6 @@ use crate::model::cluster::policy::ImageEvidence;
 use crate::model::syntax::text::list;
 use crate::registry::service::UnreachableRegistry;
 
-/// The condition type.
 pub(super) const IMAGE_REGISTRIES_REACHABLE: &str = "ImageRegistriesReachable";
 
 /// The condition; `None` if the policy does not use registries, or none is listed. `decoded`: the version of the policy

@@ -48,12 +48,10 @@ const LONGEST_PROBLEMS: usize = 3500;
 /// A status that differs from the one that is stored.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StatusUpdate {
-    /// The policy.
     pub name: String,
     pub uid: String,
     /// The version that this was decided on.
     pub resource_version: String,
-    /// The new status.
     pub status: WindowsPodPolicyStatus,
     /// Conditions that became worse or better since the stored status.
     pub news: Vec<ConditionUpdate>,

@@ -12,8 +12,8 @@ use super::{ControllerStates, EventDeduper, StatusUpdate, reports};
 use crate::api::{NodePolicyMode, WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::cache::{CachedNamespace, ClusterCache, LabelAuthor};
 use crate::cluster::node::NodeView;
+use crate::cluster::policy_revisions::{PolicyRevision, revision_of};
 use crate::cluster::policy_store::PolicyState;
-use crate::cluster::revisions::{StoredRevision, revision_of};
 use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use crate::controller::reports::{ByPolicy, NextDenials, ReportingState};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
@@ -301,8 +301,8 @@ fn keeping(mut cache: ClusterCache, version: &Value) -> ClusterCache {
     let revision = revision_of("transom-system", version);
     let name = revision.metadata.name.clone().unwrap();
     cache
-        .revisions
-        .insert(name, Arc::new(StoredRevision::of(revision).unwrap()));
+        .policy_revisions
+        .insert(name, Arc::new(PolicyRevision::of(revision).unwrap()));
     cache
 }
 

@@ -39,7 +39,6 @@ const ADOPTION: Duration = Duration::from_secs(10);
 const DISCOVERY: &str = "which kind of report exists";
 const WATCHING: &str = "cannot watch the reports";
 
-/// What happened.
 enum Input {
     Object(KindEvent),
     Report(ReportChange),

@@ -39,7 +39,7 @@ impl ReportingState {
     }
 }
 
-/// The current problems.
+/// The problems that keep reports from being up to date.
 #[derive(Debug, Default)]
 pub struct ReportHealth {
     /// By activity.
@@ -56,7 +56,7 @@ impl ReportHealth {
         }
     }
 
-    /// An activity works.
+    /// An activity works again: its problem ends.
     pub fn works(&mut self, activity: &str) {
         self.activities.works(activity);
     }

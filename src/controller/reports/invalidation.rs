@@ -22,12 +22,11 @@ pub enum Invalidation {
     None,
     /// Those in these namespaces.
     In(BTreeSet<String>),
-    /// All.
     All,
 }
 
 impl Invalidation {
-    /// Adds another namespace.
+    /// Adds a namespace to what is listed again.
     #[must_use]
     pub fn with(self, namespace: String) -> Invalidation {
         self.and(Invalidation::In([namespace].into()))

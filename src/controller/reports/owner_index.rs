@@ -70,7 +70,7 @@ impl OwnerEntry {
     }
 }
 
-/// A stored report.
+/// A report as stored, as far as it is compared.
 #[derive(Clone, Debug)]
 pub struct WrittenReport {
     /// The kind of its owner.

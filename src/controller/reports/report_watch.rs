@@ -27,9 +27,7 @@ type ReportMeta = PartialObjectMeta<DynamicObject>;
 pub enum ReportChange {
     /// All of them, by the uid of their owners.
     Listed(HashMap<Box<str>, WrittenReport>),
-    /// One was written.
     Written(WrittenReport),
-    /// One is gone.
     Deleted(WrittenReport),
     /// They cannot be read.
     Failed(ApiError),

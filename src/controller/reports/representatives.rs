@@ -28,14 +28,13 @@ struct Representative {
 /// Whether an object is the one to evaluate among similar ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Represents {
-    /// It represents them.
     pub is_representative: bool,
     /// It represented others before, which must be read again.
     pub has_freed: bool,
 }
 
 impl Represents {
-    /// Both answers.
+    /// An answer from its two parts.
     pub fn of(is_representative: bool, has_freed: bool) -> Self {
         Represents {
             is_representative,

@@ -19,7 +19,6 @@ use crate::scan::{EvalContext, NetworkObjects, OwnerResult};
 pub struct ReportsState {
     /// The custom resources that the cluster serves, with the paths of their lists.
     pub custom: Vec<(Kind, String)>,
-    /// Evaluates each object.
     pub evaluator: Evaluator,
     /// What NetworkPolicies are evaluated with.
     network: NetworkObjects,
@@ -34,7 +33,6 @@ pub struct ReportsState {
     rereads: HashMap<Kind, Invalidation>,
     /// What to list again of every kind, because policies or facts have changed.
     pub invalid: Invalidation,
-    /// The current problems.
     pub health: ReportHealth,
     /// The DaemonSets that do not tolerate required taints.
     pub untolerating: UntoleratingDaemonSets,

@@ -72,7 +72,6 @@ pub struct Explained {
 
 /// Explains why pods are stuck, by Events on their owners.
 pub struct StuckPodsCheck {
-    /// The API client.
     pub client: Client,
     /// The nodes, facts and policies.
     pub snapshot: Arc<Snapshot>,
@@ -82,7 +81,7 @@ pub struct StuckPodsCheck {
 }
 
 impl StuckPodsCheck {
-    /// Checks these pods.
+    /// Reads these pods, and explains those that are still stuck.
     pub async fn run(self, due: Vec<(Box<str>, StuckPod)>) -> Explained {
         let mut explained = Explained::default();
         for (uid, pod) in due {

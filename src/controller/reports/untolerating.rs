@@ -34,7 +34,7 @@ struct UntoleratingDaemonSet {
 impl UntoleratingDaemonSets {
     /// Takes what node policies require now; returns whether nodes lack other taints than before.
     pub fn require(&mut self, snapshot: &Snapshot) -> bool {
-        let required = RequiredTaints::of(&snapshot.cache).lacking();
+        let required = RequiredTaints::of(snapshot).lacking();
         let differs = required != self.required;
         self.required = required;
         differs
@@ -53,7 +53,7 @@ impl UntoleratingDaemonSets {
         let Ok(subject) = Object::parse(kind, object.json(), ReviewStage::Stored) else {
             return;
         };
-        let lacking = RequiredTaints::of(&snapshot.cache).untolerated(context, &subject);
+        let lacking = RequiredTaints::of(snapshot).untolerated(context, &subject);
         if !lacking.is_empty() && self.found.len() < MOST {
             let name = format!("{}/{}", head.namespace, head.name);
             let found = UntoleratingDaemonSet {

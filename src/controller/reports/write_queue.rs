@@ -23,7 +23,7 @@ pub struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// Queues an owner.
+    /// Queues the report of an owner for writing.
     pub fn push(&mut self, uid: &str, source: ObservationSource) {
         match source {
             ObservationSource::List => self.rescans.push_back(uid.into()),
@@ -36,7 +36,7 @@ impl WriteQueue {
         self.later.insert((due, uid.into()));
     }
 
-    /// The next owner.
+    /// The owner whose report is written next.
     pub fn pop(&mut self, now: Instant) -> Option<Box<str>> {
         if let Some(uid) = self.changes.pop_front() {
             return Some(uid);

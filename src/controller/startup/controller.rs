@@ -24,8 +24,8 @@ use super::{PullerAccount, StartupSettings};
 use crate::api::{FailedImage, ImagePuller, NodeStartup};
 use crate::cluster::errors::ApiError;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::cluster::workload_survey::SurveyError;
 use crate::controller::events::{NewEvent, of_node};
 use crate::controller::leader_loop::{Controller, PassResult};
@@ -94,7 +94,6 @@ pub struct StartupController {
 
 /// What a [`StartupController`] needs.
 pub struct StartupParts {
-    /// Its intervals.
     pub settings: StartupSettings,
     /// The account of the pods that pull.
     pub account: PullerAccount,
@@ -175,7 +174,7 @@ impl StartupController {
     }
 
     async fn run(&mut self, snapshot: &Snapshot, result: &mut PassResult) {
-        let policies = NodePolicies::of(&snapshot.cache.node_policies);
+        let policies = &snapshot.node_policies;
         let nodes = &snapshot.cache.nodes;
         self.written.retain(|name| nodes.contains_key(name));
         let now = Instant::now();
@@ -184,9 +183,9 @@ impl StartupController {
             .map(|(name, node)| self.written.newest(name, node, now));
         let gated: Vec<(Arc<NodeView>, GateRule)> = newest
             .filter(|node| node.is_gated() && !node.deleting)
-            .map(|node| (Arc::clone(&node), rule(&node, &policies)))
+            .map(|node| (Arc::clone(&node), rule(&node, policies)))
             .collect();
-        self.forget(nodes, &gated, &policies);
+        self.forget(nodes, &gated, policies);
         self.start_survey(snapshot, &gated);
         let pulling = gated.iter().filter_map(|(_, rule)| rule.pulling_policy());
         let pulling: BTreeSet<&str> = pulling.map(|(policy, _)| policy).collect();
@@ -208,7 +207,7 @@ impl StartupController {
         if is_pod_left || is_event_left {
             result.wake_at(Instant::now());
         }
-        self.show(&policies);
+        self.show(policies);
         if !gated.is_empty() {
             result.wake_at(Instant::now() + self.parts.settings.poll);
         }

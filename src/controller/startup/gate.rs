@@ -95,7 +95,7 @@ pub struct NewPuller<'g> {
     pub deadline: Timestamp,
 }
 
-/// What to write.
+/// What a pass of the start gate writes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct GatePlan<'g> {
     /// The nodes whose startup taint is removed.

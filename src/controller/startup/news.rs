@@ -28,7 +28,7 @@ const MOST_EVENTS: usize = 1000;
 pub struct PendingEvents(VecDeque<Event>);
 
 impl PendingEvents {
-    /// Adds an Event.
+    /// Queues an Event; the oldest is dropped if there are too many.
     pub fn push(&mut self, event: Event) {
         if self.0.len() >= MOST_EVENTS {
             self.0.pop_front();

@@ -23,7 +23,6 @@ use crate::process::complaints::Complaints;
 use crate::process::files::Accept;
 use crate::process::{root_certificates, with_causes};
 
-/// The connect timeout.
 const CONNECT: Duration = Duration::from_secs(3);
 /// How much of a response is read, so that its connection can be reused.
 const ANSWER: usize = 64 << 10;

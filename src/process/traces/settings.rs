@@ -43,10 +43,8 @@ pub enum TracingError {
         /// The flag and the variable.
         flag: &'static str,
     },
-    /// An unknown value.
     #[error("cannot trace with {value:?} ({flag}): {why}")]
     Value {
-        /// The value.
         value: String,
         /// The flag or the variable.
         flag: &'static str,
@@ -55,12 +53,7 @@ pub enum TracingError {
     },
     /// The CA certificates cannot be used.
     #[error("cannot read the CA {} (--otlp-ca, OTEL_EXPORTER_OTLP_CERTIFICATE): {why}", path.display())]
-    Ca {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        why: String,
-    },
+    Ca { path: PathBuf, why: String },
     /// TLS itself cannot be set up.
     #[error("cannot set up TLS for the OTLP receiver: {0}")]
     Tls(#[from] rustls::Error),

@@ -81,7 +81,7 @@ impl Recalled {
     };
 }
 
-/// The cache.
+/// What is known of images, within a bound of entries and bytes.
 #[derive(Debug)]
 pub struct ImageCache {
     limits: CacheLimits,
@@ -141,7 +141,7 @@ pub struct KnownContent {
 }
 
 impl ImageCache {
-    /// An empty cache.
+    /// An empty cache with these bounds.
     pub fn new(limits: CacheLimits) -> Self {
         ImageCache {
             limits,

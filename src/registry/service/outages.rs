@@ -114,7 +114,7 @@ pub struct RegistryUse {
 }
 
 impl RegistryUse {
-    /// A namespace asks.
+    /// Records that a namespace uses the registry now.
     pub fn used_by(&mut self, namespace: &Arc<str>, now: Instant) {
         self.users
             .retain(|(user, at)| user != namespace && *at + USED > now);

@@ -141,7 +141,6 @@ pub struct Finished {
 /// The state of all look-ups.
 #[derive(Debug)]
 pub struct ServiceState {
-    /// What is known.
     pub cache: ImageCache,
     patterns: RegistryPatterns,
     pending: HashMap<ImageKey, Pending>,

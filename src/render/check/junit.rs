@@ -26,7 +26,6 @@ struct Suite {
     notes: Vec<String>,
 }
 
-/// A test case.
 #[derive(Default)]
 pub(in crate::render) struct JunitCase {
     pub(in crate::render) name: String,
@@ -75,7 +74,6 @@ impl JunitDocument {
         }
     }
 
-    /// Writes the document.
     pub(in crate::render) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let xml = self.render().map_err(io::Error::other)?;
         out.write_all(xml.as_bytes())?;

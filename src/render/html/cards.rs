@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::scan::DenialCause;
 use crate::scan::report::ScanReport;
 
-/// One figure.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Card {
     /// The CSS class of its number; empty for an ordinary one.

@@ -20,7 +20,6 @@ pub(super) fn counts(found: &FindingResult) -> bool {
 /// The number of findings and their worst severity.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
-    /// The number.
     pub(super) count: usize,
     pub(super) worst: Severity,
 }
@@ -51,7 +50,6 @@ pub(super) fn mark(severity: Severity) -> &'static str {
 
 /// One rule.
 pub(super) struct FindingsLine<'r> {
-    /// Its name.
     pub(super) rule: &'static str,
     pub(super) id: &'static str,
     /// The link to its documentation, if that is published.
@@ -60,11 +58,9 @@ pub(super) struct FindingsLine<'r> {
     pub(super) cells: Vec<(&'r str, Option<Cell>)>,
     /// The findings in the namespaces without a column.
     pub(super) others: Option<Cell>,
-    /// All findings.
     pub(super) total: Cell,
 }
 
-/// The whole table.
 pub(super) struct Crosstab<'r> {
     /// The namespaces with a column, by name.
     pub(super) namespaces: Vec<&'r str>,

@@ -39,7 +39,6 @@ impl CellFit {
         }
     }
 
-    /// As text.
     pub(super) fn words(self) -> &'static str {
         match self {
             CellFit::Runs => "runs (process isolation)",
@@ -114,7 +113,6 @@ fn pods(owner: &OwnerResult) -> Option<u64> {
     owner.replicas.or(alone.then_some(1))
 }
 
-/// The whole table.
 pub(super) struct Matrix {
     /// The builds of the nodes, lowest first.
     pub(super) columns: Vec<Column>,

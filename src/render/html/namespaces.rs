@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use crate::scan::OwnerOutcome;
 use crate::scan::report::{NamespaceReport, ScanReport};
 
-/// One row.
 pub(super) struct NamespaceRow<'r> {
     pub(super) namespace: &'r NamespaceReport,
     /// How many of its workloads are denied at their next create.

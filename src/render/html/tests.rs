@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::STYLE;
+use super::PALETTE;
 
 /// The colours of the page by name: light and dark.
 fn palette() -> BTreeMap<&'static str, [[f64; 3]; 2]> {
@@ -11,7 +11,7 @@ fn palette() -> BTreeMap<&'static str, [[f64; 3]; 2]> {
         [0, 2, 4].map(|at| f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0)
     };
     let mut palette = BTreeMap::new();
-    for line in STYLE.lines() {
+    for line in PALETTE.lines() {
         if let Some((name, value)) = line
             .trim()
             .strip_prefix("--")

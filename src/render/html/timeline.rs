@@ -39,7 +39,6 @@ pub(super) enum SupportState {
     Serviced,
     /// Less than a year.
     Ending,
-    /// Support has ended.
     Ended,
 }
 
@@ -69,9 +68,7 @@ pub(super) struct Life {
     pub(super) name: &'static str,
     /// Its use in the cluster, as text.
     pub(super) present: String,
-    /// Its first day.
     pub(super) available: Date,
-    /// Its last day.
     pub(super) end: Date,
     pub(super) state: SupportState,
     /// The support state as text.
@@ -89,7 +86,6 @@ pub(super) struct Undated {
     pub(super) present: String,
 }
 
-/// The whole timeline.
 pub(super) struct Timeline {
     /// The releases with dates, lowest build first.
     pub(super) lives: Vec<Life>,

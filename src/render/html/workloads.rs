@@ -11,9 +11,7 @@ use crate::model::syntax::text::count;
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
-/// One row.
 pub(super) struct WorkloadCard<'r> {
-    /// The evaluated owner.
     pub(super) owner_result: &'r OwnerResult,
     /// The findings, in their order.
     pub(super) findings: Vec<FindingRow<'r>>,
@@ -29,7 +27,6 @@ pub(super) struct WorkloadCard<'r> {
 
 /// One finding with its texts on the page.
 pub(super) struct FindingRow<'r> {
-    /// The finding.
     pub(super) result: &'r FindingResult,
     /// The symbol of its severity.
     pub(super) mark: &'static str,
@@ -39,7 +36,6 @@ pub(super) struct FindingRow<'r> {
 /// The number of counted findings of a severity.
 pub(super) struct Tally {
     pub(super) severity: Severity,
-    /// Its symbol.
     pub(super) mark: &'static str,
     /// The number as text.
     pub(super) words: String,

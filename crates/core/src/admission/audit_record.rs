@@ -53,7 +53,6 @@ pub struct AuditRecord {
     pub namespace: String,
     /// Its name, or its `generateName`.
     pub name: String,
-    /// The requester.
     pub user: String,
     /// The operating system of the object, if it was evaluated.
     pub verdict: Option<os::Verdict>,

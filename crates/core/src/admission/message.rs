@@ -264,7 +264,6 @@ impl fmt::Display for ObjectName<'_> {
 /// The denial of an object, with every open finding above advice.
 #[derive(Debug)]
 pub struct DenialMessage<'j> {
-    /// The object.
     pub subject: &'j Object<'j>,
     pub evaluation: &'j Evaluation,
     /// The findings about fields that another webhook added.

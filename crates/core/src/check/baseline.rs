@@ -16,7 +16,6 @@ pub const BASELINE_SCHEMA: &str = "transom.dev/baseline/v1";
 pub struct BaselineFile {
     /// [`BASELINE_SCHEMA`].
     pub schema: String,
-    /// The known findings.
     pub findings: Vec<BaselineEntry>,
 }
 

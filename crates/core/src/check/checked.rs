@@ -13,7 +13,7 @@ use crate::model::objects::workload::Kind;
 use crate::model::windows::os::{Os, Verdict};
 use crate::rules::{Finding, Rule};
 
-/// One evaluated object.
+/// An evaluated object, with its document and what suppressions did.
 #[derive(Debug)]
 pub struct Checked<'d> {
     /// The name of its input.

@@ -31,9 +31,7 @@ pub(super) enum DocumentRole {
     /// An object of a kind that Transom reads.
     Object(Kind),
     Namespace,
-    /// A WindowsPodPolicy.
     Policy,
-    /// A WindowsNodePolicy.
     NodePolicy,
     /// A WindowsNodePool, which becomes a fact.
     NodePool,

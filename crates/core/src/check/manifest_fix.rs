@@ -66,7 +66,6 @@ pub struct PlannedFix {
 /// One edit of a fix.
 #[derive(Clone, Debug)]
 pub struct PlannedEdit {
-    /// The field.
     pub path: Path,
     /// The identity of the finding that it resolves, unless it places the pod.
     pub finding: Option<(&'static str, String)>,

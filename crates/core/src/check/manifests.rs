@@ -56,7 +56,7 @@ impl Default for CheckSettings {
     }
 }
 
-/// Parsed manifests.
+/// All documents of the inputs, parsed, and what could not be.
 #[derive(Default)]
 pub struct Manifests {
     pub(super) settings: CheckSettings,
@@ -69,7 +69,7 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// Without documents.
+    /// No documents yet, with these settings.
     pub fn new(settings: CheckSettings) -> Self {
         Manifests {
             settings,
@@ -86,7 +86,7 @@ impl Manifests {
         all
     }
 
-    /// Parses another text.
+    /// Parses another text, which the caller has named.
     pub fn add(&mut self, input: CheckInput) {
         self.add_as(SourceRole::Named, input);
     }

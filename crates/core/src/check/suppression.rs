@@ -51,7 +51,7 @@ pub struct SuppressedFinding {
     pub finding: Finding,
     /// The position of its field, or of the nearest existing parent.
     pub position: Position,
-    /// Its position.
+    /// Whether a comment, an annotation or the baseline suppresses it.
     pub by: SuppressedBy,
     /// Its position, as in `deployment.yaml:12`; the name of the file for a baseline.
     pub place: String,

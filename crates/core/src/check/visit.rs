@@ -14,7 +14,6 @@ pub struct PolicyDocument<'m> {
     pub source: &'m str,
     /// WindowsPodPolicy, WindowsNodePolicy or WindowsNodePool.
     pub kind: &'static str,
-    /// Its content.
     pub content: &'m Document,
 }
 

@@ -39,7 +39,6 @@ pub struct DrainHistory {
     best: BTreeMap<WorkloadName, (DrainProgress, Duration)>,
 }
 
-/// A failed eviction.
 #[derive(Clone, Debug, Default)]
 struct FailedEviction {
     workload: Option<WorkloadName>,

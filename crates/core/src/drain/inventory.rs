@@ -53,12 +53,11 @@ impl InventoryNode {
     }
 }
 
-/// What was listed.
+/// The objects that a drain has listed.
 #[derive(Clone, Debug, Default)]
 pub struct DrainInventory {
     /// The Windows nodes, by name.
     pub nodes: BTreeMap<String, InventoryNode>,
-    /// The namespaces.
     pub(super) spaces: BTreeMap<String, NamespaceObjects>,
     /// The API versions of owners.
     versions: BTreeMap<WorkloadName, String>,

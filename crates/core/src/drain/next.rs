@@ -17,12 +17,10 @@ const BUSY: usize = 10;
 /// For how long a workload may not improve until it no longer counts.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// A step.
+/// A step of a drain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DrainAction {
-    /// Cordon this node.
     Cordon(String),
-    /// Evict this pod.
     Evict(PodName),
     /// Read this namespace again now: a pod could be evicted, but the lists are too old.
     Read(String),
@@ -169,7 +167,7 @@ fn shown_duration(duration: Duration) -> String {
     }
 }
 
-/// The next step.
+/// Decides the next step of a drain.
 pub fn next(state: &DrainState, rules: &DrainRules) -> DrainAction {
     let step = unlimited(state, rules);
     // What is done is done, and what stops has its own reason.

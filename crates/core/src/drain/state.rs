@@ -139,7 +139,7 @@ pub struct DrainNode {
     pub refused: Option<String>,
 }
 
-/// A PodDisruptionBudget.
+/// A PodDisruptionBudget, as far as an eviction depends on it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DisruptionBudget {
     pub namespace: String,

@@ -89,7 +89,6 @@ impl Evaluation {
         }
     }
 
-    /// Replaces every path.
     fn map_paths(&mut self, map: impl Fn(&Path) -> Path) {
         let Evaluation {
             inference,

@@ -178,10 +178,11 @@ impl Draft<'_> {
 /// The ignored fields that a draft removes.
 #[derive(Clone, Copy)]
 enum Removal {
-    /// None.
     Nothing,
     /// Those that a pod may lose if it has `spec.os.name: windows` afterwards, or not.
-    Fields { is_for_windows: bool },
+    Fields {
+        is_for_windows: bool,
+    },
 }
 
 impl<'p> MutationBuilder<'p, '_> {

@@ -19,12 +19,10 @@ const PREFIX: &str = "transom.dev/";
 /// What namespace labels may change of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum NamespaceOverrides {
-    /// Nothing.
     None,
     /// They may only make it stricter.
     #[default]
     Stricter,
-    /// Anything.
     Any,
 }
 
@@ -59,7 +57,6 @@ fn allows(overrides: NamespaceOverrides, label: Mode, policy: Mode) -> bool {
 /// The effective policy of a namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct EffectivePolicy<'p> {
-    /// What it does.
     pub policy: &'p Policy,
     /// What labels may change in it.
     pub overrides: NamespaceOverrides,

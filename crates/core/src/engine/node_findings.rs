@@ -1,5 +1,5 @@
-//! What the rules report of nodes. `check` prints it for files; `preflight`, `scan`, the status of a node policy and the metrics
-//! print the same for the nodes of a cluster.
+//! What the rules report of nodes and RuntimeClasses. `check` prints it for files; `preflight`, `scan`, the status of a node policy
+//! and the metrics print the same for those of a cluster.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::infer_os;
+use super::{evaluate, infer_os};
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
 use crate::model::cluster::severity::Severity;
 use crate::model::nodes::node::NodeSigns;
 use crate::model::objects::object::{Object, ReviewStage};
 use crate::model::objects::workload::Kind;
-use crate::rules::{self, Cx};
+use crate::rules::{self, Cx, Finding};
 
 /// A finding of a rule on nodes, in the words of the rule.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
@@ -102,4 +102,12 @@ pub fn node_findings(nodes: impl IntoIterator<Item = Arc<dyn NodeSigns>>, facts:
         }
     }
     all.into_values().collect()
+}
+
+/// The findings of a RuntimeClass, from its JSON.
+pub fn runtime_class_findings(json: &str, facts: &Facts) -> Vec<Finding> {
+    let Ok(class) = Object::parse(Kind::RuntimeClass, json, ReviewStage::Stored) else {
+        return Vec::new();
+    };
+    evaluate(&class, facts, &Policy::standalone()).findings
 }

@@ -19,7 +19,6 @@ use crate::model::syntax::string_enum::string_enum;
 /// An exemption as written in a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatedExemption {
-    /// What it exempts.
     pub exemption: Exemption,
     /// Users that it applies to; empty: every user.
     pub usernames: Vec<String>,
@@ -62,7 +61,7 @@ impl DatedExemption {
 /// A stored policy: what it does, for which namespaces, and who is exempt until when.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StoredPolicy {
-    /// What it does.
+    /// What it does in its namespaces.
     pub policy: Policy,
     /// The highest applies; for equal priorities, the name that sorts first.
     pub priority: i32,
@@ -95,7 +94,6 @@ pub struct PolicyQuery<'q> {
     pub labels: Option<&'q BTreeMap<String, String>>,
     /// The user's name; empty if no user is known.
     pub user: &'q str,
-    /// The user's groups.
     pub groups: &'q [Str<'q>],
     /// Today, in UTC.
     pub today: Date,

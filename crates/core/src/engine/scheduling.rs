@@ -63,7 +63,6 @@ pub fn constraints<'c>(
 /// The pods of an object before they are scheduled.
 #[derive(Clone, Copy)]
 pub struct PodsToSchedule<'s> {
-    /// The object.
     pub subject: &'s Object<'s>,
     /// What their operating system is.
     pub inference: &'s Inference,

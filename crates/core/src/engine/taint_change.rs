@@ -93,7 +93,7 @@ impl TaintChange {
         &self.gained
     }
 
-    /// The cluster before.
+    /// The facts before the change.
     pub fn before(&self) -> &Facts {
         &self.before
     }

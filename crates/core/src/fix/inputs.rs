@@ -46,7 +46,6 @@ pub struct FixedInputs {
 /// An input that changed.
 #[derive(Debug)]
 pub struct FixedText {
-    /// Its new bytes.
     pub bytes: Vec<u8>,
     /// What was replaced in its old bytes, in order.
     pub replaced: Vec<Replacement>,

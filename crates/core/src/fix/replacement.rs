@@ -7,7 +7,6 @@ use std::ops::Range;
 pub struct Replacement {
     /// The bytes that are removed; empty for an insertion.
     pub range: Range<usize>,
-    /// The new text.
     pub text: String,
 }
 

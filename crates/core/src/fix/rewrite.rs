@@ -38,7 +38,7 @@ pub struct EditableText<'t> {
 }
 
 impl<'t> EditableText<'t> {
-    /// Reads a text.
+    /// Reads a text that may be edited.
     pub fn read(bytes: &'t [u8]) -> Self {
         let parsed = parse(bytes.to_vec());
         EditableText {

@@ -17,7 +17,6 @@ pub(super) struct JsonScan {
     pub(super) errors: Vec<JsonSyntaxError>,
 }
 
-/// A valid value.
 #[derive(Debug)]
 pub(super) struct JsonValue {
     pub(super) range: Range<usize>,

@@ -69,7 +69,6 @@ pub enum SyntaxForm {
     Sequence {
         /// Whether it is written in brackets.
         flow: bool,
-        /// The items.
         items: Vec<SyntaxNode>,
     },
 }

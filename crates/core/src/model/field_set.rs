@@ -204,7 +204,7 @@ impl FieldSet {
     /// Every field: for an object without a pod.
     pub const ALL: FieldSet = FieldSet(u128::MAX);
 
-    /// These and others.
+    /// The union of both sets.
     #[must_use]
     pub const fn or(self, others: FieldSet) -> FieldSet {
         FieldSet(self.0 | others.0)

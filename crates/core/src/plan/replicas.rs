@@ -59,7 +59,6 @@ impl WorkloadOutline<'_> {
     }
 }
 
-/// A pod.
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct PlacedPod<'a> {

@@ -27,7 +27,6 @@ enum Comparison<'c> {
     Field(&'c Expression<'c>),
 }
 
-/// One requirement.
 pub(super) struct Requirement<'c> {
     pub field: RequirementField,
     /// The label key, or the name of the node field.

@@ -65,7 +65,6 @@ impl ResourceList {
         }
     }
 
-    /// Multiplies every resource.
     #[must_use]
     pub(super) fn times(&self, count: u64) -> Self {
         ResourceList {

@@ -29,7 +29,6 @@ use crate::rules::scheduling::Constraints;
 /// The input of a check on any object.
 #[derive(Clone, Copy)]
 pub struct Cx<'c> {
-    /// The object.
     pub subject: &'c Object<'c>,
     /// Its pod as currently evaluated: as written, or with admission's edits; `None` for kinds without a pod.
     pub template: Option<&'c Template<'c>>,

@@ -5,7 +5,7 @@ mod base_age;
 mod builds;
 mod linux;
 mod registry;
-mod revisions;
+mod update_revisions;
 
 pub use base_age::IMAGE_BASE_OLD;
 pub use linux::LINUX_IMAGE_ON_WINDOWS_POD;
@@ -27,8 +27,8 @@ pub static RULES: &[&Rule] = &[
     &IMAGE_DOCKER_HUB_MICROSOFT,
     &IMAGE_EOL_BUILD,
     &LINUX_IMAGE_ON_WINDOWS_POD,
-    &revisions::IMAGE_REVISION_NEWER,
-    &revisions::IMAGE_KNOWN_FAULT,
+    &update_revisions::IMAGE_REVISION_NEWER,
+    &update_revisions::IMAGE_KNOWN_FAULT,
     &registry::IMAGE_HAS_NO_WINDOWS_VARIANT,
     &registry::IMAGE_NOT_FOUND,
     &registry::IMAGE_VOLUME_ON_DRIVE,

@@ -109,7 +109,6 @@ pub enum Check {
 /// The Windows builds that a rule applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Builds {
-    /// Every build.
     Any,
     /// Builds below this one: the rule runs only if the pod may land on such a node.
     Below(u32),
@@ -431,10 +430,7 @@ pub enum Required {
     /// It does not require the field.
     Never,
     /// Unless the pod has `spec.os.name: windows`.
-    UnlessWindows {
-        /// Whether it has.
-        is_windows: bool,
-    },
+    UnlessWindows { is_windows: bool },
     /// The field exempts the pod from other requirements that it does not meet.
     ByOthers,
 }

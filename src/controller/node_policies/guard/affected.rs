@@ -22,7 +22,6 @@ pub(super) struct AffectedWorkloads {
     due: Instant,
 }
 
-/// One of them.
 struct RefusingWorkload {
     listing: Listing,
     name: String,

@@ -12,10 +12,10 @@ use super::affected::AffectedWorkloads;
 use super::inputs::PlacementInputs;
 use super::survey::{SurveyOutcome, WaitingNodes, survey};
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::NodePolicy;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::node_policies::node_state::{NodesOfPolicy, PolicyResolver, TaintsOfNodes};
+use crate::cluster::stored_node_policies::NodePolicy;
+use crate::controller::node_policies::node_state::{PolicyResolver, TaintsOfNodes, WaitingTaints};
 use crate::controller::node_policies::{NodeControllerSettings, SURVEY_REST};
 
 /// The results, by policy.
@@ -87,7 +87,7 @@ impl GuardCache {
     pub async fn update(
         &mut self,
         resolver: &PolicyResolver,
-        by_policy: &BTreeMap<String, NodesOfPolicy>,
+        waiting: &WaitingTaints,
         nodes: &[Arc<NodeView>],
         snapshot: &Snapshot,
     ) -> Option<Instant> {
@@ -99,15 +99,14 @@ impl GuardCache {
         let mut alarms = Vec::new();
         let mut groups = Vec::new();
         for policy in resolver.policies.iter() {
-            let Some(of_policy) = by_policy.get(&policy.name).filter(|it| !it.waiting.is_empty()) else {
+            let Some(of_policy) = waiting.get(&policy.name) else {
                 continue;
             };
             let answer =
                 (self.by_policy.entry(policy.name.clone())).or_insert_with(|| GuardAnswer::new(policy));
             match answer.is_due(&self.client).await {
                 Ok(()) => {
-                    let waiting = &of_policy.waiting;
-                    groups.extend(WaitingNodes::of(policy, waiting, &resolver.policies, nodes));
+                    groups.extend(WaitingNodes::of(policy, of_policy, &resolver.policies, nodes));
                 }
                 Err(again) => alarms.extend(again),
             }
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
     use crate::api::WindowsNodePolicy;
     use crate::cluster::list::tests::{page_of, server};
-    use crate::cluster::node_policies::NodePolicies;
+    use crate::cluster::stored_node_policies::NodePolicies;
     use crate::cluster::workload_survey::tests::discovery;
     use crate::model::nodes::node::Taint;
 
@@ -229,11 +228,8 @@ mod tests {
             policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy))].into()),
             ..PolicyResolver::default()
         };
-        let waiting = NodesOfPolicy {
-            waiting: [("w".to_owned(), vec![Taint::no_schedule("os", "windows")])].into(),
-            ..NodesOfPolicy::default()
-        };
-        let by_policy = [("p".to_owned(), waiting)].into();
+        let of_node = ("w".to_owned(), vec![Taint::no_schedule("os", "windows")]);
+        let waiting = [("p".to_owned(), [of_node].into())].into();
         let placed = registered(&nodes);
         let unplaced = Snapshot {
             registered: None,
@@ -242,16 +238,16 @@ mod tests {
         let settings = NodeControllerSettings::default();
         let mut cache = GuardCache::new(client, settings);
         for _ in 0..5 {
-            cache.update(&resolver, &by_policy, &nodes, &unplaced).await;
+            cache.update(&resolver, &waiting, &nodes, &unplaced).await;
             assert!(matches!(cache.result("p"), GuardResult::Refused { .. }));
             tokio::time::advance(settings.guard_every * 15).await;
         }
-        cache.update(&resolver, &by_policy, &nodes, &unplaced).await;
-        let again = cache.update(&resolver, &by_policy, &nodes, &placed).await;
+        cache.update(&resolver, &waiting, &nodes, &unplaced).await;
+        let again = cache.update(&resolver, &waiting, &nodes, &placed).await;
         assert!(matches!(cache.result("p"), GuardResult::Refused { .. }));
         assert!(again.unwrap() <= Instant::now() + settings.guard_every);
         tokio::time::advance(settings.guard_every).await;
-        cache.update(&resolver, &by_policy, &nodes, &placed).await;
+        cache.update(&resolver, &waiting, &nodes, &placed).await;
         assert_eq!(cache.result("p"), GuardResult::Free);
     }
 }

@@ -14,9 +14,9 @@ use super::inputs::PlacementInputs;
 use super::{Guard, GuardGroup, GuardedNodes, Impact};
 use crate::api::PartMode;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_policies::{NodePolicy, SelectedPolicy};
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored_node_policies::{NodePolicy, SelectedPolicy};
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::controller::node_policies::node_state::{PolicyResolver, TaintsOfNodes};
 use crate::controller::node_policies::nodes::ownership::NodeOwnership;
@@ -57,7 +57,7 @@ pub struct CarriedTaints {
 }
 
 impl CarriedTaints {
-    /// Without any survey.
+    /// The state before the first survey.
     pub fn new(client: Client, settings: NodeControllerSettings) -> Self {
         CarriedTaints {
             client,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{Span, Timestamp, ToSpan as _};
 
 use crate::cluster::node::{NodeView, taint_of};
-use crate::cluster::node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use crate::cluster::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::model::nodes::node::{NodeReadiness, NodeSigns as _, ReportedOs, Taint};
 
 /// Nodes that were created within this time join together: none of them is expected to carry the taint before the

@@ -6,7 +6,8 @@ use super::*;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::facts;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_pools::NodePools;
+use crate::cluster::stored_node_policies::NodePolicies;
+use crate::cluster::stored_node_pools::NodePools;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{ImageEvidence, Policy};
 use crate::model::nodes::node::{Host, NodeLabel};
@@ -78,7 +79,13 @@ fn affected_in(
     let mut base = Facts::new(36, jiff::civil::Date::ZERO);
     base.namespaces = Arc::new(facts::namespaces(cache));
     base.add_node_labels(&[NodeLabel::prefix("pool", "win")]);
-    let facts = facts::of(cache, &NodePools::default(), &base, jiff::Timestamp::UNIX_EPOCH);
+    let facts = facts::of(
+        cache,
+        &NodePolicies::of(&cache.node_policies),
+        &NodePools::default(),
+        &base,
+        jiff::Timestamp::UNIX_EPOCH,
+    );
     let group = |name: &str| match name {
         name if joining.contains(&name) => 1,
         _ => 0,
@@ -667,6 +674,7 @@ fn what_loses_another_node_does_not_refuse_the_nodes_that_join() {
     base.namespaces = Arc::default();
     let facts = facts::of(
         &two_builds(),
+        &NodePolicies::default(),
         &NodePools::default(),
         &base,
         jiff::Timestamp::UNIX_EPOCH,

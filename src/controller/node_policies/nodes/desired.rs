@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 
 use crate::api::{PartMode, WindowsNodePolicySpec};
-use crate::cluster::node_policies::NodePolicy;
+use crate::cluster::stored_node_policies::NodePolicy;
 use crate::model::nodes::node::Taint;
 
 /// The desired state of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DesiredNode {
-    /// The policy's name.
     pub policy: String,
     /// Its generation: a new generation resets the count of reversals.
     pub generation: i64,

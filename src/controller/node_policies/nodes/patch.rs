@@ -25,11 +25,8 @@ pub enum LabelUse {
 pub enum NodeChange {
     /// A label is written, or removed (`to` is `None`).
     Label {
-        /// Its key.
         key: &'static str,
-        /// The old value.
         from: Option<String>,
-        /// The new value.
         to: Option<String>,
     },
     TaintSet(Taint),

@@ -39,7 +39,6 @@ impl<'p> TaintPlanner<'p> {
         }
     }
 
-    /// Plans every taint.
     pub(super) fn run(mut self) {
         let (desired, before) = (self.desired, self.before);
         if before.generation != desired.generation || before.policy != desired.policy {

@@ -9,7 +9,7 @@ use k8s_openapi::api::node::v1::{RuntimeClass, Scheduling};
 use super::{ClassChange, ClassesOfPolicy, MANAGED_BY, MANAGED_BY_LABEL, OwnedClass};
 use crate::api::Isolation;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
-use crate::cluster::node_policies::NodePolicy;
+use crate::cluster::stored_node_policies::NodePolicy;
 use crate::controller::writer::Write;
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 use crate::model::windows::build::{

@@ -3,8 +3,8 @@
 use super::*;
 use crate::cluster::node::NodeView;
 use crate::cluster::node_ownership::NodeOwnership;
-use crate::cluster::node_policies::NodePolicies;
-use crate::controller::node_policies::node_state::{NodesAssessment, PolicyResolver, assess};
+use crate::cluster::stored_node_policies::NodePolicies;
+use crate::controller::node_policies::node_state::{NodePlans, NodesByPolicy, PolicyResolver};
 use crate::model::cluster::facts::Facts;
 use crate::model::nodes::network_plugin::NetworkPlugin;
 use crate::model::nodes::node::Taint;
@@ -24,6 +24,11 @@ fn policy(spec: &serde_json::Value) -> NodePolicy {
 
 fn condition<'s>(status: &'s WindowsNodePolicyStatus, kind: &str) -> &'s Condition {
     status.conditions.iter().find(|c| c.type_ == kind).unwrap()
+}
+
+fn assess(nodes: &[Arc<NodeView>], resolver: &PolicyResolver) -> NodesByPolicy {
+    let facts = Facts::new(36, date(2026, 6, 1));
+    NodePlans::of(nodes, resolver).assess(&resolver.policies, &facts)
 }
 
 fn ready(standing: &NodesOfPolicy, known: &PolicyFacts) -> (String, String) {
@@ -241,7 +246,8 @@ fn nodes_that_wait_for_a_policy_are_counted_and_named_by_the_policy_that_holds_t
         node("new", "app", None),
         node("gpu", "gpu", None),
     ];
-    let NodesAssessment { by_policy, due, .. } = assess(&nodes, &resolver, &Facts::new(36, date(2026, 6, 1)));
+    let due = NodePlans::of(&nodes, &resolver).due();
+    let by_policy = assess(&nodes, &resolver);
     assert_eq!((by_policy["all"].nodes, by_policy["gpu"].nodes), (1, 1));
     let held = &by_policy["all"].held;
     assert_eq!(*held, [("typo".to_owned(), ["new".to_owned()].into())].into());
@@ -340,10 +346,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
     };
     let assessed = |nodes: &[NodeView]| {
         let nodes: Vec<Arc<NodeView>> = nodes.iter().cloned().map(Arc::new).collect();
-        assess(&nodes, &resolver, &Facts::new(36, date(2026, 6, 1)))
-            .by_policy
-            .remove("p")
-            .unwrap()
+        assess(&nodes, &resolver).remove("p").unwrap()
     };
     let faulty = [node("w1", "10.0.20348.2582"), node("w2", "10.0.20348.2582")];
     let (status, news) = policies(&assessed(&faulty), None);
@@ -738,8 +741,8 @@ fn nodes_on_which_a_policy_owns_something_are_counted() {
         policies: NodePolicies::of(&stored),
         ..PolicyResolver::default()
     };
-    let assessed = assess(&nodes, &resolver, &Facts::new(36, date(2026, 6, 1)));
-    let state = &assessed.by_policy["windows"];
+    let assessed = assess(&nodes, &resolver);
+    let state = &assessed["windows"];
     let status = status_of(
         &policy,
         state,
@@ -795,10 +798,10 @@ fn a_policy_that_others_outrank_says_by_which() {
         operating_system: "windows".into(),
         ..NodeView::default()
     };
-    let assessed = assess(&[Arc::new(node)], &resolver, &Facts::new(36, date(2026, 6, 1)));
+    let assessed = assess(&[Arc::new(node)], &resolver);
     let message = |name: &str| {
         let policy = resolver.policies.get(name).unwrap();
-        let nodes = &assessed.by_policy[name];
+        let nodes = &assessed[name];
         let known = PolicyFacts::default();
         let status = status_of(policy, nodes, &known, None, Timestamp::UNIX_EPOCH);
         condition(&status, "Ready").message.clone()

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{PolicyFacts, news_of, status_of};
 use crate::api::WindowsNodePolicy;
 use crate::cluster::errors::ApiError;
-use crate::cluster::node_policies::NodePolicy;
+use crate::cluster::stored_node_policies::NodePolicy;
 use crate::controller::node_policies::node_state::NodesOfPolicy;
 use crate::controller::writer::{Write, Writer};
 

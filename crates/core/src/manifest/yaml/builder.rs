@@ -508,13 +508,11 @@ impl WrittenScalar {
         self.value == "<<" && (self.plain_implicit || tag == Some("merge"))
     }
 
-    /// As a key.
     fn key(&self) -> Result<Box<str>, String> {
         let name = self.resolve()?.as_key();
         name.ok_or_else(|| diagnostics::null_key(&self.value))
     }
 
-    /// As JSON.
     fn json(&self) -> Result<Box<str>, String> {
         let text = &self.value;
         (self.resolve()?.json())

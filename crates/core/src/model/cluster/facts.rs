@@ -60,7 +60,7 @@ pub struct RuntimeClassFacts {
 }
 
 impl RuntimeClassFacts {
-    /// Reads a RuntimeClass.
+    /// What is used of a RuntimeClass.
     pub fn of(class: &RuntimeClass<'_>) -> Self {
         let selector = class.scheduling.iter().flat_map(|s| &s.node_selector);
         let tolerations = class.scheduling.iter().flat_map(|s| &s.tolerations);
@@ -124,7 +124,6 @@ pub enum PodSecurity {
     Lower,
     /// The default of the API server's configuration file, which the API does not show.
     Unknown,
-    /// The restricted profile.
     Restricted,
     /// The restricted profile of a version that exempts no pod with `spec.os.name: windows`.
     RestrictedForAll,
@@ -378,7 +377,6 @@ pub struct ClusterFacts {
     pub credential_specs: Vec<(String, ObjectSource)>,
     /// The API groups of injectors that are known to be there ([`Knowledge::is_of_injector`]).
     pub injector_groups: BTreeSet<String>,
-    /// RuntimeClasses by name.
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
     /// The names that RuntimeClasses for Windows get in this cluster; empty if the classes of the cluster are not known.
     pub windows_class_names: Arc<BTreeSet<String>>,
@@ -428,7 +426,6 @@ pub struct StorageClassFacts {
     pub provisioner: String,
     /// The file system that it requests.
     pub fs_type: Option<String>,
-    /// Its other parameters.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -462,7 +459,6 @@ impl StorageClassFacts {
 /// The CSI drivers that nodes have registered.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct CsiDrivers {
-    /// On any node.
     anywhere: BTreeSet<String>,
     /// On Windows nodes; `None` until a Windows node is known with its CSINode.
     on_windows: Option<BTreeSet<String>>,

@@ -25,7 +25,6 @@ pub enum Enforcement {
     NotEnforced {
         /// Why the first of them does not.
         why: &'static str,
-        /// The source.
         source: &'static str,
     },
     /// No object shows it.
@@ -40,7 +39,6 @@ enum OnWindows {
     MayEnforce,
     /// It does until its support ends on this day.
     EnforcesUntil(Date),
-    /// It does not.
     Lacks,
 }
 

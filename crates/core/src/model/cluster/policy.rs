@@ -43,7 +43,7 @@ impl Mode {
         }
     }
 
-    /// What placement does.
+    /// What the mode means for placement.
     pub fn placement(self) -> PlacementMode {
         match self {
             Mode::Audit => PlacementMode::Audit,
@@ -144,7 +144,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// What placement writes.
+    /// The fields that placement writes.
     #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
     pub enum PlacementField {
         /// The nodeSelector kubernetes.io/os: windows.
@@ -209,7 +209,7 @@ impl RulesVersion {
     /// The first release. Its rules deny immediately.
     pub const FIRST: RulesVersion = RulesVersion::new(0, 1);
 
-    /// A version.
+    /// The version of a minor release.
     pub const fn new(major: u32, minor: u32) -> Self {
         RulesVersion { major, minor }
     }
@@ -272,13 +272,11 @@ pub struct Policy {
     pub name: String,
     /// The mode, which defines the settings that are not explicit.
     pub mode: Mode,
-    /// The explicit settings.
     pub explicit: Explicit,
     /// What findings do at most.
     pub validation: Action,
     /// What placement edits do.
     pub placement: PlacementMode,
-    /// What placement writes.
     pub placed: Vec<PlacementField>,
     /// What happens to ignored fields: at most what `validation` allows, unless they are removed.
     pub ignored_fields: IgnoredFields,

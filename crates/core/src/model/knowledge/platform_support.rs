@@ -134,7 +134,6 @@ const ANNUAL_CHANNEL: Build = Build::new(25398);
 pub struct SupportDate {
     /// The day: the last day of support, or the day of the removal of images.
     pub on: Date,
-    /// What happens.
     pub event: SupportEvent,
     /// The platform; `None` for Microsoft's own support.
     pub platform: Option<NodePlatform>,

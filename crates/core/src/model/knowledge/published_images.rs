@@ -45,7 +45,6 @@ pub struct PublishedImages {
 /// A tag that exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PublishedTag {
-    /// The reference.
     pub image: String,
     pub build: Build,
     /// The day by which Microsoft stopped building it.

@@ -72,7 +72,6 @@ pub struct DriverVolumes {
 pub struct VolumeOfDriver<'v> {
     /// The name of the driver, or of the provisioner.
     pub driver: &'v str,
-    /// The file system.
     pub fs_type: Option<&'v str>,
     pub access_modes: Vec<&'v str>,
     /// The parameters of its StorageClass, or its attributes.

@@ -50,7 +50,7 @@ impl OfferedResources {
         }
     }
 
-    /// Their names.
+    /// The names of the resources, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.amounts.keys().map(String::as_str)
     }

@@ -97,7 +97,6 @@ pub struct NodeLabel {
 /// The values of a node label that mean Windows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodeLabelValue {
-    /// Exactly this value.
     Exact(String),
     /// Every value with this prefix.
     Prefix(String),

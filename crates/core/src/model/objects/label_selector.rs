@@ -22,7 +22,6 @@ pub struct LabelSelector {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabelExpression {
-    /// The label.
     pub key: String,
     pub operator: LabelOperator,
     /// The values, for `In` and `NotIn`.

@@ -19,12 +19,7 @@ const NODES: &str = "system:nodes";
 #[derive(Clone, Copy)]
 pub enum Witness<'w> {
     /// The requester of the object: it must be the kubelet of its node.
-    Requester {
-        /// The user name.
-        user: &'w str,
-        /// The groups.
-        groups: &'w [Str<'w>],
-    },
+    Requester { user: &'w str, groups: &'w [Str<'w>] },
     /// The object is stored: its owner must have the uid of its node. `None` for a node whose uid is unknown.
     Stored(&'w dyn Fn(&str) -> Option<&'w str>),
 }

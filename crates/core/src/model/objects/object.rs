@@ -59,7 +59,6 @@ pub struct ReviewContext<'a> {
     pub stage: ReviewStage,
     /// What admission may change in it.
     pub editable: Editable,
-    /// Who created it.
     pub origin: Origin,
     /// Whether it is the mirror of a static pod, which no answer can stop.
     pub is_mirror: bool,
@@ -98,11 +97,9 @@ pub struct Object<'a> {
     pub kind: Kind,
     /// The `apiVersion` as its author wrote it in a file; empty for an object of an API server, which serves all of its own.
     pub api_version: Str<'a>,
-    /// The object's metadata.
     pub meta: Arc<Meta<'a>>,
     /// The namespace: the request's, else the object's own.
     pub namespace: Str<'a>,
-    /// Its content.
     pub body: Body<'a>,
     /// The pods of a custom resource, each of which is evaluated; [`Object::template`] is the first one. Empty for
     /// Kubernetes' own kinds.

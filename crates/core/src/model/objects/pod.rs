@@ -337,7 +337,7 @@ k8s_structs! {
 }
 
 impl Toleration<'_> {
-    /// An owned copy.
+    /// A copy that borrows nothing.
     pub fn detached(&self) -> Toleration<'static> {
         let text = |field: &Option<Str<'_>>| field.as_ref().map(|text| text.to_string().into());
         Toleration {
@@ -360,7 +360,7 @@ pub enum ContainerList {
 }
 
 impl ContainerList {
-    /// Every list.
+    /// Every list, in the order in which containers start.
     pub const ALL: [ContainerList; 3] = [ContainerList::Init, ContainerList::App, ContainerList::Ephemeral];
 
     /// The name of the field.

@@ -13,7 +13,7 @@ pub struct PodImages {
 }
 
 impl PodImages {
-    /// Reads a pod.
+    /// The images of a pod, with the names of its pull Secrets.
     pub fn of(pod: &PodSpec<'_>, namespace: &str) -> Self {
         let secrets = pod.image_pull_secrets.iter();
         PodImages {

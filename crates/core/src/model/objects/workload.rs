@@ -31,7 +31,7 @@ macro_rules! kinds {
         ];
 
         impl Kind {
-            /// Every built-in kind.
+            /// Every kind that needs no configuration.
             pub const ALL: [Kind; [$($name,)* $($kind,)*].len()] = [$(Kind::$native,)* $(Kind::$custom,)*];
 
             /// The kind in every output. Two kinds of different groups may have the same name, as in Kubernetes.

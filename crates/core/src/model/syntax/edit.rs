@@ -14,7 +14,6 @@ use super::path::Path;
 pub enum Edit {
     /// Sets a value at a path, replacing any existing value.
     Set(Path, Value),
-    /// Removes a value.
     Remove(Path),
     /// Appends an item to an existing list.
     Append(Path, Value),

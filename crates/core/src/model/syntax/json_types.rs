@@ -217,7 +217,7 @@ impl<'a, V> Map<'a, V> {
         }
     }
 
-    /// Removes a key.
+    /// Removes the value of a key.
     pub fn remove(&mut self, key: &str) {
         self.0.retain(|(k, _)| &**k != key);
     }

@@ -32,7 +32,7 @@ pub enum Segment {
 pub struct Path(Vec<Segment>);
 
 impl Path {
-    /// The object itself.
+    /// The path of the object itself.
     pub const ROOT: Path = Path(Vec::new());
 
     /// A path of plain fields.

@@ -16,7 +16,7 @@ pub fn counts_by<E: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "properties": properties})
 }
 
-/// A JSON Patch.
+/// The schema of a JSON Patch (RFC 6902).
 pub fn json_patch(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

@@ -199,10 +199,7 @@ pub fn plain_json(json: &str) -> Cow<'_, str> {
 }
 
 /// Writes each piece through [`one_line`].
-pub struct OneLine<W>(
-    /// The output.
-    pub W,
-);
+pub struct OneLine<W>(pub W);
 
 impl<W: fmt::Write> fmt::Write for OneLine<W> {
     fn write_str(&mut self, piece: &str) -> fmt::Result {

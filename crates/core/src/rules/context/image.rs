@@ -15,7 +15,6 @@ use crate::model::windows::windows_updates::{ImageVersions, OsVersion};
 pub struct Image<'c> {
     /// The reference as written.
     pub text: &'c str,
-    /// Its parts.
     pub reference: ImageRef<'c>,
     /// What its registry reports, if it was asked.
     pub facts: Option<&'c ImageFacts>,
@@ -28,7 +27,6 @@ pub struct Image<'c> {
 pub enum KnownVersions {
     /// A tag names one.
     Tag {
-        /// The version.
         version: OsVersion,
         /// Whether Microsoft wrote the tag, and the reference has no digest.
         is_certain: bool,

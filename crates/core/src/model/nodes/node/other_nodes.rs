@@ -74,7 +74,7 @@ impl OtherNodes {
         self.0.insert(node.name.clone(), node);
     }
 
-    /// Removes a node.
+    /// Removes the node of this name.
     pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }

@@ -21,7 +21,6 @@ use crate::model::windows::build::Build;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportedOs {
     Windows,
-    /// Another one.
     Other,
     /// Nothing yet.
     Silent,
@@ -56,11 +55,9 @@ impl ReservedResources {
 /// What a node is. A Node object, and a node in the cache of a cluster, supply only the fields that are read; what these mean
 /// is decided here for all who ask.
 pub trait NodeSigns: fmt::Debug + Send + Sync {
-    /// Its name.
     fn name(&self) -> &str;
     /// The value of one of its labels.
     fn label(&self, key: &str) -> Option<&str>;
-    /// Its taints.
     fn taints(&self) -> Vec<Taint>;
     /// `status.nodeInfo.operatingSystem`; empty if the kubelet has not reported.
     fn operating_system(&self) -> &str;
@@ -72,7 +69,6 @@ pub trait NodeSigns: fmt::Debug + Send + Sync {
     fn kubelet_version(&self) -> &str;
     /// Its network plugin, if an annotation of the node names it.
     fn network_plugin(&self) -> Option<NetworkPlugin>;
-    /// All its labels.
     fn labels(&self) -> Arc<BTreeMap<String, String>>;
     /// The extended resources in `status.allocatable`, which is what the scheduler counts.
     fn offered_resources(&self) -> Cow<'_, OfferedResources>;

@@ -10,7 +10,7 @@ use crate::model::objects::pod::Toleration;
 use crate::model::syntax::json_types::Str;
 use crate::model::syntax::text::yaml_scalar;
 
-/// A node taint.
+/// A taint of a node, without the time at which it was added.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Taint {
     pub key: String,

@@ -16,7 +16,6 @@ use crate::model::syntax::suggest::nearest_within;
 /// A field that its type does not have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownField {
-    /// Where it is.
     pub path: Path,
     /// The type that does not have it, as in `PodSpec`.
     pub of: &'static str,
@@ -29,7 +28,6 @@ pub struct UnknownField {
 /// The field that an author probably meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeantField {
-    /// Where it is.
     pub path: Path,
     /// Whether it decides for which operating system, or for which nodes, the pods are.
     pub selects_nodes: bool,

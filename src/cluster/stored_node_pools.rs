@@ -17,10 +17,9 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "transom")
 /// The maximum number of pools that the leader creates and keeps.
 pub const MOST_OBSERVED: usize = 200;
 
-/// A stored pool.
+/// A stored pool, as Transom reads it.
 #[derive(Clone, Debug)]
 pub struct StoredPool {
-    /// The stored object.
     pub stored: Arc<WindowsNodePool>,
     pub name: String,
     /// Whether the leader created it and nobody took it over.

@@ -8,19 +8,18 @@ use kube::Api;
 
 use super::leader_loop::{Controller, PassResult};
 use super::writer::{PlannedWrite, Write, Writer};
+use crate::cluster::policy_revisions::{name_of, revision_of, surplus};
 use crate::cluster::policy_store::{PolicyState, generation, text};
-use crate::cluster::revisions::{name_of, revision_of, surplus};
 use crate::cluster::snapshot::Snapshot;
 
 /// A controller that stores the revisions in Transom's own namespace.
-pub struct RevisionController {
-    /// Makes the writes.
+pub struct PolicyRevisionController {
     pub writer: Writer,
     /// Transom's own namespace.
     pub namespace: String,
 }
 
-impl Controller for RevisionController {
+impl Controller for PolicyRevisionController {
     const EVERY: Duration = Duration::from_secs(60);
 
     async fn pass(&mut self, snapshot: &Snapshot) -> PassResult {
@@ -36,7 +35,7 @@ impl Controller for RevisionController {
 
 /// The missing revision of each policy, and the surplus ones.
 fn plan(snapshot: &Snapshot, namespace: &str) -> Vec<PlannedWrite<ControllerRevision>> {
-    let revisions = &snapshot.cache.revisions;
+    let revisions = &snapshot.cache.policy_revisions;
     let mut writes = Vec::new();
     for (policy, outcome) in snapshot.outcomes.iter() {
         let Some(stored) = snapshot.cache.pod_policies.get(policy) else {
@@ -73,7 +72,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::cache::ClusterCache;
-    use crate::cluster::revisions::StoredRevision;
+    use crate::cluster::policy_revisions::PolicyRevision;
     use crate::cluster::snapshot::SnapshotBuilder;
     use crate::model::cluster::facts::Facts;
 
@@ -83,12 +82,12 @@ mod tests {
             json!({"metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"mode": mode}})
         };
         let revision = |generation: &i64| {
-            let revision = StoredRevision::of(revision_of("own", &policy(*generation, "Warn"))).unwrap();
+            let revision = PolicyRevision::of(revision_of("own", &policy(*generation, "Warn"))).unwrap();
             (name_of("u", *generation), Arc::new(revision))
         };
         let cache = ClusterCache {
             pod_policies: [("p".to_owned(), Arc::new(policy(generation, mode)))].into(),
-            revisions: stored.iter().map(revision).collect(),
+            policy_revisions: stored.iter().map(revision).collect(),
             ..ClusterCache::default()
         };
         let mut snapshots = SnapshotBuilder::new(Facts::new(36, date(2026, 1, 1)), []);

@@ -19,9 +19,9 @@ pub const POLICY_UID_LABEL: &str = "transom.dev/policy-uid";
 /// How many revisions of a policy are kept.
 const KEPT: usize = 2;
 
-/// A stored revision.
+/// A valid generation of a policy, as a ControllerRevision stores it.
 #[derive(Clone, PartialEq, Debug)]
-pub struct StoredRevision {
+pub struct PolicyRevision {
     /// The uid of its policy.
     pub policy_uid: String,
     /// The generation of the policy.
@@ -31,7 +31,7 @@ pub struct StoredRevision {
     pub spec: Box<str>,
 }
 
-impl StoredRevision {
+impl PolicyRevision {
     /// Reads a stored revision; `None` if it is not Transom's.
     pub fn of(revision: ControllerRevision) -> Option<Self> {
         let labels = revision.metadata.labels?;
@@ -41,7 +41,7 @@ impl StoredRevision {
         if !owners.iter().any(is_owned) {
             return None;
         }
-        Some(StoredRevision {
+        Some(PolicyRevision {
             policy_uid,
             generation: revision.revision?,
             spec: revision.data.0.to_string().into(),
@@ -51,10 +51,10 @@ impl StoredRevision {
 
 /// The revisions of a policy, the newest first.
 pub fn of_policy<'r>(
-    revisions: &'r BTreeMap<String, Arc<StoredRevision>>,
+    revisions: &'r BTreeMap<String, Arc<PolicyRevision>>,
     uid: &str,
-) -> Vec<(&'r str, &'r StoredRevision)> {
-    let mut found: Vec<(&str, &StoredRevision)> = (revisions.iter())
+) -> Vec<(&'r str, &'r PolicyRevision)> {
+    let mut found: Vec<(&str, &PolicyRevision)> = (revisions.iter())
         .filter(|(_, revision)| revision.policy_uid == uid)
         .map(|(name, revision)| (name.as_str(), &**revision))
         .collect();
@@ -64,7 +64,7 @@ pub fn of_policy<'r>(
 
 /// The revisions of a policy that are no longer kept.
 pub fn surplus<'r>(
-    revisions: &'r BTreeMap<String, Arc<StoredRevision>>,
+    revisions: &'r BTreeMap<String, Arc<PolicyRevision>>,
     uid: &str,
 ) -> impl Iterator<Item = &'r str> {
     of_policy(revisions, uid)
@@ -136,11 +136,11 @@ mod tests {
         json!({"metadata": {"name": "p", "uid": uid, "generation": generation}, "spec": {"mode": "Warn"}})
     }
 
-    fn stored(all: &[(&str, i64)]) -> BTreeMap<String, Arc<StoredRevision>> {
+    fn stored(all: &[(&str, i64)]) -> BTreeMap<String, Arc<PolicyRevision>> {
         let revisions = all.iter().map(|(uid, generation)| {
             let revision = revision_of("transom-system", &policy(uid, *generation));
             let name = revision.metadata.name.clone().unwrap();
-            (name, Arc::new(StoredRevision::of(revision).unwrap()))
+            (name, Arc::new(PolicyRevision::of(revision).unwrap()))
         });
         revisions.collect()
     }
@@ -161,14 +161,14 @@ mod tests {
     fn a_revision_that_the_policy_does_not_own_is_none_of_ours() {
         let ours = revision_of("transom-system", &policy("a", 1));
         assert_eq!(
-            &*StoredRevision::of(ours.clone()).unwrap().spec,
+            &*PolicyRevision::of(ours.clone()).unwrap().spec,
             r#"{"mode":"Warn"}"#
         );
         let mut of_another = ours.clone();
         of_another.metadata.owner_references.as_mut().unwrap()[0].uid = "b".to_owned();
-        assert_eq!(StoredRevision::of(of_another), None);
+        assert_eq!(PolicyRevision::of(of_another), None);
         let mut unlabelled = ours;
         unlabelled.metadata.labels = None;
-        assert_eq!(StoredRevision::of(unlabelled), None);
+        assert_eq!(PolicyRevision::of(unlabelled), None);
     }
 }

@@ -16,7 +16,6 @@ const LONGEST_PROBLEM: usize = 4096;
 /// A node policy, parsed.
 #[derive(Clone, Debug)]
 pub struct NodePolicy {
-    /// The stored object.
     pub stored: Arc<WindowsNodePolicy>,
     pub name: String,
     pub generation: i64,
@@ -72,14 +71,13 @@ impl NodePolicy {
 }
 
 /// Every node policy, ordered by descending priority and then by name: the first one that selects a node applies to
-/// it.
+/// it. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct NodePolicies(Vec<NodePolicy>);
+pub struct NodePolicies(Arc<[NodePolicy]>);
 
 /// Which policy applies to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum SelectedPolicy<'p> {
-    /// This one.
     Policy(&'p NodePolicy),
     /// None: what Transom owns is removed.
     NoPolicy,
@@ -103,7 +101,7 @@ impl NodePolicies {
     pub fn of(stored: &BTreeMap<String, Arc<WindowsNodePolicy>>) -> Self {
         let mut policies: Vec<NodePolicy> = stored.values().filter_map(NodePolicy::of).collect();
         policies.sort_by_key(|policy| std::cmp::Reverse(policy.stored.spec.priority));
-        NodePolicies(policies)
+        NodePolicies(policies.into())
     }
 
     /// All policies, in order.
@@ -126,7 +124,7 @@ impl NodePolicies {
         let unusable_owner = self.get(owner).filter(|owner| owner.unusable.is_some());
         let (mut unusable, mut is_owner_first) = (None, false);
         let mut first = None;
-        for policy in &self.0 {
+        for policy in self.0.iter() {
             if policy.unusable.is_some() {
                 unusable = unusable.or(Some(policy));
                 is_owner_first |= policy.name == owner;
