@@ -3,13 +3,16 @@
 mod install;
 mod webhooks;
 
+use std::fs;
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use anyhow::Context as _;
+use clap::{Args, CommandFactory as _, Subcommand, ValueEnum};
 use serde_json::Value;
 
-use super::image;
+use super::{Cli, image};
 use super::image::pulls::GenerateImagePullsArgs;
 use crate::audit_log::AuditReport;
 use crate::check::CheckConfig;
@@ -43,6 +46,7 @@ enum GenerateTarget {
     Install(install::InstallArgs),
     Webhooks(Box<webhooks::WebhooksArgs>),
     ImagePulls(Box<GenerateImagePullsArgs>),
+    ManPages(ManPagesArgs),
 }
 
 /// Generate the page about every rule of the catalogue, in Markdown
@@ -50,6 +54,16 @@ enum GenerateTarget {
 #[command(after_help = "Examples:
   transom generate rules-doc > docs/reference/rules.md")]
 struct RulesDocArgs {}
+
+/// Generate a man page for each command into a folder
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom generate man-pages ~/.local/share/man/man1
+  man transom-check")]
+struct ManPagesArgs {
+    /// The folder, which is created if it is missing
+    folder: PathBuf,
+}
 
 /// Generate manifests/crds.yaml: the CustomResourceDefinitions
 #[derive(Args, Debug)]
@@ -152,6 +166,11 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
         GenerateTarget::ImagePulls(args) => {
             drop(out);
             return image::pulls::generate(args);
+        }
+        GenerateTarget::ManPages(ManPagesArgs { folder }) => {
+            let written = fs::create_dir_all(folder);
+            let written = written.and_then(|()| clap_mangen::generate_to(Cli::command(), folder));
+            written.with_context(|| format!("cannot write man pages to {}", folder.display()))?;
         }
     }
     Ok(ExitCode::SUCCESS)

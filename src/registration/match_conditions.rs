@@ -302,7 +302,8 @@ impl PoolSelectors {
         .join("\n  || ")
     }
 
-    /// Evidence 1 to 4 for Windows, on a pod that a cluster can run without for a while.
+    /// True for pods whose own fields prove Windows (evidence 1 to 4), except for HostProcess pods and critical pods,
+    /// because nodes need these to start.
     fn surely(&self) -> String {
         let leaves = |os: &str, other: &str| {
             format!(

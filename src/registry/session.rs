@@ -214,7 +214,7 @@ impl<'c> Session<'c> {
                 let used = self.used();
                 let header = header.ok_or_else(|| {
                     LookupError::refused(format!(
-                        "the registry requires user and password, and {used} is not such a one"
+                        "the registry requires a user and a password, but {used} has none"
                     ))
                 })?;
                 Ok(Token {

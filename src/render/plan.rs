@@ -82,16 +82,20 @@ fn write_summary(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 /// How many workloads can move; every output of a plan uses this sentence.
 pub fn can_move(plan: &UpgradePlan) -> String {
     let summary = &plan.summary;
-    let end = match plan.method {
-        UpgradeMethod::NewNodes => "on the drained pools can move unchanged",
-        UpgradeMethod::InPlace => "on the upgraded pools run afterwards as they are",
+    let (pools, end) = match plan.method {
+        UpgradeMethod::NewNodes => ("drained pools", "can move unchanged"),
+        UpgradeMethod::InPlace => ("upgraded pools", "run afterwards as they are"),
     };
     let of_what = if plan.unread.is_empty() {
         ""
     } else {
         ", as far as they could be read"
     };
-    format!("{} of {} {end}{of_what}", summary.can_move, summary.affected)
+    if summary.affected == 0 {
+        return format!("0 workloads are on the {pools}{of_what}");
+    }
+    let affected = count(summary.affected, "workload");
+    format!("{} of {affected} on the {pools} {end}{of_what}", summary.can_move)
 }
 
 /// The title of the pools that are upgraded.

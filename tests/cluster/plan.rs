@@ -184,7 +184,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         "default/web Deployment",
         "[process isolation: 10.0.20348 image on 10.0.26100 host]",
         "1. win22",
-        "1 of 1 on the drained pools can move",
+        "1 of 1 workload on the drained pools can move",
         "assumed placement: Audit in 1 namespace, by the built-in policy, because no known WindowsPodPolicy applies",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");

@@ -236,7 +236,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
     ] {
         apply(&cluster, &object);
     }
-    let count = "1 of 2 on the drained pools can move unchanged";
+    let count = "1 of 2 workloads on the drained pools can move unchanged";
     let placement = "Audit in 1 namespace, by the built-in policy, because no known WindowsPodPolicy applies";
     let (json, _) = preflight(&cluster, "", &["-o", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();

@@ -273,6 +273,7 @@ fn the_archives_of_a_release_are_those_of(spec: &Value) {
         .arg("0.1.0")
         .arg(folder.path())
         .env("SOURCE_DATE_EPOCH", "1700000000")
+        .env("TRANSOM", env!("CARGO_BIN_EXE_transom"))
         .output()
         .unwrap();
     assert!(packed.status.success(), "{packed:?}");
@@ -300,6 +301,19 @@ fn the_archives_of_a_release_are_those_of(spec: &Value) {
         );
         for licence in ["LICENSE", "THIRD-PARTY-LICENSES"] {
             assert!(unpacked.join(licence).exists(), "{archive} has no {licence}");
+        }
+        for installed in [
+            "man/man1/transom.1",
+            "man/man1/transom-check.1",
+            "bash-completion/completions/transom",
+            "zsh/site-functions/_transom",
+            "fish/vendor_completions.d/transom.fish",
+        ] {
+            assert_eq!(
+                unpacked.join("share").join(installed).exists(),
+                platform.starts_with("linux"),
+                "{archive}: {installed}"
+            );
         }
     }
     let workflow = fs::read_to_string(root().join(".github/workflows/release.yml")).unwrap();
@@ -368,7 +382,7 @@ fn the_manifest_for_krew_has_what_krew_requires_when_a_release_fills_it() {
             digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()),
             "{digest}"
         );
-        let bin = if os == "windows" { "transom.exe" } else { "transom" };
+        let bin = if os == "windows" { "transom.exe" } else { "bin/transom" };
         assert_eq!(platform["bin"], bin);
     }
     assert_eq!(systems, ["linux/amd64", "linux/arm64", "windows/amd64"]);

@@ -609,6 +609,11 @@ fn commands_without_a_cluster_print_what_is_requested() {
         let script = run(&["completion", shell]);
         assert!(script.status == 0 && script.out.contains("audit-log"), "{shell}");
     }
+    let pages = run(&["generate", "man-pages", "share/man1"]);
+    assert_eq!((pages.status, pages.out.as_str()), (0, ""), "{}", pages.err);
+    let page = |name: &str| fs::read_to_string(files.path().join("share/man1").join(name)).unwrap();
+    assert!(page("transom.1").contains("transom\\-audit\\-log(1)"));
+    assert!(page("transom-audit-log.1").contains("Examples:"));
     let without = run(&["generate", "install"]);
     assert!(
         without.status == 2 && without.err.contains("--image <IMAGE>"),

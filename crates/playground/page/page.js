@@ -47,13 +47,21 @@ const WEIGHT = { error: 4, warning: 3, advice: 2, resolved: 1 };
 const isResolved = (finding) => finding.resolvedBy !== null;
 const lineHeight = () => parseFloat(getComputedStyle(text).lineHeight);
 
+// Only marked lines are elements, because each element costs time in a long manifest.
 const showGutter = (marks) => {
   const count = text.value.split("\n").length;
-  const lines = document.createDocumentFragment();
+  const lines = [];
+  let plain = "";
   for (let line = 1; line <= count; line++) {
-    lines.append(element("span", { textContent: line, className: marks.get(line) ?? "" }));
+    const severity = marks.get(line);
+    if (severity === undefined) {
+      plain += `${line}\n`;
+    } else {
+      lines.push(plain, element("span", { textContent: line, className: severity }));
+      plain = "";
+    }
   }
-  gutter.replaceChildren(lines);
+  gutter.replaceChildren(...lines, plain);
   text.rows = count;
   // The scroll bar of long lines must not hide the last line.
   text.style.height = `${count * lineHeight() + 32}px`;
@@ -72,16 +80,29 @@ const goTo = (line, column) => {
   text.scrollIntoView({ block: "nearest" });
 };
 
+// The text of a card; cards with the same text are equally high.
+const looks = new WeakMap();
+
 // Cards stand at their lines; one that has no space follows the one before it.
 const placeFindings = () => {
+  const cards = [...findings.children];
+  const samples = new Map();
+  const like = cards.map((card) => {
+    const look = card.querySelector("details[open]") ? card : looks.get(card);
+    if (!samples.has(look)) samples.set(look, card);
+    return look;
+  });
+  // The browser lays out one card of each look, and the others when they are near the screen.
+  cards.forEach((card, index) => card.classList.toggle("alike", samples.get(like[index]) !== card));
   // All are measured before one moves, so that the browser computes the layout once.
   const height = lineHeight(), code = byId("code").offsetHeight;
-  const heights = [...findings.children].map((card) => card.offsetHeight);
+  const heights = new Map([...samples].map(([look, card]) => [look, card.offsetHeight]));
   let bottom = 0;
-  [...findings.children].forEach((card, index) => {
+  cards.forEach((card, index) => {
     const top = Math.max(8 + (card.dataset.line - 1) * height, bottom + 6);
     card.style.top = `${top}px`;
-    bottom = top + heights[index];
+    card.style.setProperty("--height", `${heights.get(like[index])}px`);
+    bottom = top + heights.get(like[index]);
   });
   findings.style.height = `${Math.max(bottom + 8, code)}px`;
 };
@@ -101,16 +122,21 @@ const findingCard = (finding) => {
   const rule = element("a", { href: `${document.body.dataset.rules}${finding.id.toLowerCase()}.html`, textContent: `${finding.id} ${finding.rule}` });
   const go = element("button", { type: "button", className: "go", textContent: `line ${finding.line}` });
   go.addEventListener("click", () => goTo(finding.line, finding.column));
-  const why = element("details", {}, element("summary", { textContent: "Why" }),
-    element("p", {}, element("code", { textContent: finding.path })),
-    element("p", { textContent: finding.why }),
-    element("p", { className: "effect", textContent: effectOf(finding) }));
-  why.addEventListener("toggle", placeFindings);
+  const why = element("details", {}, element("summary", { textContent: "Why" }));
+  why.addEventListener("toggle", () => {
+    // Made when someone reads it.
+    if (why.children.length === 1) {
+      why.append(element("p", {}, element("code", { textContent: finding.path })), element("p", { textContent: finding.why }),
+        element("p", { className: "effect", textContent: effectOf(finding) }));
+    }
+    placeFindings();
+  });
   const label = isResolved(finding) ? "fixed by admission" : finding.severity;
   card.append(
     element("p", { className: "head" }, element("b", { textContent: label }), rule, go),
     element("p", { textContent: `${finding.message}; ${finding.remedy}` }),
     why);
+  looks.set(card, [kind, finding.rule, String(finding.line).length, finding.message, finding.remedy].join("\n"));
   return card;
 };
 const problemCard = (severity, problem) => {
@@ -120,6 +146,7 @@ const problemCard = (severity, problem) => {
   go.addEventListener("click", () => goTo(Number(card.dataset.line), 1));
   const label = severity === "error" ? "cannot be read" : "note";
   card.append(element("p", { className: "head" }, element("b", { textContent: label }), go), element("p", { textContent: problem.message }));
+  looks.set(card, card);
   return card;
 };
 
@@ -153,7 +180,8 @@ const showStatus = (answer, milliseconds) => {
   add(count("warning"), "warning", "warning", "warnings");
   add(count("advice"), "advice", "advice", "advice");
   if (!parts.length) parts.push(element("span", { className: "ok", textContent: "No findings" }));
-  const decision = denied.length ? `admission denies ${denied.map((object) => object.title).join(", ")}`
+  const more = denied.length > 3 ? ` and ${denied.length - 3} more` : "";
+  const decision = denied.length ? `admission denies ${denied.slice(0, 3).map((object) => object.title).join(", ")}${more}`
     : answer.objects.length ? "admission denies nothing" : "there is nothing to evaluate";
   const line = parts.flatMap((part, index) => (index ? [", ", part] : [part]));
   status.replaceChildren(...line, "; ", decision, element("span", { className: "quiet", textContent: ` (${milliseconds.toFixed(0)} ms)` }));

@@ -36,16 +36,16 @@ pub struct LookupMetrics {
     bytes: Gauge,
     queued: Gauge,
     age: Gauge,
-    /// The maximum age since a time, and that of the time before.
+    /// For the current and the previous window of [`AGE_WINDOW`]: when it began, and the maximum age in it.
     ages: Mutex<[(Option<Instant>, Duration); 2]>,
     /// By pattern: when it was logged last, and the failures since.
     logged: Mutex<HashMap<String, (Instant, u64)>>,
 }
 
-/// Every value of the label that says how a look-up ended.
+/// Every value of the label `outcome`.
 const OUTCOMES: [&str; 4] = ["found", "missing", "failed", "unreachable"];
 
-/// The value of the label.
+/// The value of the label `outcome`.
 fn outcome(result: &Result<ImageChange, LookupError>) -> &'static str {
     match result {
         Ok(ImageChange::Changed(facts)) if facts.found.is_none() => "missing",

@@ -30,7 +30,7 @@ static ERRORS: &[HostComputeError] = &[
     },
     HostComputeError {
         code: "0xc0370106",
-        cause: "the container exited while it started: its image has a newer update revision (UBR) than the node",
+        cause: "the container exited during its start, because its image has a newer update revision (UBR) than the node",
         remedy: "install the update of the image on the node, or use an older image",
     },
     HostComputeError {
@@ -40,7 +40,7 @@ static ERRORS: &[HostComputeError] = &[
     },
     HostComputeError {
         code: "0xc037010e",
-        cause: "the container no longer exists for the Host Compute Service: its node restarted or the service failed",
+        cause: "the Host Compute Service no longer has the container, because the node restarted or the service failed",
         remedy: "delete the pod; if it returns, restart the node",
     },
 ];

@@ -1,4 +1,5 @@
-//! The types of the views' fields: strings that borrow, lists and maps that accept `null`, presence without content.
+//! Field types of the borrowed views: strings that borrow, lists and maps that accept `null`, and fields of which only
+//! the presence is read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use super::pod_draft::{Located, PathMap, PodDraft, bounded};
 use super::{MOST_CONTAINERS, is_empty, without_parameters};
 use crate::model::syntax::path::Path;
 
-/// The fields of a template of which it has one, in Argo's order.
+/// The fields that decide the type of a template, of which it has one. Argo looks for them in this order.
 const TYPES: [&str; 10] = [
     "steps",
     "dag",

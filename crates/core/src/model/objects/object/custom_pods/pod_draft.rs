@@ -55,8 +55,8 @@ impl<'v> Located<'v> {
     }
 }
 
-/// Paths, and where the fields at and below them are elsewhere. The longest of the paths applies, and of equal ones the
-/// last.
+/// Maps paths to the fields from which their values were copied, with everything below them. The longest matching path
+/// applies, and of equal paths the last one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathMap(Vec<(Path, Path)>);
 
