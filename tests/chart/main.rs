@@ -32,6 +32,7 @@ mod second_applier;
 mod startup;
 mod startup_alert;
 mod trust;
+mod used_rights;
 mod values;
 
 use std::fs;

@@ -59,6 +59,9 @@ apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+# Which rights the account of the chart uses.
+- level: Metadata
+  users: ["system:serviceaccount:transom-system:transom"]
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources:
