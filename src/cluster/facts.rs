@@ -48,6 +48,8 @@ pub fn of(cache: &ClusterCache, pools: &NodePools, base: &Facts, now: Timestamp)
         };
     }
     let policies = NodePolicies::of(&cache.node_policies);
+    let required = policies.iter().flat_map(|policy| policy.taints.iter().cloned());
+    facts.required_taints = required.collect::<BTreeSet<_>>().into_iter().collect();
     let hosts = windows().filter_map(|node| {
         let mut host = Host::of_node(&**node, Some(now))?;
         if let SelectedPolicy::Policy(policy) = policies.choose(node) {
