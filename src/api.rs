@@ -44,7 +44,7 @@ pub use pod_policy::{
 };
 pub use policy_decode::{DecodedPolicy, PolicyError, decode_policy};
 pub use policy_file::{
-    ClusterConfigFile, PolicyFile, PolicyFileError, check_node_policy, read_cluster_config, read_document,
+    ClusterConfigFile, PolicyFile, PolicyFileError, read_cluster_config, read_document, read_node_policy,
     read_node_pool, read_policies, read_policy,
 };
 pub use selector::node_selector;

@@ -8,6 +8,7 @@ mod match_conditions;
 pub mod names;
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -43,13 +44,36 @@ const LATE: &str = "zz-";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WebhookEndpoint {
     /// A Service, at port 443.
-    Service {
-        name: String,
-        /// Its namespace, which is Transom's own and is excluded.
-        namespace: String,
-    },
+    Service(ServiceName),
     /// `https://host:port`, for a server outside the cluster.
     Url(String),
+}
+
+/// The Service of the webhook, written as `NAME.NAMESPACE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServiceName {
+    /// Its name.
+    pub name: String,
+    /// Its namespace, which is Transom's own and is excluded.
+    pub namespace: String,
+}
+
+impl FromStr for ServiceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('.') {
+            Some((name, namespace))
+                if !name.is_empty() && !namespace.is_empty() && !namespace.contains('.') =>
+            {
+                Ok(ServiceName {
+                    name: name.to_owned(),
+                    namespace: namespace.to_owned(),
+                })
+            }
+            _ => Err("write the Service and its namespace, as in transom.transom-system".to_owned()),
+        }
+    }
 }
 
 string_enum! {
@@ -85,7 +109,8 @@ pub struct RegistrationOptions {
     pub pod_templates: Vec<ConfiguredKind>,
     /// The namespaces that may have a default node selector. The API server also sends their templates without evidence.
     pub default_node_selector: Option<LabelSelector>,
-    /// The hash of the file of facts about the cluster from which the three options above come.
+    /// The hash of the file of facts about the cluster from which the three options above come. With a Service, it is the
+    /// file in the ConfigMap `NAME-cluster` that the chart makes in its namespace.
     pub cluster_config_hash: Option<String>,
     /// The namespaces whose Linux pods are kept off Windows nodes. The API server also sends their pods that
     /// could run there.
@@ -101,10 +126,10 @@ impl Default for RegistrationOptions {
     fn default() -> Self {
         RegistrationOptions {
             name: "transom".to_owned(),
-            endpoint: WebhookEndpoint::Service {
+            endpoint: WebhookEndpoint::Service(ServiceName {
                 name: "transom".to_owned(),
                 namespace: "transom-system".to_owned(),
-            },
+            }),
             ca_bundle: None,
             validate_failure_policy: FailurePolicy::Ignore,
             timeout: LONGEST_TIMEOUT,
@@ -231,6 +256,10 @@ impl RegistrationOptions {
         let mut annotations = map("admissions.enforcer/disabled", "true");
         if let Some(hash) = &self.cluster_config_hash {
             annotations.extend(map(names::CLUSTER_CONFIG_HASH, hash));
+            if let WebhookEndpoint::Service(service) = &self.endpoint {
+                let config_map = format!("{}/{}-cluster", service.namespace, self.name);
+                annotations.extend(map(names::CLUSTER_CONFIG_MAP, &config_map));
+            }
         }
         ObjectMeta {
             name: Some(configuration_name(&self.name)),
@@ -243,11 +272,11 @@ impl RegistrationOptions {
     fn client(&self, path: &str) -> WebhookClientConfig {
         let ca_bundle = self.ca_bundle.clone().map(ByteString);
         match &self.endpoint {
-            WebhookEndpoint::Service { name, namespace } => WebhookClientConfig {
+            WebhookEndpoint::Service(service) => WebhookClientConfig {
                 ca_bundle,
                 service: Some(ServiceReference {
-                    name: name.clone(),
-                    namespace: namespace.clone(),
+                    name: service.name.clone(),
+                    namespace: service.namespace.clone(),
                     path: Some(path.to_owned()),
                     port: Some(443),
                 }),
@@ -270,8 +299,8 @@ impl RegistrationOptions {
     /// have opted out.
     fn namespaces(&self, only_in: Option<&LabelSelector>) -> LabelSelector {
         let mut left_out: Vec<&str> = NEVER.into();
-        if let WebhookEndpoint::Service { namespace, .. } = &self.endpoint {
-            left_out.push(namespace);
+        if let WebhookEndpoint::Service(service) = &self.endpoint {
+            left_out.push(&service.namespace);
         }
         left_out.extend(self.excluded_namespaces.iter().map(String::as_str));
         let mut seen = std::collections::BTreeSet::new();

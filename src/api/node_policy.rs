@@ -118,6 +118,16 @@ impl WindowsNodePolicySpec {
         self.part(self.taints.mode)
     }
 
+    /// The taints that it requires, and the entries that are ignored, with the reason.
+    pub fn required_taints(&self) -> (Vec<Taint>, Vec<String>) {
+        let (mut taints, ignored) = self.taints.usable();
+        // What is not looked at is not required.
+        if self.taints_mode() == PartMode::Disabled {
+            taints.clear();
+        }
+        (taints, ignored)
+    }
+
     /// What is done about RuntimeClasses: nothing, unless the policy says it.
     pub fn runtime_classes_mode(&self) -> PartMode {
         self.runtime_classes.mode.unwrap_or(PartMode::Disabled)

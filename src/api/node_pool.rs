@@ -26,7 +26,7 @@ use crate::model::windows::build::Build;
     status = "WindowsNodePoolStatus",
     derive = "PartialEq",
     doc = "A pool of Windows nodes, which placement and plans consider while it has no nodes. Pools are inventory and never \
-           evidence that a pod is for Windows. Transom creates one, with the label app.kubernetes.io/managed-by: transom, \
+           evidence that a pod is for Windows. Transom creates one, with the label transom.dev/owned, \
            for each value of a pool label that it sees on Windows nodes, and deletes it 90 days after its last node; \
            remove the label to take it over, and delete the object to forget the pool."
 )]
@@ -37,7 +37,7 @@ use crate::model::windows::build::Build;
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].status"}"#
 )]
 #[kube(
-    printcolumn = r#"{"name": "Origin", "type": "string", "description": "Who created it: transom for a pool that was seen in the cluster", "jsonPath": ".metadata.labels.app\\.kubernetes\\.io/managed-by"}"#
+    printcolumn = r#"{"name": "Origin", "type": "string", "description": "The tool that created it: transom for a pool that was seen in the cluster", "jsonPath": ".metadata.labels.app\\.kubernetes\\.io/managed-by"}"#
 )]
 #[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -111,7 +111,7 @@ pub struct WindowsNodePoolStatus {
     /// pool has no nodes.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub builds: Vec<PoolBuild>,
-    /// When a node of it was last seen. While it has nodes, this is written once an hour.
+    /// When a node of it was last seen. While it has nodes, this is at most about an hour old.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub last_seen_time: Option<Time>,
@@ -128,7 +128,7 @@ pub struct PoolBuild {
     pub release: Option<String>,
     /// How many nodes run it now.
     pub node_count: i32,
-    /// When a node with it was last seen. While there is one, this is written once an hour.
+    /// When a node with it was last seen. While there is one, this is at most about an hour old.
     #[schemars(schema_with = "schema::time")]
     pub last_seen_time: Time,
 }

@@ -203,8 +203,9 @@ pub struct PlacementSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::placement_fields")]
     pub fields: Option<Vec<PlacementField>>,
-    /// Taints that placement makes Windows pods tolerate, in addition to those of known Windows nodes, unless the
-    /// toleration could make a pod worse off. Unset: os=windows:NoSchedule.
+    /// Taints that placement makes Windows pods tolerate, unless the toleration could make a pod worse off, in addition to those
+    /// that mean Windows of known Windows nodes, of taints.required of WindowsNodePolicies, and of declared WindowsNodePools.
+    /// Unset: os=windows:NoSchedule if neither of the last two states such a taint.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "tolerated_taints")]
     pub tolerated_taints: Option<Vec<PoolTaint>>,

@@ -16,7 +16,7 @@ use super::{API_VERSION, NODE_POLICY, NODE_POOL, POD_POLICY};
 use crate::engine::policy_set::StoredPolicy;
 use crate::manifest::{self, Document, NodeStep, ParseWarning, Position};
 use crate::model::cluster::config::ClusterConfig;
-use crate::model::nodes::node::Host;
+use crate::model::nodes::node::{Host, Taint};
 use crate::model::syntax::text::hex;
 
 /// An object of Transom as it is written in a file: nothing unknown, and no more of the metadata than its name.
@@ -45,6 +45,8 @@ pub struct PolicyFile {
     pub pod_policies: Vec<StoredPolicy>,
     /// Every `WindowsNodePool`.
     pub pools: Vec<Host>,
+    /// The taints that the `WindowsNodePolicy`s require.
+    pub required_taints: Vec<Taint>,
 }
 
 /// A policy file, or a part of it, that cannot be used.
@@ -58,7 +60,7 @@ pub struct PolicyFileError {
 }
 
 /// Reads every policy of a YAML or JSON file, which can be an export of a cluster: objects of other API groups are skipped.
-/// A `WindowsNodePool` says which nodes there may be; a `WindowsNodePolicy` is only validated.
+/// A `WindowsNodePool` says which nodes there may be, and a `WindowsNodePolicy` which taints they have.
 ///
 /// # Errors
 /// What is wrong with the file, up to ten problems of each policy in it: one bad policy makes the whole file unusable,
@@ -85,7 +87,7 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<PolicyFile, Vec<PolicyFileError>>
     let mut file = PolicyFile::default();
     for document in ours {
         let read = if is_a(document, NODE_POLICY) {
-            check_node_policy(document)
+            read_node_policy(document).map(|taints| file.required_taints.extend(taints))
         } else if is_a(document, NODE_POOL) {
             read_node_pool(document).map(|pool| file.pools.push(pool))
         } else {
@@ -149,13 +151,14 @@ pub fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileEr
     compiled(document).map_err(|problems| in_order(document, problems))
 }
 
-/// Validates one document that is a `WindowsNodePolicy`.
+/// Reads one document that is a `WindowsNodePolicy`: the taints that it requires.
 ///
 /// # Errors
 /// Up to ten problems of it with their lines.
-pub fn check_node_policy(document: &Document) -> Result<(), Vec<PolicyFileError>> {
+pub fn read_node_policy(document: &Document) -> Result<Vec<Taint>, Vec<PolicyFileError>> {
+    let required = |policy: Written<WindowsNodePolicySpec>| Ok(policy.spec.required_taints().0);
     let read = value_of(document)
-        .and_then(|value| read::<Written<WindowsNodePolicySpec>>(value, None).then(|_| Ok(())));
+        .and_then(|value| read::<Written<WindowsNodePolicySpec>>(value, None).then(required));
     read.map_err(|problems| in_order(document, problems))
 }
 
@@ -469,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_beside_the_policies_are_read_and_node_policies_are_validated() {
+    fn pools_beside_the_policies_and_the_taints_of_node_policies_are_read() {
         let object = |kind: &str, spec: &str| {
             format!("apiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n")
         };
@@ -487,7 +490,8 @@ mod tests {
             "9: spec.template.build: \"ltsc2022\" is not a build; write it as in 10.0.20348"
         );
         let nodes = object("WindowsNodePolicy", "{mode: Audit, priority: 1}");
-        assert!(read_policies(format!("{pods}---\n{nodes}").into()).is_ok());
+        let file = read_policies(format!("{pods}---\n{nodes}").into()).unwrap();
+        assert_eq!(file.required_taints, [Taint::no_schedule("os", "windows")]);
         let wrong = nodes.replace("priority: 1", "priority: high");
         assert!(read_policies(format!("{pods}---\n{wrong}").into()).is_err());
         for alone in [nodes, pool] {

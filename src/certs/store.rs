@@ -11,7 +11,7 @@ use serde_json::json;
 use super::issue::SecretChanges;
 use super::secret::SecretState;
 use super::{CertificateConfig, FIELD_MANAGER};
-use crate::cluster::node::OWNED_ANNOTATION;
+use crate::cluster::node::{MANAGED_BY, OWNED_LABEL};
 
 /// The Secret as last observed.
 #[derive(Clone, Debug)]
@@ -85,13 +85,12 @@ impl SecretStore {
             };
             self.api.patch(&self.name, &params, &Patch::Merge(patch)).await?
         } else {
-            let mark = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+            let labels = [OWNED_LABEL, MANAGED_BY].map(|(key, value)| (key.to_owned(), value.to_owned()));
             let secret = Secret {
                 metadata: ObjectMeta {
                     name: Some(self.name.clone()),
                     namespace: Some(self.namespace.clone()),
-                    labels: Some(mark("app.kubernetes.io/managed-by", "transom")),
-                    annotations: Some(mark(OWNED_ANNOTATION, "secret")),
+                    labels: Some(labels.into()),
                     ..ObjectMeta::default()
                 },
                 // With this type the API server rejects a Secret without certificate or key.

@@ -5,12 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{CheckInput, Manifests, SourceRole, UnreadableInput, rendered};
-use crate::api::{PolicyFile, read_policies};
+use crate::api::read_policies;
 use crate::engine::exemption::matches;
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::Policy;
-use crate::model::nodes::node::Host;
+use crate::model::nodes::node::{Host, Taint};
 use crate::model::syntax::text::one_line;
 use crate::process::files::{self, Accept};
 
@@ -32,16 +32,18 @@ pub enum PolicyLoadError {
     Useless(Vec<String>),
 }
 
-/// The policies to apply, and the node pools in the same file.
+/// The policies to apply, and the node pools and required taints in the same file.
 pub struct LoadedPolicies {
     /// The policies for pods.
     pub set: PolicySet,
     pools: Vec<Host>,
+    required_taints: Vec<Taint>,
 }
 
 impl LoadedPolicies {
-    /// Adds the pools to the facts.
+    /// Adds the pools and the taints to the facts.
     pub fn declare(&self, facts: &mut Facts) {
+        facts.required_taints.extend(self.required_taints.iter().cloned());
         for pool in &self.pools {
             facts.add_pool(pool.clone());
         }
@@ -57,6 +59,7 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<LoadedPolicies,
         return Ok(LoadedPolicies {
             set: PolicySet::new(Vec::new(), fallback),
             pools: Vec::new(),
+            required_taints: Vec::new(),
         });
     };
     let name = file.display();
@@ -66,9 +69,10 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<LoadedPolicies,
         why,
     })?;
     match read_policies(bytes) {
-        Ok(PolicyFile { pod_policies, pools }) => Ok(LoadedPolicies {
-            set: PolicySet::new(pod_policies, fallback),
-            pools,
+        Ok(file) => Ok(LoadedPolicies {
+            set: PolicySet::new(file.pod_policies, fallback),
+            pools: file.pools,
+            required_taints: file.required_taints,
         }),
         Err(errors) => {
             let lines = errors

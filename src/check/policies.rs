@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{CheckNote, Manifests, NoteLevel, UnreadableInput};
-use crate::api::{NODE_POLICY, NODE_POOL, check_node_policy, read_node_pool, read_policy};
+use crate::api::{NODE_POLICY, NODE_POOL, read_node_policy, read_node_pool, read_policy};
 use crate::engine::policy_set::StoredPolicy;
 use crate::model::syntax::text::{shell_word, shown};
 
@@ -88,7 +88,7 @@ fn find_policies(manifests: &mut Manifests, known: usize) -> Vec<FoundPolicy> {
     for document in manifests.policy_documents(known) {
         let content = document.content;
         let problems = match document.kind {
-            NODE_POLICY => check_node_policy(content).err(),
+            NODE_POLICY => read_node_policy(content).err(),
             NODE_POOL => read_node_pool(content).err(),
             _ => match read_policy(content) {
                 Ok(policy) => {

@@ -19,10 +19,10 @@ use crate::controller::webhook_probe::{self, ProbeResult};
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom probe
-  transom probe --namespace transom-probe --context production")]
+  transom probe -n transom-probe --context production")]
 pub struct ProbeArgs {
     /// The namespace of the pod
-    #[arg(long, value_name = "NAMESPACE", default_value = "default")]
+    #[arg(long, short, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
     #[command(flatten)]
     connect: ClusterClientArgs,

@@ -53,6 +53,8 @@ pub fn of(
             Runtime::Containerd
         };
     }
+    let required = policies.iter().flat_map(|policy| policy.taints.iter().cloned());
+    facts.required_taints = required.collect::<BTreeSet<_>>().into_iter().collect();
     let hosts = windows().filter_map(|node| {
         let mut host = Host::of_node(&**node, Some(now))?;
         if let SelectedPolicy::Policy(policy) = policies.choose(node) {

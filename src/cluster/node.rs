@@ -20,6 +20,11 @@ use crate::model::syntax::json_types::Quantity;
 
 /// The annotation that records what of an object is Transom's.
 pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
+/// The label of objects that Transom created and may change and delete, by which they are listed. Nodes and RuntimeClasses have
+/// [`OWNED_ANNOTATION`] instead, whose value says more.
+pub const OWNED_LABEL: (&str, &str) = ("transom.dev/owned", "true");
+/// A label that Transom writes only for information: other tools write it too.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");
 
 /// The label that proves the taints in [`OWNED_ANNOTATION`] of a node: a hash of them. A kubelet can write
 /// annotations of its own node, but no label under this prefix (the `NodeRestriction` admission plugin).

@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn revisions_are_read_from_transoms_namespace_only_and_pools_from_the_cluster() {
         let pool = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool",
-            "metadata": {"name": "p", "labels": {"app.kubernetes.io/managed-by": "transom"}},
+            "metadata": {"name": "p", "labels": {"transom.dev/owned": "true"}},
             "spec": {"nodeSelector": {"matchLabels": {"agentpool": "win"}}, "template": {"build": "10.0.20348"}}});
         let revision = |namespace: &str, generation: i64| {
             json!({"metadata": {"name": "policy-u-1", "namespace": namespace,

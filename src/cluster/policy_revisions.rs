@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
+use super::node::MANAGED_BY;
 use crate::api::{API_VERSION, POD_POLICY};
 
 /// The label of Transom's revisions, with the uid of the policy.
@@ -83,10 +84,7 @@ pub fn revision_of(namespace: &str, policy: &Value) -> ControllerRevision {
     let owned = |pointer: &str| text(policy, pointer).to_owned();
     let (name, uid) = (owned("/metadata/name"), owned("/metadata/uid"));
     let generation = generation(policy);
-    let labels = [
-        ("app.kubernetes.io/managed-by", "transom"),
-        (POLICY_UID_LABEL, uid.as_str()),
-    ];
+    let labels = [MANAGED_BY, (POLICY_UID_LABEL, uid.as_str())];
     ControllerRevision {
         metadata: ObjectMeta {
             name: Some(name_of(&uid, generation)),

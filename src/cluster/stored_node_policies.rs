@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::cache::UNREADABLE_ANNOTATION;
 use super::node::NodeView;
-use crate::api::{PartMode, WindowsNodePolicy, in_one_line, node_selector};
+use crate::api::{WindowsNodePolicy, in_one_line, node_selector};
 use crate::model::nodes::node::Taint;
 use crate::model::objects::label_selector::LabelSelector;
 
@@ -48,11 +48,7 @@ impl NodePolicy {
                 Some(in_one_line(&wrong, LONGEST_PROBLEM)),
             ),
         };
-        let (mut taints, left_out) = stored.spec.taints.usable();
-        // What is not looked at is not required.
-        if stored.spec.taints_mode() == PartMode::Disabled {
-            taints.clear();
-        }
+        let (taints, left_out) = stored.spec.required_taints();
         Some(NodePolicy {
             name: meta.name.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),

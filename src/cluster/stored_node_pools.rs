@@ -6,14 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::node::NodeView;
+use super::node::{NodeView, OWNED_LABEL};
 use crate::api::WindowsNodePool;
 use crate::model::nodes::extended_resources::OfferedResources;
 use crate::model::nodes::node::{Host, NodeLabel, NodeSigns as _, Taint};
 use crate::model::windows::build::Build;
 
-/// The label of the pools that the leader creates. Who removes it takes the pool over.
-pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");
 /// The maximum number of pools that the leader creates and keeps.
 pub const MOST_OBSERVED: usize = 200;
 
@@ -22,7 +20,7 @@ pub const MOST_OBSERVED: usize = 200;
 pub struct StoredPool {
     pub stored: Arc<WindowsNodePool>,
     pub name: String,
-    /// Whether the leader created it and nobody took it over.
+    /// Whether the leader created it and nobody removed the label with which it did.
     pub is_observed: bool,
     /// The node that an autoscaler would add.
     pub host: Host,
@@ -40,8 +38,7 @@ impl StoredPool {
         let (host, problems) = stored.spec.host(&name);
         let labels = meta.labels.as_ref();
         Some(StoredPool {
-            is_observed: labels.and_then(|all| all.get(MANAGED_BY.0)).map(String::as_str)
-                == Some(MANAGED_BY.1),
+            is_observed: labels.is_some_and(|all| all.contains_key(OWNED_LABEL.0)),
             stored: Arc::clone(stored),
             problems: problems.into_iter().map(|problem| problem.message).collect(),
             name,
@@ -306,7 +303,7 @@ pub(crate) mod tests {
 
     /// The label of pools that the leader created.
     pub fn managed() -> Value {
-        json!({MANAGED_BY.0: MANAGED_BY.1})
+        json!({OWNED_LABEL.0: OWNED_LABEL.1})
     }
 
     /// A node: its name, its build and its labels.

@@ -19,10 +19,10 @@ use crate::api::{
     NODE_POOL, PoolBuild, PoolSelector, PoolTaint, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec,
     WindowsNodePoolStatus,
 };
-use crate::cluster::node::NodeView;
+use crate::cluster::node::{MANAGED_BY, NodeView, OWNED_LABEL};
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored_node_pools::{
-    MANAGED_BY, MOST_OBSERVED, NodePools, ObservedPool, PoolName, StoredPool, observed,
+    MOST_OBSERVED, NodePools, ObservedPool, PoolName, StoredPool, observed,
 };
 use crate::model::nodes::node::{NodeLabel, NodeSigns as _};
 use crate::model::syntax::dns::object_name;
@@ -36,8 +36,9 @@ pub const KEPT_DAYS: i64 = 90;
 pub const REPLACED_DAYS: i64 = 7;
 /// For how long the nodes of a pool that was recorded show no other one: a kubelet writes the labels of its node.
 const ONE_POOL: Duration = Duration::from_secs(60 * 60);
-/// How often the time in a status is renewed while nothing changes, in seconds.
-const RENEWED: i64 = 60 * 60;
+/// When the time in a status is renewed while nothing changes, in seconds. A pass runs once an hour at least, and each must
+/// find the time of the one before due.
+const RENEWED: i64 = 50 * 60;
 /// The least time between two writes of one status.
 const STATUS_PAUSE: Duration = Duration::from_secs(60);
 /// How many pools a message names.
@@ -138,7 +139,11 @@ fn created(name: &PoolName, pool: &ObservedPool) -> PlannedWrite<WindowsNodePool
     let created = WindowsNodePool {
         metadata: ObjectMeta {
             name: Some(object.clone()),
-            labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
+            labels: Some(
+                [OWNED_LABEL, MANAGED_BY]
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            ),
             ..ObjectMeta::default()
         },
         spec: WindowsNodePoolSpec {
@@ -525,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_counts_nodes_by_build_and_is_written_when_it_changes_and_once_an_hour() {
+    fn a_status_counts_nodes_by_build_and_is_written_when_it_changes_and_every_hour() {
         let status = |before: &Value, builds: &[u32], now: &str| {
             let pools = NodePools::of(&[stored("p", &json!({}), &spec("10.0.20348"), before)].into());
             written(&plan(&nodes(builds), &pools, &[], &BTreeSet::new(), at(now)), "p")
@@ -534,7 +539,7 @@ mod tests {
         assert_eq!(first["nodeCount"], 2);
         assert_eq!(first["builds"][1]["release"], "ltsc2022");
         assert_eq!(first["conditions"][0]["reason"], "NodesMatched");
-        assert_eq!(status(&first, &[17763, 20348], "2026-01-01T00:59:00Z"), None);
+        assert_eq!(status(&first, &[17763, 20348], "2026-01-01T00:49:00Z"), None);
         let renewed = status(&first, &[17763, 20348], "2026-01-01T01:00:00Z").unwrap();
         assert_eq!(renewed["lastSeenTime"], "2026-01-01T01:00:00Z");
         // A build without nodes stays for a week while the pool has others, and as long as it has none.

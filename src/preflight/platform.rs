@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::cluster::environment::{AnyNode, ClusterEnvironment};
 use crate::manifest;
@@ -134,12 +134,14 @@ impl Platform {
             "required" => &self.values["nodePolicy"]["spec"]["taints"][field],
             _ => &self.values[field],
         };
-        match (written, field) {
-            (Value::Array(list), _) => list.clone(),
-            // The default of the policy.
-            (_, "toleratedTaints") => vec![json!({"key": "os", "value": "windows", "effect": "NoSchedule"})],
-            _ => Vec::new(),
-        }
+        written.as_array().cloned().unwrap_or_default()
+    }
+
+    /// Whether its values file states a taint that Windows nodes have.
+    pub fn states(&self, taint: &Value) -> bool {
+        ["toleratedTaints", "required"]
+            .iter()
+            .any(|field| self.list(field).contains(taint))
     }
 }
 
@@ -231,9 +233,7 @@ mod tests {
                 path.ends_with(platform.file()) && platform.values.is_object(),
                 "{name}"
             );
-            for list in ["toleratedTaints", "required"] {
-                assert!(!platform.list(list).is_empty(), "{name} {list}");
-            }
+            assert!(!platform.list("required").is_empty(), "{name}");
         }
         let eks = Platform::named("eks").unwrap();
         let pools = eks.list("nodePools");

@@ -43,11 +43,16 @@ fn entry(above: &[&'static str], field: &'static str, value: Vec<Value>, reason:
 
 fn tolerated_taints(input: ClusterInput<'_>) -> Option<ValuesEntry> {
     let mut all = input.platform.list("toleratedTaints");
+    let planned = taints::planned(input);
     let seen = taints::observed(input).into_iter();
     let seen = seen
         .filter(taints::ObservedTaint::is_tolerable)
         .map(|seen| seen.taint);
-    let seen: Vec<Taint> = seen.filter(|taint| !all.contains(&taint_value(taint))).collect();
+    // What all nodes are required to have is tolerated, if it means Windows.
+    let is_derived = |taint: &Taint| taint.marks_windows() && planned.contains(taint);
+    let seen: Vec<Taint> = seen
+        .filter(|taint| !is_derived(taint) && !all.contains(&taint_value(taint)))
+        .collect();
     let shown = list(seen.iter().map(ToString::to_string), 10);
     all.extend(seen.iter().map(taint_value));
     all.truncate(MOST_TAINTS);
@@ -226,6 +231,7 @@ pub fn facts(input: ClusterInput<'_>) -> Facts {
         }
     }
     let mut facts = input.snapshot.facts.clone();
+    facts.required_taints = taints::planned(input);
     let labels = label_specs(&node_labels(input, &candidates(input)));
     let labels: Vec<NodeLabel> = labels.iter().flat_map(NodeLabelSpec::labels).collect();
     facts.add_node_labels(&labels);

@@ -85,12 +85,7 @@ fn written(taint: &Taint) -> String {
 
 /// Whether a taint means Windows: by its key and value, or because the values file of the platform lists it.
 fn is_mark(taint: &Taint, input: ClusterInput<'_>) -> bool {
-    let is_of_platform = || {
-        input
-            .platform
-            .list("toleratedTaints")
-            .contains(&taint_value(taint))
-    };
+    let is_of_platform = || input.platform.states(&taint_value(taint));
     taint.keeps_off() && (taint.means_windows() || is_of_platform())
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::certs::{CertificateConfig, CertificateMode, Lifetimes};
 use crate::cluster::client::NamesArgs;
-use crate::registration::configuration_name;
+use crate::registration::{ServiceName, configuration_name};
 use crate::tls::source::CertificateSource;
 
 /// Who makes the certificate, and for which names.
@@ -28,10 +28,10 @@ pub struct CertificateArgs {
     /// configurations; without it, you set the caBundle yourself
     #[arg(long, env = "TRANSOM_CA_BUNDLE", value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    /// The Service through which the API server reaches Transom; a self-managed certificate contains its names, and any
-    /// other one must contain NAME.NAMESPACE.svc
-    #[arg(long, env = "TRANSOM_SERVICE", value_name = "NAME", default_value = "transom")]
-    service: String,
+    /// The Service through which the API server reaches Transom, by default transom in Transom's namespace; a self-managed
+    /// certificate contains its names, and any other one must contain NAME.NAMESPACE.svc
+    #[arg(long, env = "TRANSOM_SERVICE", value_name = "NAME.NAMESPACE")]
+    service: Option<ServiceName>,
     /// The address at which the API server reaches a Transom that runs outside the cluster; a self-managed certificate
     /// contains its host, and any other one must contain it. Register it with transom generate webhooks --url
     #[arg(long, env = "TRANSOM_WEBHOOK_URL", value_name = "https://HOST:PORT", value_parser = host)]
@@ -102,14 +102,17 @@ impl CertificateArgs {
         namespace: &str,
         source: &CertificateSource,
     ) -> CertificateConfig {
-        let service = &self.service;
+        let service = match &self.service {
+            Some(ServiceName { name, namespace }) => format!("{name}.{namespace}"),
+            None => format!("transom.{namespace}"),
+        };
         // The only Service name that the API server dials.
-        let mut names = vec![format!("{service}.{namespace}.svc")];
+        let mut names = vec![format!("{service}.svc")];
         // A certificate issued by Transom also has the other names. A certificate that you provide needs only
         // the dialled name: Transom is not ready while a required name is missing.
         if self.certificates == CertificateModeArg::SelfManaged {
-            names.push(format!("{service}.{namespace}.svc.cluster.local"));
-            names.push(format!("{service}.{namespace}"));
+            names.push(format!("{service}.svc.cluster.local"));
+            names.push(service);
         }
         names.extend(self.webhook_url.iter().map(|UrlHost(host)| host.clone()));
         if let CertificateSource::SelfSigned { names: more, .. } = source {
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(names(&[]), issued);
         for mode in ["cert-manager", "provided"] {
             let mode = format!("--certificates={mode}");
-            assert_eq!(names(&[&mode, "--service=s"]), ["s.ns.svc"]);
+            assert_eq!(names(&[&mode, "--service=s.other"]), ["s.other.svc"]);
             assert_eq!(
                 names(&[&mode, "--webhook-url=https://laptop:8443"]),
                 ["transom.ns.svc", "laptop"]

@@ -14,6 +14,7 @@ use crate::cluster::node::NodeView;
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::cluster::stored_node_pools;
+use crate::controller::conditions::{ACCEPTED, PROGRAMMED};
 use crate::controller::webhook_probe::ProbeResult;
 use crate::engine::policy_set::ExemptionState;
 use crate::model::nodes::node::NodeSigns as _;
@@ -22,6 +23,17 @@ use crate::model::windows::build::{Build, RELEASES};
 use crate::process::metrics::{MetricLabels, Metrics};
 use crate::registration;
 use crate::rules;
+
+/// The label `state` of the policies of both kinds. Only pod policies have a last valid version, and only of node policies the
+/// status says more than whether they are valid.
+const STATES: [&str; 6] = [
+    "valid",
+    "partially_invalid",
+    "using_last_valid",
+    "invalid",
+    "not_programmed",
+    "unknown",
+];
 
 /// The gauges; they show the last snapshot passed to them.
 #[derive(Clone, Debug)]
@@ -57,7 +69,7 @@ impl ClusterMetrics {
             ),
             node_policies: metrics.add(
                 "node_policies",
-                "WindowsNodePolicy objects, by their conditions Ready and Accepted",
+                "WindowsNodePolicy objects, by their conditions Accepted and Programmed",
             ),
             drifted_nodes: metrics.add(
                 "node_policy_drifted_nodes",
@@ -141,12 +153,7 @@ impl ClusterMetrics {
             PolicyState::Skipped { .. } => "invalid",
         };
         let outcomes = snapshot.outcomes.values().map(state);
-        set(
-            &self.policies,
-            "state",
-            ["valid", "partially_invalid", "using_last_valid", "invalid"],
-            outcomes,
-        );
+        set(&self.policies, "state", STATES, outcomes);
         self.show_node_policies(snapshot);
         self.show_node_pools(snapshot);
         let namespaces = snapshot.cache.namespaces.iter();
@@ -178,20 +185,16 @@ impl ClusterMetrics {
         };
         let state = |status: Option<&WindowsNodePolicyStatus>| {
             let condition = |kind: &str| status?.conditions.iter().find(|it| it.type_ == kind);
-            let is_partial = condition("Accepted").is_some_and(|it| it.reason == "PartiallyInvalid");
-            match condition("Ready").map(|ready| ready.status.as_str()) {
-                Some("True") if is_partial => "partially_invalid",
-                Some("True") => "ready",
-                Some("False") => "not_ready",
-                _ => "unknown",
+            let is_false = |kind: &str| condition(kind).is_some_and(|it| it.status == "False");
+            match condition(ACCEPTED) {
+                None => "unknown",
+                Some(_) if is_false(ACCEPTED) => "invalid",
+                Some(_) if is_false(PROGRAMMED) => "not_programmed",
+                Some(accepted) if accepted.reason == "PartiallyInvalid" => "partially_invalid",
+                Some(_) => "valid",
             }
         };
-        set(
-            &self.node_policies,
-            "state",
-            ["ready", "partially_invalid", "not_ready", "unknown"],
-            statuses().map(state),
-        );
+        set(&self.node_policies, "state", STATES, statuses().map(state));
         self.drifted_nodes.set(
             statuses()
                 .flatten()

@@ -160,7 +160,7 @@ fn certificates() -> Value {
         SECRET,
         json!({
             "metadata": {
-                "labels": {"app.kubernetes.io/managed-by": "transom"}, "annotations": {"transom.dev/owned": "secret"},
+                "labels": {"app.kubernetes.io/managed-by": "transom", "transom.dev/owned": "true"},
             },
             "type": "kubernetes.io/tls",
             "stringData": {"ca.crt": "a", "ca.key": "b", "tls.crt": "c", "tls.key": "d"},
@@ -261,7 +261,7 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
     };
     attack.is_held();
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u"}]);
-    let labelled = json!({"app.kubernetes.io/managed-by": "transom"});
+    let labelled = json!({"app.kubernetes.io/managed-by": "transom", "transom.dev/owned": "true"});
     let secret = |more: Value| {
         let mut secret = certificates();
         merge(&mut secret, more);
@@ -358,7 +358,10 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         ),
         (event("c", json!({})), None),
         (
-            ours(json!({"labels": {"app.kubernetes.io/managed-by": "kyverno"}})),
+            report(
+                "transom-deployment-1",
+                &json!({"labels": {"app.kubernetes.io/managed-by": "transom"}}),
+            ),
             Some("a report that is not Transom's"),
         ),
         (
@@ -1091,7 +1094,7 @@ fn the_account_changes_only_the_node_pools_that_it_created() {
         json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool",
             "metadata": {"name": name, "labels": labels}, "spec": spec})
     };
-    let own = json!({"app.kubernetes.io/managed-by": "transom"});
+    let own = json!({"transom.dev/owned": "true"});
     let create = ["create", "-f", "-"];
     let theirs = pool("theirs", json!({})).to_string();
     attack.cluster.kubectl_with(&create, &theirs).succeeded();
@@ -1113,7 +1116,7 @@ fn the_account_changes_only_the_node_pools_that_it_created() {
     };
     let build = json!({"spec": {"template": {"build": "10.0.26100"}}});
     let adopt = json!({"metadata": {"labels": own}});
-    let release = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
+    let release = json!({"metadata": {"labels": {"transom.dev/owned": null}}});
     let elsewhere = json!({"spec": {"nodeSelector": {"matchLabels": {"team": "a"}}}});
     for (name, change) in [
         ("theirs", &build),

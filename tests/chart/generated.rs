@@ -15,7 +15,9 @@ use transom::model::nodes::node::{
 use transom::model::objects::workload::CUSTOM_WORKLOADS;
 use transom::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind};
 use transom::model::windows::registry_patterns::RegistryPatterns;
-use transom::registration::{FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, validating};
+use transom::registration::{
+    FailurePolicy, RegistrationOptions, ServiceName, WebhookEndpoint, mutating, validating,
+};
 
 /// A label of a pool that nobody has: where it stands in a condition, the chart puts the labels of an installation.
 const KEY: &str = "POOL_KEY";
@@ -130,10 +132,10 @@ fn images(without: &[Value; 3], with: &[Value; 3]) -> Value {
 /// That of `/mutate` and both of `/validate`, with every entry, for pools with these labels.
 fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind], registries: &[&str]) -> [Value; 3] {
     let open = RegistrationOptions {
-        endpoint: WebhookEndpoint::Service {
+        endpoint: WebhookEndpoint::Service(ServiceName {
             name: "NAME".to_owned(),
             namespace: "NAMESPACE".to_owned(),
-        },
+        }),
         excluded_namespaces: Vec::new(),
         node_labels: keys.iter().map(|key| NodeLabel::exact(key, VALUE)).collect(),
         pod_templates: pod_templates.to_vec(),

@@ -104,13 +104,12 @@ fn values_of(platform: &'static str) -> Value {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
     assert_eq!(read["mode"], "Audit");
-    for field in ["toleratedTaints", "runtimeClasses"] {
-        assert!(
-            !read["podPolicy"]["spec"]["placement"][field].is_null(),
-            "{field}:\n{text}"
-        );
-    }
-    for path in ["/nodePools", "/cluster/nodeLabels", "/nodePolicy/spec/taints"] {
+    for path in [
+        "/podPolicy/spec/placement/runtimeClasses",
+        "/nodePools",
+        "/cluster/nodeLabels",
+        "/nodePolicy/spec/taints",
+    ] {
         assert!(read.pointer(path).is_some(), "{path}:\n{text}");
     }
     read
@@ -142,7 +141,7 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
             &facts["nodeLabels"],
         ];
         for (list, made) in of_files.into_iter().zip(rendered_lists) {
-            let made = made.as_array().unwrap();
+            let made = made.as_array().cloned().unwrap_or_default();
             let known = file.pointer(list).and_then(Value::as_array);
             for known in known.into_iter().flatten() {
                 assert!(made.contains(known), "{platform}: {list} lost {known}");

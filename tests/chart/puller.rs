@@ -19,7 +19,7 @@ fn puller(name: &str, more: Value) -> Value {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": format!("transom-pull-{name}"), "namespace": NAMESPACE,
             "labels": {"app.kubernetes.io/name": "transom", "app.kubernetes.io/component": "image-puller",
-                       "app.kubernetes.io/managed-by": "transom"},
+                       "app.kubernetes.io/managed-by": "transom", "transom.dev/owned": "true"},
             "annotations": {"transom.dev/node": "win-1", "transom.dev/node-policy": "default", "transom.dev/images": "[]"},
             "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "win-1", "uid": "u"}]},
         "spec": {

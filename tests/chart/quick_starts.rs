@@ -233,7 +233,7 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
             it.ok && it.err.contains("Warning: ") && !tolerations(it).is_empty()
         });
         let placed = tolerations(&create(&world, &bad));
-        for wanted in values["podPolicy"]["spec"]["placement"]["toleratedTaints"]
+        for wanted in values["nodePolicy"]["spec"]["taints"]["required"]
             .as_array()
             .into_iter()
             .flatten()

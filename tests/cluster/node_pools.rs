@@ -27,7 +27,7 @@ fn names(cluster: &ControlPlane, label: &str) -> Vec<String> {
     names.map(|(_, name)| name.to_owned()).collect()
 }
 
-const OBSERVED: &str = "app.kubernetes.io/managed-by=transom";
+const OBSERVED: &str = "transom.dev/owned=true";
 
 /// A cluster with a Windows node of the pool `win` and one of the pool `old`, which the pool `mine` declares, after the leader
 /// has recorded the other pool. With the name of that one.

@@ -110,7 +110,7 @@ fn the_same_objects_give_the_same_plan_from_a_cluster_and_from_standard_input() 
         json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePool", "metadata": {"name": name, "labels": labels},
             "spec": {"nodeSelector": {"matchLabels": {key: value}}, "template": {"build": "10.0.26100", "taints": taints}}})
     };
-    let observed = json!({"app.kubernetes.io/managed-by": "transom"});
+    let observed = json!({"transom.dev/owned": "true"});
     let taints = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
     let deployment = |name: &str, namespace: &str, selector: &Value| {
         let labels = json!({"app": name});

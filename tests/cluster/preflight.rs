@@ -351,13 +351,11 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
     assert_eq!(value(&["webhooks", "excludedNamespaces"]), namespaces);
     let taint = |value: &str| json!({"key": "os", "value": value, "effect": "NoSchedule"});
     let placement = json!({
-        "toleratedTaints": value(&["podPolicy", "spec", "placement", "toleratedTaints"]),
         "runtimeClasses": {"names": value(&["podPolicy", "spec", "placement", "runtimeClasses", "names"])},
     });
     assert_eq!(
         placement,
         json!({
-            "toleratedTaints": [taint("windows"), taint("Windows")],
             "runtimeClasses": {"names": [{"release": "ltsc2022", "name": "windows-2022"}]},
         })
     );

@@ -18,7 +18,7 @@
 - name: TRANSOM_LEASE
   value: {{ $name | quote }}
 - name: TRANSOM_SERVICE
-  value: {{ $name | quote }}
+  value: {{ printf "%s.%s" $name .Release.Namespace | quote }}
 - name: TRANSOM_NAME
   value: {{ $name | quote }}
 {{- /* An empty value means no namespace; without the variable, the program uses its default list. */}}

@@ -46,7 +46,7 @@ API server sets some of them, and on EKS a webhook requests an IP address. */}}
 {{- define "transom.pullerShape" -}}
 {{- $spec := list "containers" "nodeName" "nodeSelector" "os" "tolerations" "restartPolicy" "serviceAccountName" "serviceAccount" "automountServiceAccountToken" "imagePullSecrets" "terminationGracePeriodSeconds" "activeDeadlineSeconds" "securityContext" "dnsPolicy" "schedulerName" "enableServiceLinks" "priority" "priorityClassName" "preemptionPolicy" -}}
 {{- $container := list "name" "image" "imagePullPolicy" "command" "resources" "resizePolicy" "securityContext" "terminationMessagePath" "terminationMessagePolicy" -}}
-{{- $labels := dict "app.kubernetes.io/name" "transom" "app.kubernetes.io/component" "image-puller" "app.kubernetes.io/managed-by" "transom" -}}
+{{- $labels := dict "app.kubernetes.io/name" "transom" "app.kubernetes.io/component" "image-puller" "app.kubernetes.io/managed-by" "transom" "transom.dev/owned" "true" -}}
 {{- $amounts := dict "cpu" "1m" "memory" "1Mi" "vpc.amazonaws.com/PrivateIPv4Address" "1" -}}
 - message: a label, annotation or finalizer other than its own, or an owner other than its node
   expression: >-

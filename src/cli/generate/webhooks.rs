@@ -17,7 +17,7 @@ use crate::model::windows::registry_patterns::{RegistryPattern, RegistryPatterns
 use crate::process::files::{self, Accept};
 use crate::registration::names::non_empty_items;
 use crate::registration::{
-    FailurePolicy, LONGEST_TIMEOUT, RegistrationOptions, WebhookEndpoint, mutating, validating,
+    FailurePolicy, LONGEST_TIMEOUT, RegistrationOptions, ServiceName, WebhookEndpoint, mutating, validating,
 };
 use crate::render;
 
@@ -32,8 +32,8 @@ use crate::render;
 #[command(group = ArgGroup::new("endpoint").required(true).args(["service", "url"]))]
 pub struct WebhooksArgs {
     /// The Service of the webhook; it is called at port 443, and its namespace is excluded
-    #[arg(long, value_name = "NAME.NAMESPACE", value_parser = service)]
-    service: Option<WebhookEndpoint>,
+    #[arg(long, value_name = "NAME.NAMESPACE")]
+    service: Option<ServiceName>,
     /// The address of a webhook outside the cluster, without a path
     #[arg(long, value_name = "https://HOST:PORT", value_parser = url)]
     url: Option<WebhookEndpoint>,
@@ -112,13 +112,14 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         image_registry,
         output: _,
     } = args;
-    let Some(endpoint) = service.as_ref().or(url.as_ref()) else {
+    let service = service.clone().map(WebhookEndpoint::Service);
+    let Some(endpoint) = service.or_else(|| url.clone()) else {
         bail!("give the address of the webhook: --service NAME.NAMESPACE or --url https://HOST:PORT");
     };
     let stated = cluster_config.load()?.unwrap_or_default();
     Ok(RegistrationOptions {
         name: installation.name.clone(),
-        endpoint: endpoint.clone(),
+        endpoint,
         ca_bundle: ca_bundle.as_deref().map(read_ca).transpose()?,
         validate_failure_policy: *failure_policy,
         timeout: Duration::from_secs(*timeout_seconds),
@@ -147,19 +148,6 @@ fn read_ca(file: &Path) -> anyhow::Result<Vec<u8>> {
         );
     }
     Ok(pem)
-}
-
-fn service(text: &str) -> Result<WebhookEndpoint, String> {
-    let text = text.strip_suffix(".svc").unwrap_or(text);
-    match text.split_once('.') {
-        Some((name, namespace)) if !name.is_empty() && !namespace.is_empty() && !namespace.contains('.') => {
-            Ok(WebhookEndpoint::Service {
-                name: name.to_owned(),
-                namespace: namespace.to_owned(),
-            })
-        }
-        _ => Err("write the Service and its namespace, as in transom.transom-system".to_owned()),
-    }
 }
 
 fn url(text: &str) -> Result<WebhookEndpoint, String> {
@@ -216,12 +204,12 @@ mod tests {
 
     #[test]
     fn services_and_addresses_are_read_as_people_write_them() {
-        let transom = WebhookEndpoint::Service {
+        let service = str::parse::<ServiceName>;
+        let transom = ServiceName {
             name: "transom".to_owned(),
             namespace: "transom-system".to_owned(),
         };
-        assert_eq!(service("transom.transom-system"), Ok(transom.clone()));
-        assert_eq!(service("transom.transom-system.svc"), Ok(transom));
+        assert_eq!(service("transom.transom-system"), Ok(transom));
         assert_eq!(
             url("https://h:1/"),
             Ok(WebhookEndpoint::Url("https://h:1".to_owned()))

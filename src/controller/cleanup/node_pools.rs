@@ -7,15 +7,14 @@ use super::{Cleanup, NAMED, Target};
 use crate::api::NODE_POOL;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, collect};
-use crate::cluster::stored_node_pools::MANAGED_BY;
+use crate::cluster::node::OWNED_LABEL;
 use crate::model::syntax::text::list;
 
 impl Cleanup<'_> {
     /// The pools that the leader created; empty if the API server does not know the kind.
     async fn observed_pools(&self, all: &Target) -> Result<Vec<PartialObjectMeta<DynamicObject>>, ApiError> {
-        let (key, value) = MANAGED_BY;
         let listing = Listing::new(all.api.resource_url());
-        let listing = listing.with_labels(&format!("{key}={value}")).metadata_only();
+        let listing = listing.with_labels(OWNED_LABEL.0).metadata_only();
         match collect(self.client, listing).await {
             Err(ApiError::NotFound) => Ok(Vec::new()),
             found => found,

@@ -44,7 +44,7 @@ fn unseen(report_api: ReportApi, why: &str) -> String {
     let resource = report_api.plural();
     format!(
         "{resource} of {report_api}, if reports were ever enabled: Transom may not list them ({why}); kubectl delete \
-         {resource}.{group} -A -l app.kubernetes.io/managed-by=transom"
+         {resource}.{group} -A -l transom.dev/owned"
     )
 }
 
@@ -83,9 +83,7 @@ mod tests {
             panic!("{report:?}")
         };
         assert!(
-            left.ends_with(
-                "kubectl delete reports.openreports.io -A -l app.kubernetes.io/managed-by=transom"
-            ),
+            left.ends_with("kubectl delete reports.openreports.io -A -l transom.dev/owned"),
             "{left}"
         );
         assert_eq!(

@@ -24,11 +24,6 @@ mod desired;
 pub(crate) mod reconcile;
 pub(crate) mod write;
 
-/// The label by which users find what Transom created.
-pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
-/// The value of [`MANAGED_BY_LABEL`].
-pub const MANAGED_BY: &str = "transom";
-
 /// The owner annotation of a RuntimeClass: that Transom created it, and what for.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 #[serde(deny_unknown_fields)]
@@ -312,11 +307,7 @@ fn against(class: &RuntimeClass, desired: &DesiredClass, state: &mut ClassesOfPo
         let why = "its handler changes, and a handler is immutable";
         return Some(ClassChange::delete(class, desired.owned.policy.clone(), why));
     }
-    let labels = class.metadata.labels.as_ref();
-    let labelled = labels
-        .and_then(|l| l.get(MANAGED_BY_LABEL))
-        .is_some_and(|by| by == MANAGED_BY);
-    if owned == desired.owned && labelled && desired.is_scheduled(class) {
+    if owned == desired.owned && desired.is_scheduled(class) {
         return None;
     }
     let mut selector: BTreeMap<&str, Option<&str>> = BTreeMap::new();
@@ -334,7 +325,6 @@ fn against(class: &RuntimeClass, desired: &DesiredClass, state: &mut ClassesOfPo
         patch: json!({
             "metadata": {
                 "resourceVersion": class.metadata.resource_version,
-                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
                 "annotations": {OWNED_ANNOTATION: desired.annotation()},
             },
             "scheduling": {"nodeSelector": selector, "tolerations": desired.tolerations()},

@@ -8,11 +8,11 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, PartialObjectMeta, Preconditions};
 use tokio::time::sleep;
 
-use super::report::LABEL;
 use super::report_api::ReportApi;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::list::{Listing, Pages, for_each};
+use crate::cluster::node::OWNED_LABEL;
 use crate::cluster::rate_limit::{RateLimiter, backoff_interval};
 
 /// How many are deleted in a second.
@@ -90,7 +90,7 @@ pub async fn count(client: &Client, api: ReportApi) -> Result<usize, ApiError> {
 fn listing(client: &Client, api: ReportApi) -> Listing {
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &api.resource());
     Listing::new(all.resource_url())
-        .with_labels(&format!("{}={}", LABEL.0, LABEL.1))
+        .with_labels(OWNED_LABEL.0)
         .metadata_only()
 }
 
@@ -145,7 +145,7 @@ mod tests {
         });
         assert_eq!(count(&client, ReportApi::OpenReports).await, Ok(5));
         let requests = requests.lock().unwrap();
-        let selects = |uri: &String| uri.contains("labelSelector") && uri.contains(LABEL.1);
+        let selects = |uri: &String| uri.contains("labelSelector") && uri.contains("owned");
         assert!(
             requests.len() == 3 && requests.iter().all(selects),
             "{requests:?}"

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::report_api::ReportApi;
+use crate::cluster::node::{MANAGED_BY, OWNED_LABEL};
 use crate::model::cluster::severity::Severity;
 use crate::model::objects::workload_name::WorkloadName;
 use crate::model::syntax::text::cut;
@@ -18,8 +19,8 @@ use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 pub const MOST_RESULTS: usize = 50;
 /// The longest text of a result, in bytes: names in a message may be long.
 const LONGEST: usize = 512;
-/// The label of every report, with its value.
-pub const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");
+/// The `source` of every report.
+const SOURCE: &str = "transom";
 /// The annotation with a hash of the content without its times: an unchanged report is not written again.
 pub const CONTENT: &str = "transom.dev/content";
 /// The annotation with the number of results that are omitted.
@@ -77,7 +78,7 @@ pub fn report(owner_result: &OwnerResult, content: u64, api: ReportApi, now: Tim
         "metadata": {
             "name": name(&owner_result.workload()),
             "namespace": owner_result.namespace,
-            "labels": {LABEL.0: LABEL.1},
+            "labels": {OWNED_LABEL.0: OWNED_LABEL.1, MANAGED_BY.0: MANAGED_BY.1},
             "annotations": annotations,
             "ownerReferences": [{
                 "apiVersion": owner_result.api_version, "kind": owner_result.kind.as_str(), "name": owner_result.name, "uid": owner_result.uid,
@@ -91,7 +92,7 @@ pub fn report(owner_result: &OwnerResult, content: u64, api: ReportApi, now: Tim
         "results": results,
     });
     if api == ReportApi::OpenReports {
-        report["source"] = json!(LABEL.1);
+        report["source"] = json!(SOURCE);
     }
     report
 }
@@ -104,7 +105,7 @@ pub fn spelled(content: u64) -> String {
 /// One finding; both report APIs use the same format.
 fn result(owner_result: &OwnerResult, found: &FindingResult, now: Timestamp) -> Value {
     let mut result = json!({
-        "source": LABEL.1,
+        "source": SOURCE,
         "policy": owner_result.policy,
         "rule": found.rule,
         "category": category(found.id),

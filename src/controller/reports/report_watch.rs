@@ -10,9 +10,10 @@ use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{Config, Event};
 
 use super::owner_index::{MOST_OWNERS, WrittenReport};
-use super::report::{CONTENT, LABEL, name};
+use super::report::{CONTENT, name};
 use super::report_api::ReportApi;
 use crate::cluster::errors::ApiError;
+use crate::cluster::node::OWNED_LABEL;
 use crate::cluster::watch::watch_events;
 use crate::model::objects::workload::Kind;
 use crate::model::objects::workload_name::WorkloadName;
@@ -46,7 +47,7 @@ impl ReportWatch {
         let events = match api {
             Some(api) => {
                 let reports: Api<ReportMeta> = Api::all_with(client.clone(), &api.resource());
-                let config = Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+                let config = Config::default().labels(OWNED_LABEL.0);
                 watch_events(reports, config.page_size(PAGE)).boxed()
             }
             None => stream::pending().boxed(),

@@ -9,17 +9,18 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStatus, Pod, PodStatus};
 
+use crate::cluster::node::{MANAGED_BY, OWNED_LABEL};
 use crate::model::windows::image::ImageRef;
 
 /// The labels of the pods that pull.
-pub const PULLER_LABELS: [(&str, &str); 3] = [
+pub const PULLER_LABELS: [(&str, &str); 4] = [
     ("app.kubernetes.io/name", "transom"),
     ("app.kubernetes.io/component", "image-puller"),
-    ("app.kubernetes.io/managed-by", "transom"),
+    MANAGED_BY,
+    OWNED_LABEL,
 ];
 /// A selector for them.
-pub const PULLER_SELECTOR: &str =
-    "app.kubernetes.io/component=image-puller,app.kubernetes.io/managed-by=transom";
+pub const PULLER_SELECTOR: &str = "app.kubernetes.io/component=image-puller,transom.dev/owned";
 /// The annotation with the node.
 pub const NODE_ANNOTATION: &str = "transom.dev/node";
 /// The annotation with the policy.

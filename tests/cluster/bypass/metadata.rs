@@ -60,7 +60,7 @@ fn throw(dice: &mut Dice, meta: &mut Value, node_uid: &str) {
     );
     let label = dice.word(
         "app.kubernetes.io/managed-by app.kubernetes.io/managed-by app.kubernetes.io/name transom.dev/ignore \
-         transom.dev/mode control-plane kubernetes.azure.com/managedby pod-template-hash controller-revision-hash \
+         transom.dev/mode transom.dev/owned control-plane kubernetes.azure.com/managedby pod-template-hash controller-revision-hash \
          job-name kubernetes.io/os kubernetes.io/metadata.name k8s-app",
     );
     match dice.below(9) {

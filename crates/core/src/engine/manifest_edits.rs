@@ -110,6 +110,8 @@ fn reason(edit: &Edit, facts: &Facts, policy: &Policy) -> String {
     let mut of_nodes = facts.sorts().chain(&facts.pools).flat_map(|host| &host.taints);
     if of_nodes.any(|taint| *taint == tolerated) {
         format!("Windows nodes have the taint {tolerated}")
+    } else if facts.required_taints.contains(&tolerated) {
+        format!("a WindowsNodePolicy requires the taint {tolerated}")
     } else if policy.taints.contains(&tolerated) {
         format!(
             "placement.toleratedTaints of the policy {} lists the taint {tolerated}",

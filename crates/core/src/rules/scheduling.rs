@@ -173,6 +173,17 @@ impl<'p> AddableTolerations<'p> {
         }
     }
 
+    /// The taints that pods tolerate whatever the known nodes have: those that the policy lists, and of those that node policies
+    /// require and declared pools have the ones that mean Windows. The default of the policy applies only without the latter.
+    pub fn stated<'f>(policy: &'f Policy, facts: &'f Facts) -> impl Iterator<Item = &'f Taint> {
+        let of_pools = facts.pools.iter().flat_map(|pool| &pool.taints);
+        let derived = facts.required_taints.iter().chain(of_pools);
+        let derived = derived.filter(|taint| taint.marks_windows());
+        let uses_listed = policy.explicit.taints || derived.clone().next().is_none();
+        let listed = policy.taints.iter().filter(move |_| uses_listed);
+        listed.chain(derived)
+    }
+
     /// Whether placement may learn this toleration from a node with the taint, or the policy lists it.
     pub fn is_known(policy: &Policy, taint: &Taint) -> bool {
         taint.marks_windows() || policy.taints.contains(taint)

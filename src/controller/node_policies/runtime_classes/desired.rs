@@ -6,9 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::api::node::v1::{RuntimeClass, Scheduling};
 
-use super::{ClassChange, ClassesOfPolicy, MANAGED_BY, MANAGED_BY_LABEL, OwnedClass};
+use super::{ClassChange, ClassesOfPolicy, OwnedClass};
 use crate::api::Isolation;
-use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
+use crate::cluster::node::{MANAGED_BY, NodeView, OWNED_ANNOTATION};
 use crate::cluster::stored_node_policies::NodePolicy;
 use crate::controller::writer::Write;
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
@@ -71,7 +71,7 @@ impl DesiredClass {
             ..RuntimeClass::default()
         };
         class.metadata.name = Some(self.name.clone());
-        class.metadata.labels = Some([(MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned())].into());
+        class.metadata.labels = Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into());
         class.metadata.annotations = Some([(OWNED_ANNOTATION.to_owned(), self.annotation())].into());
         class
     }

@@ -106,6 +106,39 @@ fn the_whitelist_of_the_cluster_limits_placement_where_the_namespace_has_none() 
 }
 
 #[test]
+fn a_taint_that_a_node_policy_requires_or_a_declared_pool_has_is_tolerated_if_it_means_windows() {
+    let (os, sku) = (
+        Taint::no_schedule("os", "windows"),
+        Taint::no_schedule("sku", "windows"),
+    );
+    let team = Taint::no_schedule("team", "blue");
+    let listing = |taints: &[&Taint]| {
+        let mut policy = Policy::standalone();
+        policy.explicit.taints = true;
+        policy.taints = taints.iter().map(|taint| (*taint).clone()).collect();
+        policy
+    };
+    let (default, none, blue) = (Policy::standalone(), listing(&[]), listing(&[&team]));
+    let both = [&sku, &team];
+    for (policy, required, of_pool, expected) in [
+        (&default, &[][..], &[][..], &[&os][..]),
+        (&default, &[&team], &[&team], &[&os]),
+        (&default, &both, &[], &[&sku]),
+        (&default, &[], &both, &[&sku]),
+        (&none, &[], &[], &[]),
+        (&none, &[&os], &both, &[&os, &sku]),
+        (&blue, &[&sku], &[], &[&team, &sku]),
+    ] {
+        let cloned = |taints: &[&Taint]| -> Vec<Taint> { taints.iter().map(|it| (*it).clone()).collect() };
+        let mut facts = facts(None);
+        facts.required_taints = cloned(required);
+        facts.pools = vec![windows("pool", 20348, &[], &cloned(of_pool))];
+        let stated: Vec<&Taint> = AddableTolerations::stated(policy, &facts).collect();
+        assert_eq!(stated, expected, "{required:?} {of_pool:?}");
+    }
+}
+
+#[test]
 fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
     let whitelists = [
         None,

@@ -14,7 +14,7 @@ use super::network_policy_engine::NetworkSigns;
 use crate::model::knowledge::{Knowledge, NodePlatform, VolumeOfDriver, is_namespace_sign};
 use crate::model::nodes::namespace_selector::{NodeSelector, StatedSelectors};
 use crate::model::nodes::node::{
-    Host, NodeLabel, NodeSigns as _, OtherNode, OtherNodes, major_minor, shared_labels,
+    Host, NodeLabel, NodeSigns as _, OtherNode, OtherNodes, Taint, major_minor, shared_labels,
 };
 use crate::model::objects::known_claims::{KnownClaims, ObjectSource, nearness};
 use crate::model::objects::mirror::Witness;
@@ -384,6 +384,8 @@ pub struct ClusterFacts {
     pub namespaces: Arc<HashMap<String, NamespaceFacts>>,
     /// Declared pools of Windows nodes, which may be at zero nodes.
     pub pools: Vec<Host>,
+    /// The taints that node policies require.
+    pub required_taints: Vec<Taint>,
     /// Node labels that mean Windows: those of the clouds, and those of [`ClusterConfig`].
     pub node_labels: Vec<NodeLabel>,
     /// Windows workloads, for the rules on Services, claims and autoscalers.

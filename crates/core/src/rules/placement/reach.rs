@@ -278,8 +278,9 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
         .iter()
         .filter(|reached| reached.is_declared)
         .flat_map(|reached| &reached.host.taints);
+    let stated = AddableTolerations::stated(cx.policy, cx.facts);
     let mut needed: Vec<&'c Taint> = Vec::new();
-    for taint in cx.policy.taints.iter().chain(of_nodes).chain(of_pools) {
+    for taint in stated.chain(of_nodes).chain(of_pools) {
         if AddableTolerations::is_known(cx.policy, taint)
             && taint.keeps_off()
             && !needed.contains(&taint)
