@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use clap::{Args, CommandFactory as _, Subcommand, ValueEnum};
 use serde_json::Value;
 
-use super::{Cli, image};
 use super::image::pulls::GenerateImagePullsArgs;
+use super::{Cli, image};
 use crate::audit_log::AuditReport;
 use crate::check::CheckConfig;
 use crate::check::policy_tests::PolicyTest;

@@ -382,7 +382,11 @@ fn the_manifest_for_krew_has_what_krew_requires_when_a_release_fills_it() {
             digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()),
             "{digest}"
         );
-        let bin = if os == "windows" { "transom.exe" } else { "bin/transom" };
+        let bin = if os == "windows" {
+            "transom.exe"
+        } else {
+            "bin/transom"
+        };
         assert_eq!(platform["bin"], bin);
     }
     assert_eq!(systems, ["linux/amd64", "linux/arm64", "windows/amd64"]);
