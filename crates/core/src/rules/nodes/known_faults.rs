@@ -1,5 +1,5 @@
 //! The rule on known faults of the versions that a node reports. The faults are data:
-//! `src/model/knowledge`.
+//! `crate::model::knowledge`.
 
 use super::{OF_NODES, windows_node};
 use crate::model::cluster::severity::Severity;

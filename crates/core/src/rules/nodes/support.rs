@@ -1,5 +1,5 @@
 //! The rule on the calendar of the platforms: nodes whose support ends soon or has ended. The dates are data:
-//! `src/model/knowledge`.
+//! `crate::model::knowledge`.
 
 use jiff::civil::Date;
 
