@@ -84,14 +84,14 @@ pub struct ObservedPool {
     pub nodes: BTreeMap<String, String>,
 }
 
-/// The pool of a node: by the label of its platform, or by one that a policy names.
+/// The pool of a node: by the label of its platform, or by one of `nodeLabels` of the facts about the cluster.
 fn name_of(node: &NodeView, labels: &[NodeLabel]) -> Option<PoolName> {
-    let of_policy = || {
+    let of_cluster = || {
         let mut all = node.labels.iter();
         let named = all.find(|(key, value)| labels.iter().any(|label| label.matches(key, value)));
         named.map(|(key, value)| (key.as_str(), value.as_str()))
     };
-    let (key, value) = node.pool().or_else(of_policy)?;
+    let (key, value) = node.pool().or_else(of_cluster)?;
     // The API server accepts an empty value, but it names no pool.
     (!value.is_empty()).then(|| PoolName {
         key: key.to_owned(),
@@ -99,7 +99,7 @@ fn name_of(node: &NodeView, labels: &[NodeLabel]) -> Option<PoolName> {
     })
 }
 
-/// The pools that the Windows nodes show. `labels`: the node labels of policies.
+/// The pools that the Windows nodes show. `labels`: `nodeLabels` of the facts about the cluster.
 pub fn observed(
     nodes: &BTreeMap<String, Arc<NodeView>>,
     labels: &[NodeLabel],
@@ -238,7 +238,7 @@ impl NodePools {
     }
 
     /// The Windows nodes that an autoscaler may remove and whose pool nothing names: no label of a platform or policy, and no
-    /// declared pool. Once they are gone, nothing is known of them. `labels`: the node labels of policies.
+    /// declared pool. Once they are gone, nothing is known of them. `labels`: `nodeLabels` of the facts about the cluster.
     pub fn undeclared(
         &self,
         nodes: &BTreeMap<String, Arc<NodeView>>,

@@ -11,7 +11,7 @@
 //!  request, raw object            document, raw object + positions
 //!     └──────────────┬───────────────┘
 //!                    ▼
-//!         model::object       where the pod template is, a borrowed view of it
+//!         model::objects      where the pod template is, a borrowed view of it
 //!                    ▼
 //!         engine::infer_os    → verdict: Windows, Linux, Unknown or Conflicting, with the evidence
 //!                    ▼

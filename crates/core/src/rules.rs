@@ -1,4 +1,4 @@
-//! The catalogue: every rule, by family. Adding a rule touches one file, that of its family.
+//! The catalogue: every rule, by family. A rule is one `static` in the file of its family.
 
 mod asks_for_nothing;
 mod context;

@@ -77,7 +77,7 @@ const CUSTOM_CHANGED: &str = "\
   || object.?template.orValue({}) != oldObject.?template.orValue({})
 ))";
 
-/// The parts of a custom resource that are a pod spec, or a part of one: the places of `model::object::custom_pods`.
+/// The parts of a custom resource that are a pod spec, or a part of one: the places of `model::objects::object::custom_pods`.
 fn custom_pods(configured: &[ConfiguredKind]) -> String {
     let configured = configured.iter().copied().map(configured_pods);
     let custom = CUSTOM_WORKLOADS.iter().filter_map(|custom| {

@@ -261,7 +261,7 @@ impl DrainInventory {
     }
 
     fn add_node(&mut self, node: &Node<'_>) {
-        let Some(host) = Host::of_node(node, None).filter(|_| !node.is_virtual()) else {
+        let Some(host) = Host::of_node(node, None).filter(|_| node.has_windows()) else {
             return;
         };
         let status = &node.status;

@@ -130,7 +130,7 @@ impl NodeInventory {
 
     /// Adds a node; ignores those of a name that is known: several inputs can contain the same node.
     pub(super) fn add(&mut self, node: &resources::Node<'_>) {
-        let Some(host) = Host::of_node(node, None).filter(|_| !node.is_virtual()) else {
+        let Some(host) = Host::of_node(node, None).filter(|_| node.has_windows()) else {
             self.others.insert(node.metadata.name.to_string());
             return;
         };

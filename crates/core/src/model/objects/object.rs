@@ -286,7 +286,8 @@ impl<'a> Object<'a> {
     /// The kind of the object's controlling owner, if objects of that kind are evaluated and its controller makes
     /// objects of this kind from their template.
     pub fn owner_kind(&self) -> Option<Kind> {
-        self.creator_kind().filter(|kind| kind.makes() == Some(self.kind))
+        self.creator_kind()
+            .filter(|kind| kind.creates_unchanged() == Some(self.kind))
     }
 
     /// The kind of the object's controlling owner, if that kind's controller creates objects of this kind.

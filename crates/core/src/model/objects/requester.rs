@@ -212,7 +212,7 @@ mod tests {
             (Kind::ReplicationController, "replication-controller"),
         ];
         for (owner, _) in accounts {
-            assert!(owner.makes().is_some(), "{owner}");
+            assert!(owner.creates_unchanged().is_some(), "{owner}");
             for (kind, account) in accounts {
                 let expected = if kind == owner {
                     Origin::Controller

@@ -10,10 +10,10 @@ use self::custom::{CustomWorkload, PodLayout};
 macro_rules! kinds {
     (
         kubernetes {
-            $($native:ident = $name:literal, $group:literal, $namespaced:literal, $template:expr, $makes:expr;)*
+            $($native:ident = $name:literal, $group:literal, $namespaced:literal, $template:expr, $creates:expr;)*
         }
         custom_resources {
-            $($custom:ident = $of:literal, $kind:literal, $resource:literal, $layout:expr, $creates:expr;)*
+            $($custom:ident = $of:literal, $kind:literal, $resource:literal, $layout:expr, $creates_of_custom:expr;)*
         }
     ) => {
         /// A kind of object that rules check.
@@ -78,10 +78,10 @@ macro_rules! kinds {
             /// The kind that this kind's controller creates from exactly the evaluated template. Deployments create no
             /// pods, and objects that other controllers create have no owner that is evaluated. `None` for a custom
             /// resource whose controller adds to what the object says, or creates the same from other objects.
-            pub fn makes(self) -> Option<Kind> {
+            pub fn creates_unchanged(self) -> Option<Kind> {
                 match self {
-                    $(Kind::$native => $makes,)*
-                    $(Kind::$custom => $creates,)*
+                    $(Kind::$native => $creates,)*
+                    $(Kind::$custom => $creates_of_custom,)*
                     Kind::Configured(_) => None,
                 }
             }
@@ -171,7 +171,7 @@ impl Kind {
     /// left to that resource only if the policy names the controller in `controllers`; otherwise it is evaluated as if a
     /// person had created it.
     pub fn creates(self) -> Option<Kind> {
-        self.makes().or(match self {
+        self.creates_unchanged().or(match self {
             Kind::Workflow | Kind::TaskRun => Some(Kind::Pod),
             Kind::CronWorkflow => Some(Kind::Workflow),
             Kind::PipelineRun => Some(Kind::TaskRun),
