@@ -41,6 +41,8 @@ pub struct ConditionUpdate {
     pub brief: String,
     /// Which changes of the condition are reported by an Event.
     pub events: EventPolicy,
+    /// Whether its status should be `False`: the status of a policy then has it only while it is `True`.
+    pub is_abnormal: bool,
 }
 
 /// Which changes of a condition are reported by an Event.
@@ -73,6 +75,7 @@ impl ConditionUpdate {
             brief: message.clone(),
             message,
             events: EventPolicy::Never,
+            is_abnormal: false,
         }
     }
 
@@ -86,6 +89,7 @@ impl ConditionUpdate {
         let update = ConditionUpdate::expect_true(kind, unmet, met);
         ConditionUpdate {
             holds: update.is_bad,
+            is_abnormal: true,
             ..update
         }
     }
@@ -164,7 +168,8 @@ fn status(holds: bool) -> &'static str {
 }
 
 /// The conditions of a status, in the order of the updates. A condition keeps its transition time if its status is
-/// unchanged, and conditions of other writers stay. `retired`: types that are removed if no update names them.
+/// unchanged, and conditions of other writers stay. An abnormal condition that does not hold is removed. `retired`: types that
+/// are removed if no update names them.
 pub fn conditions(
     updates: Vec<ConditionUpdate>,
     retired: &[&str],
@@ -174,7 +179,9 @@ pub fn conditions(
 ) -> Vec<Condition> {
     // Kubernetes writes timestamps with second precision.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let ours = updates.into_iter().map(|update| {
+    let (absent, shown): (Vec<_>, Vec<_>) =
+        (updates.into_iter()).partition(|update| update.is_abnormal && !update.holds);
+    let ours = shown.into_iter().map(|update| {
         let status = status(update.holds);
         let same = before
             .iter()
@@ -189,9 +196,12 @@ pub fn conditions(
         }
     });
     let mut all: Vec<Condition> = ours.collect();
-    let others = before
-        .iter()
-        .filter(|old| !retired.contains(&&*old.type_) && !all.iter().any(|ours| ours.type_ == old.type_));
+    let is_ours = |kind: &str| {
+        retired.contains(&kind)
+            || absent.iter().any(|update| update.kind == kind)
+            || all.iter().any(|ours| ours.type_ == kind)
+    };
+    let others = before.iter().filter(|old| !is_ours(&old.type_));
     let others: Vec<Condition> = others.cloned().collect();
     all.extend(others);
     all

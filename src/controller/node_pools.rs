@@ -487,7 +487,8 @@ mod tests {
         let name = pool.metadata.name.clone().unwrap();
         assert!(name.starts_with("win-") && name.len() == 12, "{name}");
         assert_eq!(serde_json::to_value(&pool.spec).unwrap(), spec("10.0.20348"));
-        assert_eq!(json!(pool.metadata.labels), managed());
+        let labels = pool.metadata.labels.as_ref().unwrap();
+        assert_eq!(labels["transom.dev/owned"], "true");
         let pools = NodePools::of(&[stored(&name, &managed(), &spec("10.0.20348"), &Value::Null)].into());
         let later = at("2026-01-01T00:01:00Z");
         assert!(

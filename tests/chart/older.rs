@@ -11,7 +11,7 @@ use super::engine::Engine;
 /// The package; `fixtures/README.md` says what it is.
 const PACKAGE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/tests/chart/fixtures/transom-0.1.0-4383e291.tgz"
+    "/tests/chart/fixtures/transom-0.1.0-2cb11a0c.tgz"
 );
 
 /// The field that its WindowsPodPolicy does not know. The default policy does not use it.

@@ -73,7 +73,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
             ("WindowsNodePolicy", "nodePolicy"),
         ] {
             let made = &rendered.object(kind, "default")["spec"];
-            for (field, value) in values[part]["spec"].as_object().unwrap() {
+            for (field, value) in values[part]["spec"].as_object().into_iter().flatten() {
                 // The chart adds the mode of the taints, where the values have none.
                 let mut made = made[field].clone();
                 if field == "taints" && value["mode"].is_null() {

@@ -570,7 +570,7 @@ spec: {mode: Audit, labels: {kubelet: {mode: Disabled}, nodeRestriction: {mode: 
         .kubectl(&["delete", "wpp", "a-denies", "b-looks-away"])
         .succeeded();
     place.kubectl(&["delete", "wnp", "other"]).succeeded();
-    comes("wnp", "default", "Overlapping", "False NotOverlapping");
+    comes("wnp", "default", "Overlapping", "");
 }
 
 #[test]

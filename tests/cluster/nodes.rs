@@ -287,9 +287,7 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
     world
         .event_until("windows", "2 nodes (w1, w2): taint os=windows:NoSchedule: set")
         .await;
-    world
-        .status_until("windows", "TaintsBlocked", "False", "NoWorkloadsAffected")
-        .await;
+    world.status_without("windows", "TaintsBlocked").await;
     world.status_until("windows", "Ready", "True", "Ready").await;
     world.event_until("windows", "no taint is withheld").await;
     // The guard was asked more than once meanwhile.
@@ -422,9 +420,7 @@ async fn a_taint_refused_for_a_daemon_set_is_tried_again_when_that_changes() {
     world
         .node_until("w1", |node| taints(node) == ["os=windows:NoSchedule"])
         .await;
-    world
-        .status_until("windows", "TaintsBlocked", "False", "NoWorkloadsAffected")
-        .await;
+    world.status_without("windows", "TaintsBlocked").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -478,9 +474,7 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
         )
         .await;
     world.node_until("w1", has).await;
-    world
-        .status_until("windows", "Conflicted", "False", "NotConflicted")
-        .await;
+    world.status_without("windows", "Conflicted").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -513,9 +507,7 @@ async fn a_taint_comes_off_nodes_whose_pods_lose_placement_and_stays_for_what_do
     let has = |node: &Value| taints(node) == ["os=windows:NoSchedule"];
     let running = world.run_registered(quick());
     world.node_until("w1", has).await;
-    world
-        .status_until("windows", "WorkloadsExcluded", "False", "NoWorkloadsExcluded")
-        .await;
+    world.status_without("windows", "WorkloadsExcluded").await;
 
     // A leader that does not know its webhooks removes nothing.
     drop(running);
@@ -550,9 +542,7 @@ async fn a_taint_comes_off_nodes_whose_pods_lose_placement_and_stays_for_what_do
 
     world.kubectl(&["label", "namespace", "default", "transom.dev/ignore-"]);
     world.node_until("w1", has).await;
-    world
-        .status_until("windows", "TaintsBlocked", "False", "NoWorkloadsAffected")
-        .await;
+    world.status_without("windows", "TaintsBlocked").await;
 
     world.kubectl(&["delete", "pod", "web-1-a", "--force", "--grace-period=0"]);
     world.kubectl(&["label", "namespace", "default", "transom.dev/ignore=true"]);
@@ -573,9 +563,7 @@ async fn a_taint_comes_off_nodes_whose_pods_lose_placement_and_stays_for_what_do
     );
     world.status_until("windows", "Ready", "True", "Ready").await;
     world.kubectl(&["label", "namespace", "default", "transom.dev/ignore-"]);
-    world
-        .status_until("windows", "WorkloadsExcluded", "False", "NoWorkloadsExcluded")
-        .await;
+    world.status_without("windows", "WorkloadsExcluded").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -764,10 +752,7 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_anothe
     for (name, reason) in [("kept", "Drifted"), ("rest", "Ready")] {
         let status = world.status_until(name, "Ready", "True", reason).await;
         let message = world::message(&status, "Overlapping");
-        assert_eq!(
-            message,
-            "no other policy of the same priority selects the same namespaces or nodes"
-        );
+        assert_eq!(message, "");
     }
     let classes: Api<RuntimeClass> = Api::all(world.client.clone());
     let class = || async { classes.get("windows-ltsc2022").await.unwrap() };

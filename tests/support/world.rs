@@ -276,6 +276,12 @@ impl World {
         self.status_where(name, so).await
     }
 
+    /// Waits until the status of the policy lacks a condition, and returns it.
+    pub async fn status_without(&self, name: &str, kind: &str) -> Value {
+        self.status_where(name, |now| now.is_object() && condition(now, kind).is_null())
+            .await
+    }
+
     /// Waits until the status of the policy matches, and returns it.
     pub async fn status_where(&self, name: &str, so: impl Fn(&Value) -> bool) -> Value {
         let policies: Api<WindowsNodePolicy> = Api::all(self.client.clone());

@@ -473,6 +473,8 @@ fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
     if !possible.is_empty() {
         update.message.push_str("; ");
         update.message.push_str(&possible);
+        // Possible faults are shown too.
+        update.is_abnormal = false;
     }
     update.with_events(EventPolicy::Turns)
 }

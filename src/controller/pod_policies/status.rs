@@ -341,11 +341,10 @@ fn of_namespaces_and_exemptions(
     decoded: Option<&DecodedPolicy>,
     reach: &PolicyReach<'_>,
     today: Date,
-) -> [ConditionUpdate; 5] {
+) -> [ConditionUpdate; 4] {
     [
         overridden(reach).with_events(EventPolicy::Turns),
         overlapping(name, reach).with_events(EventPolicy::Turns),
-        exemptions_expired(decoded, today).with_events(EventPolicy::Words),
         exemptions_expiring(decoded, today).with_events(EventPolicy::Words),
         labels_ignored(reach).with_events(EventPolicy::Turns),
     ]
@@ -465,25 +464,19 @@ fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
     ConditionUpdate::overlapping((!ties.is_empty()).then(message))
 }
 
-fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
-    let message = |names| format!("expired exemptions: {names}; renew or remove them");
-    let unmet = exemptions(decoded, ExemptionState::Expired, today).map(|names| ("Expired", message(names)));
-    ConditionUpdate::expect_false(
-        "ExemptionsExpired",
-        unmet,
-        ("NoneExpired", "no exemption has expired"),
-    )
-}
-
+/// Whether exemptions have expired, or are about to.
 fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
-    let message = |names| {
+    let expired = exemptions(decoded, ExemptionState::Expired, today)
+        .map(|names| format!("expired exemptions: {names}; renew or remove them"));
+    let expiring = exemptions(decoded, ExemptionState::Expiring, today).map(|names| {
         format!(
             "exemptions that expire within {SOON} days: {names}; renew them, or fix the exempted findings before"
         )
-    };
-    let unmet =
-        exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("Expiring", message(names)));
-    let met = ("NoneExpiring", "no exemption expires soon");
+    });
+    let reason = if expired.is_some() { "Expired" } else { "Expiring" };
+    let parts: Vec<String> = expired.into_iter().chain(expiring).collect();
+    let unmet = (!parts.is_empty()).then(|| (reason, parts.join("; ")));
+    let met = ("NoneExpiring", "no exemption has expired or expires soon");
     ConditionUpdate::expect_false("ExemptionsExpiring", unmet, met)
 }
 

@@ -222,7 +222,6 @@ fn what_another_writer_changed_of_ours_is_changed_back() {
     let mut changed = (*made["windows-ltsc2019"]).clone();
     let scheduling = changed.scheduling.as_mut().unwrap();
     scheduling.node_selector = Some([("pool".to_owned(), "x".to_owned())].into());
-    changed.metadata.labels = None;
     let existing: Existing = [("windows-ltsc2019".to_owned(), Arc::new(changed))].into();
     assert_eq!(after(&existing, &plan(&existing, &managed(), &nodes, true)), made);
 }
