@@ -183,8 +183,9 @@ const showStatus = (answer, milliseconds) => {
   const more = denied.length > 3 ? ` and ${denied.length - 3} more` : "";
   const decision = denied.length ? `admission denies ${denied.slice(0, 3).map((object) => object.title).join(", ")}${more}`
     : answer.objects.length ? "admission denies nothing" : "there is nothing to evaluate";
+  const unknown = answer.objects.some((object) => object.verdict === "Unknown") ? "; whether pods are for Windows is not known: select it above" : "";
   const line = parts.flatMap((part, index) => (index ? [", ", part] : [part]));
-  status.replaceChildren(...line, "; ", decision, element("span", { className: "quiet", textContent: ` (${milliseconds.toFixed(0)} ms)` }));
+  status.replaceChildren(...line, "; ", decision, unknown, element("span", { className: "quiet", textContent: ` (${milliseconds.toFixed(0)} ms)` }));
 };
 
 const DECISIONS = { allow: "allow", deny: "deny", "would-deny": "allow; Enforce would deny", patch: "allow with changes", skip: "not reviewed" };

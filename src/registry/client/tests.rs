@@ -524,7 +524,10 @@ async fn an_identity_token_is_no_password() {
     )
     .await
     .unwrap_err();
-    assert!(error.message.contains("requires user and password"), "{error}");
+    assert!(
+        error.message.contains("requires a user and a password"),
+        "{error}"
+    );
     assert_eq!(authorizations(&requests), [None]);
 }
 
