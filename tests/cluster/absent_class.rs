@@ -83,12 +83,14 @@ fn a_template_is_for_windows_by_a_usual_name_of_a_class_that_is_missing_and_by_a
     };
     let missing = scanned();
     assert!(missing.contains("there is no RuntimeClass ours"), "{missing}");
-    let condition = || {
-        let path =
-            "-o=jsonpath={.status.conditions[?(@.type=='RuntimeClassUsersDenied')]['status','message']}";
-        cluster.kubectl(&["get", "wpp", "default", path]).out
+    let condition_of = |kind: &str| {
+        let path = format!("-o=jsonpath={{.status.conditions[?(@.type=='{kind}')]['status','message']}}");
+        cluster.kubectl(&["get", "wpp", "default", &path]).out
     };
-    assert!(wait(SOON, || condition().starts_with("False")), "{}", condition());
+    let condition = || condition_of("RuntimeClassUsersDenied");
+    let has_reports = || condition_of("ReportsWritten").starts_with("True");
+    assert!(wait(SOON, has_reports), "{}", condition_of("ReportsWritten"));
+    assert_eq!(condition(), "");
     class("ours", "windows");
     assert!(wait(SOON, || reported() == ["other"]), "{:?}", reported());
     let has_event = || {

@@ -152,10 +152,10 @@ fn the_next_rollout_passes_once_the_proposed_account_is_confirmed_and_a_look_ali
         let args = ["scan", "--kubeconfig", kubeconfig.to_str().unwrap(), &flag, &file];
         crate::support::command::transom(std::path::Path::new("."), &args).out
     };
-    let condition = |status: &str| {
+    let is_unlisted = || {
         let policy = cluster.kubectl(&["get", "wpp", "default", "-o", "json"]).object();
         let mut conditions = policy["status"]["conditions"].as_array().into_iter().flatten();
-        conditions.any(|it| it["type"] == "ControllersUnlisted" && it["status"] == status)
+        conditions.any(|it| it["type"] == "ControllersUnlisted" && it["status"] == "True")
     };
     let is_denied = |user: &str| {
         next_replica_set(&cluster, "next", user)
@@ -169,7 +169,7 @@ fn the_next_rollout_passes_once_the_proposed_account_is_confirmed_and_a_look_ali
     );
     assert!(scan().contains("next rollout: is denied too"), "{}", scan());
     assert!(
-        wait(Duration::from_secs(60), || condition("True")),
+        wait(Duration::from_secs(60), is_unlisted),
         "{}",
         cluster.end_of_log("transom")
     );
@@ -190,7 +190,7 @@ fn the_next_rollout_passes_once_the_proposed_account_is_confirmed_and_a_look_ali
     }
     assert!(!scan().contains("next rollout: is denied too"), "{}", scan());
     assert!(
-        wait(Duration::from_secs(60), || condition("False")),
+        wait(Duration::from_secs(60), || !is_unlisted()),
         "{}",
         cluster.end_of_log("transom")
     );
