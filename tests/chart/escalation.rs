@@ -9,6 +9,7 @@ use transom::model::nodes::node::Taint;
 use super::container::kubeconfig_of;
 use super::engine::{Engine, engine};
 use super::leaving::{CLASS, untainted};
+use super::trust::kubectl_reads;
 use crate::support::command::{printed, program};
 use crate::support::control_plane::{ControlPlane, Printed, free_ports, wait};
 use crate::support::install;
@@ -35,6 +36,9 @@ impl Attack {
             account: format!("system:serviceaccount:{NAMESPACE}:transom"),
         };
         attack.install(engine, values);
+        for object in kubectl_reads(&attack.account) {
+            apply(&attack.cluster, &object.to_string());
+        }
         Some(attack)
     }
 

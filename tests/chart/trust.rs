@@ -206,6 +206,23 @@ fn refused(world: &World, arguments: &[&str]) -> Option<String> {
     (!printed.ok).then_some(printed.err)
 }
 
+/// The right to get what the program never gets: kubectl reads an object before it patches it.
+pub fn kubectl_reads(account: &str) -> [Value; 2] {
+    let rule = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["get"]});
+    let (named, role) = (json!({"name": "kubectl-reads"}), "rbac.authorization.k8s.io");
+    [
+        json!({"apiVersion": format!("{role}/v1"), "kind": "ClusterRole", "metadata": named, "rules": [
+            rule("admissionregistration.k8s.io", &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]),
+            rule("apps", &["controllerrevisions"]),
+            rule("node.k8s.io", &["runtimeclasses"]),
+            rule("transom.dev", &["windowspodpolicies", "windowsnodepolicies", "windowsnodepools"]),
+        ]}),
+        json!({"apiVersion": format!("{role}/v1"), "kind": "ClusterRoleBinding", "metadata": named,
+            "roleRef": {"apiGroup": role, "kind": "ClusterRole", "name": "kubectl-reads"},
+            "subjects": [{"apiGroup": role, "kind": "User", "name": account}]}),
+    ]
+}
+
 /// Of each object that it may write, the account may write what is Transom's and nothing else. The release has a node policy
 /// that keeps RuntimeClasses, and the class is one of its own.
 #[allow(clippy::too_many_lines, reason = "one table")]
@@ -216,6 +233,9 @@ pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
     ] {
         world.create(&object);
     }
+    kubectl_reads(ACCOUNT)
+        .iter()
+        .for_each(|object| world.create(object));
     let label = ["label", "node", "win-1", "team=a"];
     // The API server knows a new policy after a moment.
     assert!(
@@ -341,6 +361,12 @@ pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
         .cluster
         .kubectl(&["label", "node", "win-1", "team-"])
         .succeeded();
+    for kind in ["clusterrole", "clusterrolebinding"] {
+        world
+            .cluster
+            .kubectl(&["delete", kind, "kubectl-reads"])
+            .succeeded();
+    }
 }
 
 #[test]
