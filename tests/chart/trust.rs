@@ -233,9 +233,9 @@ pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
     ] {
         world.create(&object);
     }
-    kubectl_reads(ACCOUNT)
-        .iter()
-        .for_each(|object| world.create(object));
+    for object in kubectl_reads(ACCOUNT) {
+        world.create(&object);
+    }
     let label = ["label", "node", "win-1", "team=a"];
     // The API server knows a new policy after a moment.
     assert!(
