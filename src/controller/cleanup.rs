@@ -22,6 +22,7 @@ use self::stop_leader::LeaderState;
 use super::node_policies::revert::{RevertOptions, RevertReport, revert};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, collect};
+use crate::cluster::node::OWNED_LABEL;
 use crate::cluster::policy_revisions::POLICY_UID_LABEL;
 use crate::model::objects::workload::configured::ConfiguredKind;
 use crate::model::syntax::text::list;
@@ -45,9 +46,6 @@ const DEFINITIONS: [&str; 3] = [
 
 /// How many nodes are named.
 const NAMED: usize = 10;
-
-/// The label of a Secret that the leader created.
-const OWNED: &str = "transom.dev/owned=true";
 
 /// What a cleanup removes, and what it keeps.
 #[derive(Clone, Debug)]
@@ -284,7 +282,8 @@ impl<'a> Cleanup<'a> {
         // An older Secret may exist if the certificate now comes from another source; it contains the key of a CA.
         let by_default = format!("{}-certificates", options.name);
         if by_default != options.certificate_secret {
-            self.delete_labelled(&secrets, &by_default, OWNED).await;
+            let owned = format!("{}={}", OWNED_LABEL.0, OWNED_LABEL.1);
+            self.delete_labelled(&secrets, &by_default, &owned).await;
         }
         // Every installation in the namespace shares these objects.
         if !others.iter().any(|other| other.is_in(&options.namespace)) {

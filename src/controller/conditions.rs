@@ -94,6 +94,14 @@ impl ConditionUpdate {
         }
     }
 
+    /// A condition that informs, and requires nothing of the user. `told`: reason and message, if there is something to tell.
+    pub fn notice(kind: &'static str, told: Option<(&'static str, String)>) -> Self {
+        ConditionUpdate {
+            is_bad: false,
+            ..ConditionUpdate::expect_false(kind, told, ("", ""))
+        }
+    }
+
     /// The condition [`READY`]. `met`: its reason and message if the other two hold.
     pub fn ready(accepted: &Self, programmed: Option<&Self>, met: (&'static str, &str)) -> Self {
         let mut needed = [Some(accepted), programmed].into_iter().flatten();

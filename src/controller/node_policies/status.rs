@@ -146,7 +146,7 @@ fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> V
     ];
     details.extend(known.classes.as_ref().map(classes));
     details.extend(known.startup.as_ref().map(images_ready));
-    details.extend(node_findings(nodes));
+    details.push(node_findings(nodes));
     let accepted = accepted(policy);
     let programmed = programmed(policy, nodes, known, &details);
     let (reason, message) = met(nodes);
@@ -419,14 +419,8 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
 }
 
 /// The condition for what `transom check` reports of the nodes, too. Transom does not act on it, so it does not affect `Ready`.
-fn node_findings(nodes: &NodesOfPolicy) -> Option<ConditionUpdate> {
-    let parts = fault_parts(&nodes.findings);
-    let update = where_any(NODE_FINDINGS, &parts, "FindingsFound", "NoFindings", "");
-    let update = ConditionUpdate {
-        is_bad: false,
-        ..update
-    };
-    (!parts.is_empty()).then_some(update)
+fn node_findings(nodes: &NodesOfPolicy) -> ConditionUpdate {
+    notice(NODE_FINDINGS, &fault_parts(&nodes.findings), "FindingsFound")
 }
 
 fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
@@ -437,18 +431,12 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
              changes nothing: move their workloads to a supported release"
         )
     });
-    let update = where_any(
+    // Transom does not act on it, so it does not affect `Ready`.
+    notice(
         "UnsupportedBuilds",
         &parts.collect::<Vec<_>>(),
         "BuildNotSupported",
-        "Supported",
-        "every build is supported or unknown",
-    );
-    // Transom does not act on it, so it does not affect `Ready`.
-    ConditionUpdate {
-        is_bad: false,
-        ..update
-    }
+    )
 }
 
 /// The condition for nodes whose versions have a known fault. Its Event is reported when it turns. Possible faults are
@@ -490,12 +478,7 @@ fn undeclared(known: &PolicyFacts) -> ConditionUpdate {
         list(nodes, NAMED)
     );
     let parts: Vec<String> = (!nodes.is_empty()).then_some(part).into_iter().collect();
-    let quiet = "every node that may be removed has a pool label or a declared pool";
-    let update = where_any("UndeclaredPools", &parts, "NoPoolLabel", "PoolsKnown", quiet);
-    ConditionUpdate {
-        is_bad: false,
-        ..update
-    }
+    notice("UndeclaredPools", &parts, "NoPoolLabel")
 }
 
 /// The condition for DaemonSets that lose their pods once all nodes have the taints of the policy, whatever its mode is. Nothing
@@ -509,18 +492,7 @@ fn untolerating(known: &PolicyFacts) -> ConditionUpdate {
         list(daemon_sets, NAMED)
     );
     let parts: Vec<String> = (!daemon_sets.is_empty()).then_some(part).into_iter().collect();
-    let quiet = "no DaemonSet is known that does not tolerate a taint that nodes still lack";
-    let update = where_any(
-        "DaemonSetsUntolerating",
-        &parts,
-        "TaintsNotTolerated",
-        "TaintsTolerated",
-        quiet,
-    );
-    ConditionUpdate {
-        is_bad: false,
-        ..update
-    }
+    notice("DaemonSetsUntolerating", &parts, "TaintsNotTolerated")
 }
 
 fn fault_parts(faults: &FaultyNodes) -> Vec<String> {
@@ -640,6 +612,11 @@ fn where_any(
         brief: in_brief(parts, quiet),
         ..ConditionUpdate::expect_false(kind, unmet, (no, quiet))
     }
+}
+
+/// A condition that informs if there are any parts.
+fn notice(kind: &'static str, parts: &[String], reason: &'static str) -> ConditionUpdate {
+    ConditionUpdate::notice(kind, (!parts.is_empty()).then(|| (reason, parts.join("; "))))
 }
 
 /// The first part, and the number of others.

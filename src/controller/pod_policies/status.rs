@@ -498,15 +498,8 @@ fn exemptions_unused(decoded: Option<&DecodedPolicy>, snapshot: &Snapshot) -> Co
     });
     let message =
         |names| format!("exemptions for namespaces that do not exist: {names}; correct or remove them");
-    let unmet = listed(unused).map(|names| ("NamespaceNotFound", message(names)));
-    let met = (
-        "NamespacesFound",
-        "every exemption is for a namespace that exists",
-    );
-    ConditionUpdate {
-        is_bad: false,
-        ..ConditionUpdate::expect_false("ExemptionsUnused", unmet, met)
-    }
+    let unused = listed(unused).map(|names| ("NamespaceNotFound", message(names)));
+    ConditionUpdate::notice("ExemptionsUnused", unused)
 }
 
 /// The exemptions in this state, by their notes.
@@ -544,14 +537,7 @@ fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
         )
     };
     let some = listed(&names).map(|namespaces| ("NotSelected", message(namespaces)));
-    let met = (
-        "AllNamespacesSelected",
-        "every namespace that the webhooks select has a policy",
-    );
-    ConditionUpdate {
-        is_bad: false,
-        ..ConditionUpdate::expect_false(WITHOUT_POLICY, some, met)
-    }
+    ConditionUpdate::notice(WITHOUT_POLICY, some)
 }
 
 /// A list of names for a message; `None` if it is empty.

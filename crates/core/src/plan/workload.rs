@@ -186,6 +186,7 @@ impl WorkloadContext<'_, '_> {
     /// The workload, with one pod and without its images.
     pub(super) fn workload(&self, key: WorkloadName) -> PlannedWorkload {
         let requirements = Requirements::of(&self.cx, self.as_placed);
+        let (lands_on, lands_on_each) = self.lands_on(&requirements);
         PlannedWorkload {
             key,
             read_from: None,
@@ -202,9 +203,9 @@ impl WorkloadContext<'_, '_> {
             program: self.program(),
             repositories: self.repositories(),
             selected_pools: self.selected_pools(&requirements),
-            lands_on: self.lands_on(&self.planned.new_nodes, &requirements),
-            lands_on_each: self.lands_on_each(&requirements),
-            stays_on: self.landings(&self.planned.staying, &requirements).collect(),
+            lands_on,
+            lands_on_each,
+            stays_on: self.stays_on(&requirements),
             constraints: PodConstraint::all_of(&self.cx),
             pods: BTreeMap::new(),
             nodes: BTreeSet::new(),
@@ -272,40 +273,38 @@ impl WorkloadContext<'_, '_> {
         pools
     }
 
-    /// Those of these nodes that its pods may be scheduled on, by index.
-    fn lands_on(&self, nodes: &[NewNode], requirements: &Requirements<'_>) -> Vec<usize> {
-        self.landings(nodes, requirements)
-            .map(|(index, _)| index)
-            .collect()
-    }
-
-    /// The names of the new nodes that the pods of a DaemonSet may be scheduled on.
-    fn lands_on_each(&self, requirements: &Requirements<'_>) -> BTreeSet<String> {
+    /// The new nodes that its pods may be scheduled on: by index and, of a DaemonSet, the names of their hosts.
+    fn lands_on(&self, requirements: &Requirements<'_>) -> (Vec<usize>, BTreeSet<String>) {
         let is_daemon_set = self.cx.subject.kind.is_daemon_set();
-        let pools = self.planned.new_nodes.iter().filter(|_| is_daemon_set);
-        let hosts = pools.flat_map(|pool| &pool.hosts);
-        hosts
-            .filter(|host| self.scheduling.may_land(&self.cx, requirements, host))
-            .map(|host| host.name.clone())
-            .collect()
+        let (mut nodes, mut names) = (Vec::new(), BTreeSet::new());
+        for (index, node) in self.planned.new_nodes.iter().enumerate() {
+            let hosts = node.hosts.iter();
+            let mut hosts = hosts
+                .filter(|host| self.scheduling.may_land(&self.cx, requirements, host))
+                .peekable();
+            if hosts.peek().is_some() {
+                nodes.push(index);
+            }
+            if is_daemon_set {
+                names.extend(hosts.map(|host| host.name.clone()));
+            }
+        }
+        (nodes, names)
     }
 
-    /// The new nodes that its pods may be scheduled on, by index, with whether that is known.
-    fn landings(
-        &self,
-        nodes: &[NewNode],
-        requirements: &Requirements<'_>,
-    ) -> impl Iterator<Item = (usize, Match)> {
-        let landing = |node: &NewNode| {
-            let hosts = node.hosts.iter();
+    /// The pools that keep their build and that its pods may be scheduled on, by index, with whether that is known.
+    fn stays_on(&self, requirements: &Requirements<'_>) -> BTreeMap<usize, Match> {
+        let landing = |pool: &NewNode| {
+            let hosts = pool.hosts.iter();
             hosts
                 .map(|host| self.scheduling.landing(&self.cx, requirements, host))
                 .max()
         };
-        let nodes = nodes.iter().enumerate();
-        nodes
-            .filter_map(move |(index, node)| Some((index, landing(node)?)))
+        let pools = self.planned.staying.iter().enumerate();
+        pools
+            .filter_map(|(index, pool)| Some((index, landing(pool)?)))
             .filter(|(_, landing)| *landing != Match::No)
+            .collect()
     }
 
     /// The findings of its template, except those about images and accounts.
