@@ -27,9 +27,9 @@ pub use field_error::{FieldStep, in_one_line};
 #[cfg(test)]
 pub(crate) use node_policy::reconciling;
 pub use node_policy::{
-    BuildCount, DriftedNode, Isolation, NoExecute, NodeLabelMode, NodeLabels, NodePolicyMode,
-    NodeRuntimeClasses, NodeTaintSpec, NodeTaints, PartMode, RuntimeHandlers, TAINTS_BLOCKED, TaintEffect,
-    WORKLOADS_EXCLUDED, WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
+    BuildCount, DriftedNode, Isolation, KnownFaultStatus, NoExecute, NodeLabelMode, NodeLabels,
+    NodePolicyMode, NodeRuntimeClasses, NodeTaintSpec, NodeTaints, PartMode, RuntimeHandlers, TAINTS_BLOCKED,
+    TaintEffect, WORKLOADS_EXCLUDED, WindowsNodePolicy, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 pub use node_pool::{
     PoolBuild, PoolSelector, PoolTemplate, WindowsNodePool, WindowsNodePoolSpec, WindowsNodePoolStatus,

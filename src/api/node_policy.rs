@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::node_startup::{NodeStartup, StartupStatus};
 use super::schema;
-use crate::model::nodes::node::Taint;
+use crate::model::nodes::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::syntax::string_enum::string_enum;
 
 /// What Transom maintains on the Windows nodes that the policy selects.
@@ -111,6 +111,14 @@ impl WindowsNodePolicySpec {
     /// What is done about the mirror of it.
     pub fn restricted_label_mode(&self) -> PartMode {
         self.part(self.labels.node_restriction.mode)
+    }
+
+    /// What is done about each label, by its key.
+    pub fn label_modes(&self) -> [(&'static str, PartMode); 2] {
+        [
+            (BUILD_LABEL, self.kubelet_label_mode()),
+            (RESTRICTED_BUILD_LABEL, self.restricted_label_mode()),
+        ]
     }
 
     /// What is done about taints.
@@ -412,6 +420,9 @@ pub struct WindowsNodePolicyStatus {
     pub drifted_nodes: Vec<DriftedNode>,
     /// On how many nodes there is something that Transom wrote for this policy, and can remove.
     pub owned_node_count: i32,
+    /// The known faults of the versions that those nodes run: the certain ones first, then by id, 32 at most.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub known_faults: Vec<KnownFaultStatus>,
     /// New nodes that wait for images, or did; absent without spec.startup.
     pub startup: Option<StartupStatus>,
     /// The most severe current problem; absent if there is none.
@@ -456,6 +467,32 @@ impl WindowsNodePolicy {
 impl WindowsNodePolicyStatus {
     /// How many drifted nodes are named.
     pub const MOST_DRIFTED: usize = 20;
+}
+
+/// A known fault of Windows, of Kubernetes or of a component, and the nodes whose versions have it.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KnownFaultStatus {
+    /// Its id, as `transom knowledge list` shows it.
+    pub id: String,
+    /// Whether the nodes certainly have it. Otherwise it depends on their workloads or on something that nodes do not report,
+    /// or only users reported it.
+    pub certain: bool,
+    /// The symptom, and the version with the fix.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
+    /// How many nodes have it.
+    pub node_count: i32,
+    /// The first of these by name, 20 at most.
+    pub nodes: Vec<String>,
+}
+
+impl KnownFaultStatus {
+    /// How many faults a status has at most.
+    pub const MOST: usize = 32;
+    /// How many nodes of each.
+    pub const MOST_NODES: usize = 20;
 }
 
 /// A node that differs from the policy.

@@ -11,7 +11,7 @@ use super::field_error::{FieldError, place};
 use super::pod_policy::PoolTaint;
 use super::schema;
 use crate::model::nodes::extended_resources::OfferedResources;
-use crate::model::nodes::node::{Host, LABELS_OF_KUBELETS, Taint};
+use crate::model::nodes::node::{Host, LABELS_OF_EVERY_NODE, Taint};
 use crate::model::windows::build::Build;
 
 /// Which nodes belong to the pool, and the node that an autoscaler would add to it.
@@ -162,7 +162,7 @@ impl WindowsNodePoolSpec {
         // Every kubelet sets the others: they say nothing of what an autoscaler knows.
         let known = selected
             .iter()
-            .filter(|(key, _)| !LABELS_OF_KUBELETS.contains(&key.as_str()));
+            .filter(|(key, _)| !LABELS_OF_EVERY_NODE.contains(&key.as_str()));
         labels.extend(known.map(|(key, value)| (key.clone(), value.clone())));
         let host = Host {
             name: name.to_owned(),

@@ -23,15 +23,16 @@ pub struct RulesArgs {
     output: OutputArgs<ReportFormat>,
 }
 
-/// Explain one rule: what it looks for, why, what to do, with examples
+/// Explain rules: what each looks for, why, what to do, with examples
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom explain run-as-user
+  transom explain TSM204 TSM209
   transom explain TSM204 -o json")]
 pub struct ExplainArgs {
-    /// The rule's id or name, such as TSM204 or run-as-user
-    #[arg(value_name = "ID|NAME")]
-    rule: String,
+    /// Their IDs or names, such as TSM204 or run-as-user; only one with -o json
+    #[arg(value_name = "RULE", required = true)]
+    rules: Vec<String>,
     #[command(flatten)]
     output: OutputArgs<ReportFormat>,
 }
@@ -46,14 +47,31 @@ pub fn list(args: &RulesArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    let Some(rule) = find(&args.rule) else {
-        match nearest(&args.rule) {
-            Some(nearest) => bail!("unknown rule \"{}\"; did you mean {nearest}?", args.rule),
-            None => bail!("unknown rule \"{}\"; transom rules lists all rules", args.rule),
-        }
+    let known = args.rules.iter().map(|name| match (find(name), nearest(name)) {
+        (Some(rule), _) => Ok(rule),
+        (None, Some(nearest)) => bail!("unknown rule \"{name}\"; did you mean {nearest}?"),
+        (None, None) => bail!("unknown rule \"{name}\"; transom rules lists all rules"),
+    });
+    let rules: Vec<&Rule> = known.collect::<anyhow::Result<_>>()?;
+    let [first, more @ ..] = &rules[..] else {
+        bail!("name a rule; transom rules lists all rules");
     };
-    (args.output).report(&render::explain_json(rule), |out| {
-        write!(out, "{}", render::explain(rule))
+    let targets = args.output.targets()?;
+    let is_json = targets
+        .iter()
+        .any(|target| matches!(target.format, ReportFormat::Json));
+    if is_json && !more.is_empty() {
+        bail!(
+            "-o json explains one rule; transom rules {} -o json lists several",
+            args.rules.join(" ")
+        );
+    }
+    (args.output).report(&render::explain_json(first), |out| {
+        write!(out, "{}", render::explain(first))?;
+        for rule in more {
+            write!(out, "\n\n{}", render::explain(rule))?;
+        }
+        Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -14,9 +14,7 @@ use super::stored_node_pools::NodePools;
 use crate::api::{Isolation, NodeRuntimeClasses, PartMode};
 use crate::model::cluster::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
 use crate::model::nodes::namespace_selector::NodeSelector;
-use crate::model::nodes::node::{
-    BUILD_LABEL, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
-};
+use crate::model::nodes::node::{Host, NodeSigns as _, ReportedOs, Taint};
 use crate::model::objects::pod::Toleration;
 use crate::model::windows::build::RELEASES;
 
@@ -120,10 +118,7 @@ pub fn change_at(cache: &ClusterCache, now: Timestamp) -> Option<Timestamp> {
 /// missing.
 fn expect_writes(policy: &NodePolicy, node: &NodeView, host: &mut Host) {
     let spec = &policy.stored.spec;
-    for (label, mode) in [
-        (BUILD_LABEL, spec.kubelet_label_mode()),
-        (RESTRICTED_BUILD_LABEL, spec.restricted_label_mode()),
-    ] {
+    for (label, mode) in spec.label_modes() {
         match (mode, host.build) {
             (PartMode::Reconcile, Some(build)) => host.promise_label(label, build.to_string()),
             (PartMode::Audit, Some(build)) if !host.is_labelled(label) => {
@@ -221,6 +216,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::nodes::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 

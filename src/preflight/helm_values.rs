@@ -58,7 +58,7 @@ impl HelmValues {
     pub fn yaml(&self) -> String {
         let mut out = format!(
             "# Values for helm install, after those of the platform: --values {} --values THIS-FILE\n\
-             # Written by transom preflight. Helm replaces lists, so each list is whole.\n",
+             # Written by transom preflight. Helm merges maps, and replaces lists, so each list is whole.\n",
             self.platform
         );
         let entries: Vec<&ValuesEntry> = self.entries.iter().collect();

@@ -68,7 +68,7 @@ fn modes(values: &mut HelmValues, workloads: &WorkloadFindings<'_>) {
     values.add(&["mode"], Value::from(mode.as_str()), why);
     if mode == Mode::Enforce && only_ignored_fields > 0 {
         values.add(
-            &["podPolicy", "spec", "validation", "ignoredFields"],
+            &["podPolicies", "default", "spec", "validation", "ignoredFields"],
             Value::from(IgnoredFields::Warn.as_str()),
             format!(
                 "{} would be denied only for fields that Windows ignores",
@@ -91,7 +91,7 @@ fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
             list(&differing, 10)
         );
         values.add(
-            &["nodePolicy", "spec", "taints", "mode"],
+            &["nodePolicies", "default", "spec", "taints", "mode"],
             Value::from("Audit"),
             why,
         );
@@ -99,7 +99,7 @@ fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
     let taints: Vec<Value> = required.iter().map(taints::taint_value).collect();
     let why = "the taints that Windows nodes have; a node without one is reported, and with taints.mode Reconcile tainted";
     values.add(
-        &["nodePolicy", "spec", "taints", "required"],
+        &["nodePolicies", "default", "spec", "taints", "required"],
         Value::from(taints),
         why,
     );

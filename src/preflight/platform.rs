@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::cluster::environment::{AnyNode, ClusterEnvironment};
 use crate::manifest;
@@ -126,15 +126,19 @@ impl Platform {
     }
 
     /// A list field in the chart's values file for the platform: `toleratedTaints` of the pod policy, `nodeLabels` of the cluster,
-    /// `required` taints of the node policy, and `nodePools`. Helm replaces lists, so a later file must repeat the complete list.
+    /// and `required` taints of the node policy. Helm replaces lists, so a later file must repeat the complete list.
     pub fn list(&self, field: &str) -> Vec<Value> {
         let written = match field {
-            "toleratedTaints" => &self.values["podPolicy"]["spec"]["placement"][field],
+            "toleratedTaints" => &self.values["podPolicies"]["default"]["spec"]["placement"][field],
             "nodeLabels" => &self.values["cluster"][field],
-            "required" => &self.values["nodePolicy"]["spec"]["taints"][field],
-            _ => &self.values[field],
+            _ => &self.values["nodePolicies"]["default"]["spec"]["taints"][field],
         };
         written.as_array().cloned().unwrap_or_default()
+    }
+
+    /// The node pools in its values file, by name.
+    pub fn pools(&self) -> Map<String, Value> {
+        self.values["nodePools"].as_object().cloned().unwrap_or_default()
     }
 
     /// Whether its values file states a taint that Windows nodes have.
@@ -236,8 +240,8 @@ mod tests {
             assert!(!platform.list("required").is_empty(), "{name}");
         }
         let eks = Platform::named("eks").unwrap();
-        let pools = eks.list("nodePools");
-        let names: Vec<&Value> = pools.iter().map(|pool| &pool["name"]).collect();
+        let pools = eks.pools();
+        let names: Vec<&String> = pools.keys().collect();
         assert_eq!(names, ["windows-2022", "windows-2025"]);
         assert_eq!(eks.list("nodeLabels")[0]["valuePrefixes"][0], "windows");
     }

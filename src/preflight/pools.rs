@@ -101,8 +101,8 @@ fn gated_in_vain(input: ClusterInput<'_>) -> Option<PreflightFinding> {
          taint, if it may write to nodes",
         Taint::STARTUP_KEY
     );
-    let remedy = "set nodePolicy.spec.startup in the values of the chart, or rbac.nodePolicies=true, so that Transom may remove it; or \
-                  remove the taint from the pool";
+    let remedy =
+        "set nodePolicies.default.spec.startup in the values of the chart, or remove the taint from the pool";
     (!all.is_empty()).then(|| PreflightFinding::act(text, remedy).by(&all))
 }
 

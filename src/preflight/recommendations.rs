@@ -25,7 +25,7 @@ const MOST_POOLS: usize = 128;
 pub const MOST_LABELS: usize = 48;
 
 /// The path of the values for placement.
-const PLACEMENT: [&str; 3] = ["podPolicy", "spec", "placement"];
+const PLACEMENT: [&str; 4] = ["podPolicies", "default", "spec", "placement"];
 
 /// The values that nodes, RuntimeClasses and autoscalers require.
 pub fn of_cluster(input: ClusterInput<'_>) -> Vec<ValuesEntry> {
@@ -33,10 +33,10 @@ pub fn of_cluster(input: ClusterInput<'_>) -> Vec<ValuesEntry> {
     all.into_iter().flatten().collect()
 }
 
-fn entry(above: &[&'static str], field: &'static str, value: Vec<Value>, reason: String) -> ValuesEntry {
+fn entry(above: &[&'static str], field: &'static str, value: Value, reason: String) -> ValuesEntry {
     ValuesEntry {
         path: above.iter().copied().chain([field]).collect(),
-        value: Value::from(value),
+        value,
         reason,
     }
 }
@@ -57,7 +57,7 @@ fn tolerated_taints(input: ClusterInput<'_>) -> Option<ValuesEntry> {
     all.extend(seen.iter().map(taint_value));
     all.truncate(MOST_TAINTS);
     let why = format!("Windows nodes carry {shown}");
-    (!seen.is_empty()).then(|| entry(&PLACEMENT, "toleratedTaints", all, why))
+    (!seen.is_empty()).then(|| entry(&PLACEMENT, "toleratedTaints", all.into(), why))
 }
 
 fn pool_values(input: ClusterInput<'_>) -> Option<ValuesEntry> {
@@ -65,15 +65,16 @@ fn pool_values(input: ClusterInput<'_>) -> Option<ValuesEntry> {
     if pools.is_empty() {
         return None;
     }
-    let mut all = input.platform.list("nodePools");
-    for pool in pools {
-        if !all.iter().any(|known| known["name"] == pool["name"]) {
-            all.push(pool);
+    // Helm adds them to those of the platform's file.
+    let of_platform = input.platform.pools();
+    let mut new = serde_json::Map::new();
+    for (name, pool) in pools {
+        if of_platform.len() + new.len() < MOST_POOLS && !of_platform.contains_key(&name) {
+            new.entry(name).or_insert(pool);
         }
     }
-    all.truncate(MOST_POOLS);
     let why = format!("these may be at zero nodes: {}", list(by, 10));
-    Some(entry(&[], "nodePools", all, why))
+    (!new.is_empty()).then(|| entry(&[], "nodePools", new.into(), why))
 }
 
 fn class_values(input: ClusterInput<'_>) -> Option<ValuesEntry> {
@@ -81,17 +82,17 @@ fn class_values(input: ClusterInput<'_>) -> Option<ValuesEntry> {
         .map(|(release, name)| json!({"release": release, "name": name}))
         .collect();
     let why = "these RuntimeClasses exist, each for the nodes of one release";
-    let path = ["podPolicy", "spec", "placement", "runtimeClasses"];
-    (!classes.is_empty()).then(|| entry(&path, "names", classes, why.to_owned()))
+    let path = ["podPolicies", "default", "spec", "placement", "runtimeClasses"];
+    (!classes.is_empty()).then(|| entry(&path, "names", classes.into(), why.to_owned()))
 }
 
-/// A pool in the format of the chart's `nodePools`; `None` without a label that selects its nodes.
+/// A pool by its name, in the format of the chart's `nodePools`; `None` without a label that selects its nodes.
 fn pool(
     name: &str,
     mut labels: BTreeMap<String, String>,
     build: Option<Build>,
     taints: &[Taint],
-) -> Option<Value> {
+) -> Option<(String, Value)> {
     let of_pool = pool_of(|key| labels.get(key).map(String::as_str));
     let of_pool = of_pool.map(|(key, value)| BTreeMap::from([(key.to_owned(), value.to_owned())]));
     let selected = of_pool.unwrap_or_else(|| labels.clone());
@@ -110,11 +111,11 @@ fn pool(
         template["taints"] = taints.iter().map(taint_value).collect();
     }
     let spec = json!({"nodeSelector": {"matchLabels": selected}, "template": template});
-    Some(json!({"name": object_name(name), "spec": spec}))
+    Some((object_name(name), json!({"spec": spec})))
 }
 
 /// The Windows pools that may be at zero nodes, and the evidence for them.
-fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
+fn pools(input: ClusterInput<'_>) -> (Vec<(String, Value)>, Vec<String>) {
     let (mut all, mut by) = (Vec::new(), Vec::new());
     for (found, is_at_zero) in scaled(input) {
         // Karpenter can scale every pool to zero; a MachineSet specifies a number.
@@ -224,10 +225,10 @@ fn label_specs(labels: &[Value]) -> Vec<NodeLabelSpec> {
 
 /// The facts of the cluster, plus the node labels and pools of these values.
 pub fn facts(input: ClusterInput<'_>) -> Facts {
-    let mut pools = input.platform.list("nodePools");
+    let mut pools = input.platform.pools();
     for entry in of_cluster(input) {
-        if let (["nodePools"], Value::Array(wanted)) = (&entry.path[..], entry.value) {
-            pools = wanted;
+        if let (["nodePools"], Value::Object(new)) = (&entry.path[..], entry.value) {
+            pools.extend(new);
         }
     }
     let mut facts = input.snapshot.facts.clone();
@@ -235,11 +236,10 @@ pub fn facts(input: ClusterInput<'_>) -> Facts {
     let labels = label_specs(&node_labels(input, &candidates(input)));
     let labels: Vec<NodeLabel> = labels.iter().flat_map(NodeLabelSpec::labels).collect();
     facts.add_node_labels(&labels);
-    for pool in pools {
-        let name = pool["name"].as_str().unwrap_or_default();
+    for (name, pool) in pools {
         let spec = serde_json::from_value::<WindowsNodePoolSpec>(pool["spec"].clone());
         if let Ok(spec) = spec {
-            facts.add_pool(spec.host(name).0);
+            facts.add_pool(spec.host(&name).0);
         }
     }
     facts
@@ -250,7 +250,7 @@ pub fn policy(input: ClusterInput<'_>) -> Policy {
     let mut spec = json!({"mode": Mode::Enforce.as_str()});
     spec["placement"]["toleratedTaints"] = Value::from(input.platform.list("toleratedTaints"));
     for entry in of_cluster(input) {
-        if let ["podPolicy", "spec", "placement", field] = entry.path[..] {
+        if let ["podPolicies", "default", "spec", "placement", field] = entry.path[..] {
             spec["placement"][field] = entry.value;
         }
     }

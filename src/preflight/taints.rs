@@ -56,7 +56,9 @@ impl ObservedTaint<'_> {
                 format!(
                     "the taint {on} keeps Linux pods off, and the values do not require it of other Windows nodes"
                 ),
-                format!("if every Windows node must have it, add {value} to nodePolicy.spec.taints.required"),
+                format!(
+                    "if every Windows node must have it, add {value} to nodePolicies.default.spec.taints.required"
+                ),
             )
         } else {
             PreflightFinding::act(
@@ -65,7 +67,7 @@ impl ObservedTaint<'_> {
                      require it"
                 ),
                 format!(
-                    "if every Windows pod may run there, add {value} to podPolicy.spec.placement.toleratedTaints"
+                    "if every Windows pod may run there, add {value} to podPolicies.default.spec.placement.toleratedTaints"
                 ),
             )
         };

@@ -314,7 +314,7 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
     );
     assert_eq!(report.values.json()["mode"], "Enforce");
     assert_eq!(
-        report.values.json()["podPolicy"]["spec"],
+        report.values.json()["podPolicies"]["default"]["spec"],
         json!({"validation": {"ignoredFields": "Warn"}})
     );
     let mut out = Vec::new();
@@ -333,8 +333,8 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
 fn taints_of(report: &Preflight) -> [Vec<String>; 2] {
     let values = report.values.json();
     [
-        "/podPolicy/spec/placement/toleratedTaints",
-        "/nodePolicy/spec/taints/required",
+        "/podPolicies/default/spec/placement/toleratedTaints",
+        "/nodePolicies/default/spec/taints/required",
     ]
     .map(|path| {
         let list = values.pointer(path).and_then(Value::as_array);
@@ -370,7 +370,7 @@ fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
     ]);
     let report = world.in_pools(&[("w2", "b"), ("w3", "c")]).report(&[]);
     assert_eq!(
-        report.values.json()["nodePolicy"]["spec"]["taints"]["mode"],
+        report.values.json()["nodePolicies"]["default"]["spec"]["taints"]["mode"],
         "Audit"
     );
     let [_, required] = taints_of(&report);
@@ -431,7 +431,8 @@ fn a_taint_that_may_be_for_some_workloads_only_is_neither_tolerated_nor_required
             assert_eq!(decision.evidence, ["node w2"]);
             let remedy = decision.remedy.as_deref().unwrap();
             assert!(
-                remedy.contains(&taint.key) && remedy.contains("podPolicy.spec.placement.toleratedTaints"),
+                remedy.contains(&taint.key)
+                    && remedy.contains("podPolicies.default.spec.placement.toleratedTaints"),
                 "{remedy}"
             );
         }
@@ -530,8 +531,8 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
     );
     assert_eq!(
         report.values.json()["nodePools"],
-        json!([{"name": "win", "spec": {"nodeSelector": {"matchLabels": {"karpenter.sh/nodepool": "win"}},
-            "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}}}])
+        json!({"win": {"spec": {"nodeSelector": {"matchLabels": {"karpenter.sh/nodepool": "win"}},
+            "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "windows", "effect": "NoSchedule"}]}}}})
     );
 }
 
@@ -614,7 +615,8 @@ fn a_runtime_class_is_held_against_the_nodes() {
         "odd: the RuntimeClass for Hyper-V isolation has no overhead [TSM914",
     );
     assert!(!has_finding(&report, "gvisor"));
-    let classes = &report.values.json()["podPolicy"]["spec"]["placement"]["runtimeClasses"]["names"];
+    let classes =
+        &report.values.json()["podPolicies"]["default"]["spec"]["placement"]["runtimeClasses"]["names"];
     assert_eq!(
         *classes,
         json!([{"release": "ltsc2019", "name": "gone"}, {"release": "ltsc2022", "name": "good"}])

@@ -117,8 +117,8 @@ impl Reviewer {
 }
 
 impl ReviewHandler for Reviewer {
-    /// Waits for a namespace that was just created: `kubectl apply` creates it and its pods together, before
-    /// the watch delivers it. Waits for look-ups of images if the policy allows it.
+    /// A review of a namespace that was just created waits for it: `kubectl apply` creates it and its pods together, before
+    /// the watch delivers it. It also waits for look-ups of images if the policy allows it. The server calls this again then.
     fn review(
         &self,
         phase: Phase,

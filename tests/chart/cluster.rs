@@ -85,7 +85,7 @@ pub fn matrix() -> Vec<Value> {
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": "root.pem", "certKey": "a.pem", "privateKeyKey": "b.pem"}}}),
         json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10261}}),
         json!({"mode": "Audit", "webhooks": {"failurePolicy": "Fail", "timeoutSeconds": 1}}),
-        json!({"podPolicy": {"name": "main", "spec": {
+        json!({"podPolicies": {"default": null, "main": {"spec": {
             "mode": "Warn", "priority": 10, "namespaceOverrides": "Any",
             "namespaceSelector": {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]},
             "validation": {"action": "Deny", "ignoredFields": "Remove", "rulesVersion": "0.1", "rules": [{"name": "run-as-user", "action": "Warn"}, {"name": "host-process-requires-host-network", "action": "Disabled"}]},
@@ -93,17 +93,18 @@ pub fn matrix() -> Vec<Value> {
                           "runtimeClasses": {"names": [{"release": "ltsc2022", "name": "windows-2022"}]}},
             "evidence": {"imageEvidence": "Disabled", "defaultOS": "Linux"},
             "exemptions": [{"name": "x", "rules": ["*"], "namespaces": ["a"], "expiresOn": "2027-03-31", "owner": "a", "reason": "b"}],
-        }}, "nodePolicy": {"spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed", "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]},
+        }}}, "nodePolicies": {"default": {"spec": {"taints": {"mode": "Reconcile", "noExecute": "Allowed", "required": [{"key": "os", "value": "windows", "effect": "NoExecute"}]},
             "labels": {"kubelet": {"mode": "Disabled"}, "nodeRestriction": {"mode": "Reconcile"}},
-            "runtimeClasses": {"mode": "Reconcile", "isolations": ["Process", "HyperV"]}}},
+            "runtimeClasses": {"mode": "Reconcile", "isolations": ["Process", "HyperV"]}}}},
              "cluster": {"nodeLabels": [{"key": "pool", "valuePrefixes": ["win"]}, {"key": "team", "values": ["a", "b"]}]},
-             "nodePools": [{"name": "w", "spec": {"nodeSelector": {"matchLabels": {"pool": "win"}},
-                 "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "windows"}]}}}]}),
-        json!({"podPolicy": {"create": false}, "nodePolicy": {"create": false}, "webhooks": {"excludedNamespaces": []}}),
+             "rbac": {"runtimeClasses": true}, "admissionPolicies": {"noExecuteTaints": true},
+             "nodePools": {"w": {"spec": {"nodeSelector": {"matchLabels": {"pool": "win"}},
+                 "template": {"build": "10.0.20348", "taints": [{"key": "os", "value": "windows"}]}}}}}),
+        json!({"podPolicies": {"default": {"create": false}}, "nodePolicies": {"default": {"create": false}}, "webhooks": {"excludedNamespaces": []}}),
         json!({"mode": "Audit", "cluster": {"podTemplates": [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"},
                {"group": "example.org", "kind": "Proxy", "path": "spec.podSpec", "resource": "proxies"}]}}),
         json!({"webhooks": {"linuxPods": {"enabled": true}, "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
-        json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}, "flowSchema": {"enabled": true}}),
+        json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}}),
         json!({"networkPolicy": {"enabled": true}, "service": {"ipFamilyPolicy": "SingleStack", "annotations": {"a": "b"}}}),
         json!({"image": {"digest": format!("sha256:{}", "a".repeat(64)), "registry": "", "pullPolicy": "Always"}, "imagePullSecrets": [{"name": "pull"}], "global": {"imageRegistry": "mirror.example.com:5000"}}),
         json!({"priorityClassName": "system-cluster-critical", "tolerations": [{"key": "infra", "operator": "Exists"}], "nodeSelector": {"kubernetes.io/os": "linux", "pool": "infra"},
@@ -117,21 +118,25 @@ pub fn matrix() -> Vec<Value> {
         json!({"tracing": {"endpoint": "http://collector:4318", "ratio": 1}, "admissionPolicies": {"enabled": false},
                "rbac": {"nodePolicies": true, "runtimeClasses": true}}),
         // `--set` makes a text of it.
-        json!({"certificates": {"mode": "cert-manager"}, "tracing": {"endpoint": "https://collector:4318", "ratio": "0.01", "headersSecret": {"name": "headers"},
-               "caConfigMap": {"name": "roots"}, "resourceAttributes": {"k8s.cluster.name": "east"}}}),
-        json!({"probe": {"namespace": "other"}, "reports": {"enabled": true}}),
+        json!({"certificates": {"mode": "cert-manager"}, "tracing": {"endpoint": "https://collector:4318", "ratio": "0.01"},
+               "extraEnv": [{"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "headers", "key": "headers"}}}]}),
+        json!({"probe": {"enabled": true, "namespace": "other"}, "reports": {"enabled": true}}),
         json!({"nodeStartup": {"admissionPolicy": {"enabled": true, "nodeSelector": {"matchLabels": {"agentpool": "win"}}}, "imagePuller": {"enabled": true}},
-               "nodePolicy": {"spec": {"startup": {"imageSource": "Listed", "images": ["a:1"], "puller": "Pods", "pullSecrets": [{"name": "pull"}]}}}}),
+               "nodePolicies": {"default": {"spec": {"startup": {"imageSource": "Listed", "images": ["a:1"], "puller": "Pods", "pullSecrets": [{"name": "pull"}]}}}}}),
         json!({"imageLookups": {"registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull", "pullSecretNamespaces": ["other"],
                           "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots"}},
-               "mode": "Audit", "podPolicy": {"spec": {"evidence": {"imageEvidence": "Registry", "imageWaitMilliseconds": 250}}}}),
+               "mode": "Audit", "podPolicies": {"default": {"spec": {"evidence": {"imageEvidence": "Registry", "imageWaitMilliseconds": 250}}}}}),
         json!({"clientCertificates": {"caConfigMap": {"name": "webhook-clients"}, "names": ["kube-apiserver"], "required": true}}),
         json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "terminationGracePeriodSeconds": 90}, "server": {"limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}}),
         json!({"deploymentAnnotations": {"reloader.stakater.com/auto": "true"}, "metrics": {"serviceMonitor":
                {"enabled": true, "relabelings": [{"targetLabel": "cluster", "replacement": "east"}], "metricRelabelings": [{"action": "labeldrop", "regex": "le"}]}},
                "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more", "namespace": "{{ .Release.Namespace }}"}}]}),
         json!({"mode": "Audit", "hooks": {"runner": "argocd"}, "webhooks": {"allowSecondRelease": true},
-               "nodePolicy": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}}),
+               "rbac": {"runtimeClasses": true}, "nodePolicies": {"default": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}}}),
+        json!({"podPolicies": {"default": {"spec": {"evidence": {"defaultOS": "Linux"}, "namespaceSelector": {"matchLabels": {"team": "a"}}}},
+               "second": {"spec": {"mode": "Audit", "priority": 5, "placement": {"linuxPods": "Warn"}, "namespaceSelector": {"matchLabels": {"team": "b"}}}}},
+               "nodePolicies": {"default": {"create": false}, "east": {"spec": {"mode": "Audit", "nodeSelector": {"matchLabels": {"zone": "east"}}}},
+               "west": {"spec": {"nodeSelector": {"matchLabels": {"zone": "west"}}}}}}),
     ]
 }
 
@@ -543,7 +548,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     request("install", without_jobs.clone()).unwrap();
     // Definitions of an older version: they do not know a field that the values have.
     let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/priority";
-    let with_it = json!({"hooks": {"runner": "none"}, "podPolicy": {"spec": {"priority": 1}}});
+    let with_it = json!({"hooks": {"runner": "none"}, "podPolicies": {"default": {"spec": {"priority": 1}}}});
     let older = json!([{"op": "remove", "path": field}]).to_string();
     let patch = [
         "patch",
@@ -557,7 +562,8 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     let error = request("upgrade", with_it.clone()).unwrap_err();
     let cure = documented_apply();
     assert!(
-        error.contains("podPolicy.spec.priority: the CustomResourceDefinition") && error.contains(&cure),
+        error.contains("podPolicies.default.spec.priority: the CustomResourceDefinition")
+            && error.contains(&cure),
         "{error}"
     );
     // The cure cures, and so does the program.
@@ -568,7 +574,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     assert!(upgraded.status.success(), "{upgraded:?}");
     request("upgrade", without_jobs.clone()).unwrap();
     // What the API server alone can see (a rule in CEL) comes back with the field.
-    let bad = json!({"hooks": {"runner": "none"}, "nodePolicy": {"spec": {"runtimeClasses": {"namePattern": "windows"}}}});
+    let bad = json!({"hooks": {"runner": "none"}, "nodePolicies": {"default": {"spec": {"runtimeClasses": {"namePattern": "windows"}}}}});
     let error = request("upgrade", bad).unwrap_err();
     assert!(error.contains("it must contain {release}"), "{error}");
     // The definitions stay at an uninstall, and Helm installs over those that the program applied.

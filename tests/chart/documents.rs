@@ -235,7 +235,7 @@ fn the_values_for_registries_keep_the_mode() {
         .iter()
         .find(|it| it.starts_with("# registries.yaml"))
         .unwrap();
-    let spec = &generated::values(block)["podPolicy"]["spec"];
+    let spec = &generated::values(block)["podPolicies"]["default"]["spec"];
     assert!(
         spec["evidence"]["imageEvidence"] == "Registry" && spec.get("mode").is_none(),
         "{block}"
@@ -290,8 +290,8 @@ fn listed(
 fn the_page_of_rights_lists_what_the_chart_grants() {
     let Some(engine) = engine() else { return };
     let values = json!({
-        "reports": {"enabled": true}, "probe": {"namespace": "probes"},
-        "nodePolicy": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}, "nodeStartup": {"imagePuller": {"enabled": true}},
+        "reports": {"enabled": true}, "probe": {"enabled": true, "namespace": "probes"}, "rbac": {"runtimeClasses": true},
+        "nodePolicies": {"default": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}}, "nodeStartup": {"imagePuller": {"enabled": true}},
         "imageLookups": {"registries": ["quay.io"], "pullSecret": "pull", "pullSecretNamespaces": ["shop"], "caConfigMap": {"name": "roots"}},
     });
     let rendered = engine.render(&values).unwrap();
@@ -365,8 +365,8 @@ fn schema_of<'s>(schema: &'s Value, path: &str) -> Option<&'s Value> {
 #[test]
 fn every_value_that_the_pages_name_is_there() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
-    assert!(schema_of(&schema, "podPolicy.spec.validation.rules").is_some());
-    assert!(schema_of(&schema, "podPolicy.spec.rulez").is_none());
+    assert!(schema_of(&schema, "podPolicies.default.spec.validation.rules").is_some());
+    assert!(schema_of(&schema, "podPolicies.default.spec.rulez").is_none());
     let mut seen = 0;
     // The page of the node policy names its fields, of which the chart has values of the same name.
     for page in pages()

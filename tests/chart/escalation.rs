@@ -539,7 +539,7 @@ spec: {mode: Reconcile, runtimeClasses: {mode: Reconcile}}
 #[test]
 fn the_program_writes_all_that_it_keeps_within_the_policies() {
     let node_policy = json!({"spec": {"runtimeClasses": {"mode": "Reconcile"}}});
-    let values = json!({"reports": {"enabled": true}, "nodePolicy": node_policy});
+    let values = json!({"reports": {"enabled": true}, "rbac": {"runtimeClasses": true}, "nodePolicies": {"default": node_policy}});
     let Some(attack) = Attack::start("what the program writes within the policies", &values) else {
         return;
     };
@@ -954,10 +954,7 @@ fn the_account_removes_and_marks_no_node_of_others() {
 
     // A value of the chart allows the effect.
     let Some(engine) = engine() else { return };
-    attack.install(
-        engine,
-        &json!({"nodePolicy": {"spec": {"taints": {"noExecute": "Allowed"}}}}),
-    );
+    attack.install(engine, &json!({"admissionPolicies": {"noExecuteTaints": true}}));
     let evicts = || {
         let taints = [&ours, &tenant, &evicting];
         patch("transom", "win-1", &taints, Some(&owned(&[&ours, &evicting]))).ok
@@ -1159,7 +1156,7 @@ fn a_taint_that_the_admission_policies_refuse_is_in_the_status_of_its_policy() {
 #[test]
 fn an_installation_in_audit_changes_no_node_and_names_the_right_that_it_would_need() {
     let Some(engine) = engine() else { return };
-    let values = json!({"mode": "Audit"});
+    let values = json!({"mode": "Audit", "rbac": {"nodePolicies": false}});
     let Some(attack) = Attack::start("an installation in Audit", &values) else {
         return;
     };

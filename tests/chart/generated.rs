@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use transom::api;
 use transom::cluster::node::{OWNED_ANNOTATION, PROOF_LABEL};
 use transom::controller::node_policies::nodes::labels::LABELS;
+use transom::model::cluster::feature_gates;
 use transom::model::nodes::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeLabel, NodeLabelValue, OS_LABEL, RESTRICTED_BUILD_LABEL, Taint,
 };
@@ -203,7 +204,7 @@ pub fn node_writes() -> Value {
 }
 
 /// Values that null takes away, as Helm has it: what the templates then leave out. A parent chart's `global` is its own.
-pub const MAY_BE_NULL: [&str; 16] = [
+pub const MAY_BE_NULL: [&str; 18] = [
     "affinity",
     "global.imagePullSecrets",
     "global.imageRegistry",
@@ -212,7 +213,9 @@ pub const MAY_BE_NULL: [&str; 16] = [
     "hooks.resources.requests",
     "imagePullSecrets",
     "metrics.dashboard.labels",
+    "nodePolicies.default",
     "nodeSelector",
+    "podPolicies.default",
     "podSecurityContext",
     "resources",
     "resources.limits",
@@ -256,6 +259,8 @@ fn require(schema: &mut Value, values: &Value, path: &str) {
 pub fn schema(written: &Value, yaml: &str) -> String {
     let mut schema = written.clone();
     schema["properties"]["cluster"] = for_values(&api::ClusterConfigSpec::schema());
+    let gates = feature_gates::names().flat_map(|name| [format!("{name}=true"), format!("{name}=false")]);
+    schema["properties"]["server"]["properties"]["featureGates"]["items"]["enum"] = gates.collect();
     require(&mut schema, &values(yaml), "");
     for (name, definition) in [
         ("podPolicySpec", api::pod_policy_definition()),

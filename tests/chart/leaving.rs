@@ -28,7 +28,7 @@ const POOL: &str = "win-08bb3946";
 
 /// Installs the release with everything that it can write, and waits until it has.
 pub fn install(world: &World, engine: &Engine, more: &Value) {
-    let mut values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}}}});
+    let mut values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicies": {"default": {"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}}}}, "rbac": {"runtimeClasses": true}});
     let more = more.as_object().unwrap().clone();
     values.as_object_mut().unwrap().extend(more);
     world.deploy(engine, "install", &values);
@@ -78,7 +78,7 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
         let done = world.request_as(engine, what, "second", "second", more);
         done.unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()))
     };
-    let mut values = json!({"podPolicy": {"create": false}, "nodePolicy": {"create": false}});
+    let mut values = json!({"podPolicies": {"default": {"create": false}}, "nodePolicies": {"default": {"create": false}}});
     let install = json!({ "values": values });
     let refused = world.request_as(engine, "install", "second", "second", &install);
     let refused = refused.unwrap_err();

@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "each binary of tests uses a part of it")]
 mod support;
 
+mod cel_values;
 mod certificates;
 mod cluster;
 mod container;
@@ -132,7 +133,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
-                "podPolicy": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"defaultOS": "Linux"}}},
+                "podPolicies": {"default": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"defaultOS": "Linux"}}}},
                 "webhooks": {"defaultOS": {"namespaceSelector": {"matchExpressions": [
                     {"key": "team", "operator": "In", "values": ["a"]},
                 ]}}},
@@ -218,8 +219,8 @@ pub fn refusal(engine: &engine::Engine, values: &Value) -> String {
 #[allow(clippy::too_many_lines, reason = "one table")]
 fn nonsense_is_refused_and_the_refusal_names_the_value() {
     let Some(engine) = engine() else { return };
-    let policy = |spec: Value| json!({"podPolicy": {"spec": spec}});
-    let node_policy = |spec: Value| json!({"nodePolicy": {"spec": spec}});
+    let policy = |spec: Value| json!({"podPolicies": {"default": {"spec": spec}}});
+    let node_policy = |spec: Value| json!({"nodePolicies": {"default": {"spec": spec}}});
     let many = |name: &str| -> Vec<String> { (0..40).map(|number| format!("{name}{number}")).collect() };
     let cases = [
         (
@@ -241,20 +242,20 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             json!({"validation": "Audit"}),
             "additional properties 'validation' not allowed",
         ),
-        (policy(json!({"mode": "Deny"})), "/podPolicy/spec/mode"),
+        (policy(json!({"mode": "Deny"})), "/podPolicies/default/spec/mode"),
         (json!({"mode": null}), "missing property 'mode'"),
         (json!({"mode": "Off"}), "/mode"),
         (
             policy(json!({"validation": {"action": false}})),
-            "/podPolicy/spec/validation/action",
+            "/podPolicies/default/spec/validation/action",
         ),
         (
             policy(json!({"validation": {"ignoredFields": "Off"}})),
-            "/podPolicy/spec/validation/ignoredFields",
+            "/podPolicies/default/spec/validation/ignoredFields",
         ),
         (
             policy(json!({"placement": {"mode": "Deny"}})),
-            "/podPolicy/spec/placement/mode",
+            "/podPolicies/default/spec/placement/mode",
         ),
         (json!({"image": {"digest": "latest"}}), "/image/digest"),
         (json!({"ports": {"webhook": 443}}), "/ports/webhook"),
@@ -292,17 +293,17 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (
             policy(json!({"validation": {"rules": [{"name": "run-as-user", "action": "warn"}]}})),
-            "/podPolicy/spec/validation/rules/0/action",
+            "/podPolicies/default/spec/validation/rules/0/action",
         ),
         (
             policy(json!({"validation": {"rules": [{"name": "run-as-usr", "action": "Warn"}]}})),
-            "podPolicy.spec.validation.rules: unknown rule \"run-as-usr\"; `transom rules` lists them",
+            "podPolicies.default.spec.validation.rules: unknown rule \"run-as-usr\"; `transom rules` lists them",
         ),
         (
             policy(
                 json!({"exemptions": [{"name": "a", "rules": ["*", "TSM301"], "namespaces": ["a"], "expiresOn": "2027-01-01", "owner": "a", "reason": "b"}]}),
             ),
-            "podPolicy.spec.exemptions[0].rules: unknown rule \"TSM301\"",
+            "podPolicies.default.spec.exemptions[0].rules: unknown rule \"TSM301\"",
         ),
         (
             policy(
@@ -312,11 +313,11 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (
             node_policy(json!({"taints": {"mode": "Enforce"}})),
-            "/nodePolicy/spec/taints/mode",
+            "/nodePolicies/default/spec/taints/mode",
         ),
         (
             node_policy(json!({"taints": {"required": [{"key": "os", "effect": "NoExecute"}]}})),
-            "set nodePolicy.spec.taints.noExecute=Allowed",
+            "set nodePolicies.default.spec.taints.noExecute=Allowed",
         ),
         (
             json!({"cluster": {"nodeLabels": [{"key": "pool", "value": "win*"}]}}),
@@ -372,8 +373,8 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "probe.namespace: the webhooks are not called for the namespace calico-system",
         ),
         (
-            json!({"probe": {"namespace": "other"}, "admissionPolicies": {"enabled": false}}),
-            "probe.namespace: the right to create pods there is granted for dry runs only",
+            json!({"probe": {"enabled": true, "namespace": "other"}, "admissionPolicies": {"enabled": false}}),
+            "probe.enabled: the right to create pods in probe.namespace is granted for dry runs only",
         ),
         (
             json!({"clientCertificates": {"required": true}}),
@@ -422,7 +423,7 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
 fn one_mode_decides_what_the_installation_writes_and_explicit_modes_win() {
     let Some(engine) = engine() else { return };
     let mode = |mode: &str| json!({"mode": mode});
-    let set = |mode: &str, spec: Value| json!({"mode": mode, "nodePolicy": {"spec": spec}});
+    let set = |mode: &str, spec: Value| json!({"mode": mode, "nodePolicies": {"default": {"spec": spec}}});
     let labels_only = json!({"mode": "Reconcile", "taints": {"mode": "Audit"}});
     for (values, of_pods, of_nodes) in [
         (json!({}), "Enforce", mode("Reconcile")),
@@ -431,7 +432,7 @@ fn one_mode_decides_what_the_installation_writes_and_explicit_modes_win() {
         (mode("Audit"), "Audit", mode("Audit")),
         // Values that are set win.
         (
-            json!({"mode": "Audit", "podPolicy": {"spec": {"mode": "Warn"}}}),
+            json!({"mode": "Audit", "podPolicies": {"default": {"spec": {"mode": "Warn"}}}}),
             "Warn",
             mode("Audit"),
         ),
@@ -456,7 +457,7 @@ fn one_mode_decides_what_the_installation_writes_and_explicit_modes_win() {
     }
     // What else the values say of taints stays.
     let required = json!([{"key": "os", "value": "Windows"}]);
-    let values = json!({"nodePolicy": {"spec": {"taints": {"required": required}}}});
+    let values = json!({"nodePolicies": {"default": {"spec": {"taints": {"required": required}}}}});
     let rendered = engine.render(&values).unwrap();
     assert_eq!(
         rendered.object("WindowsNodePolicy", "default")["spec"],
@@ -517,10 +518,6 @@ fn tracing_that_cannot_work_is_refused() {
             "/tracing/endpoint",
         ),
         (json!({"tracing": {"ratio": 1.5}}), "/tracing/ratio"),
-        (
-            json!({"tracing": {"resourceAttributes": {"a=b": "c"}}}),
-            "invalid propertyName 'a=b'",
-        ),
     ];
     for (values, words) in cases {
         let refusal = refusal(engine, &values);
@@ -532,52 +529,33 @@ fn tracing_that_cannot_work_is_refused() {
 fn tracing_is_off_until_there_is_an_endpoint_and_then_says_what_the_program_understands() {
     let Some(engine) = engine() else { return };
     let container = |values: &Value| {
-        let pod = engine.render(values).unwrap().object("Deployment", "transom")["spec"]["template"]["spec"]
-            .clone();
-        (pod["containers"][0].clone(), pod)
+        let rendered = engine.render(values).unwrap();
+        rendered.object("Deployment", "transom")["spec"]["template"]["spec"]["containers"][0].clone()
     };
     let variables = |container: &Value| -> Vec<Value> {
         let mut all = container["env"].as_array().unwrap().clone();
         all.retain(|it| it["name"].as_str().unwrap().starts_with("OTEL_"));
         all
     };
-    let idle =
-        json!({"tracing": {"ratio": 1, "caConfigMap": {"name": "ca"}, "headersSecret": {"name": "headers"}}});
+    let idle = json!({"tracing": {"ratio": 1}});
     for off in [json!({}), idle] {
-        let (container, pod) = container(&off);
+        let container = container(&off);
         assert!(variables(&container).is_empty(), "{container}");
-        assert_eq!(
-            pod["volumes"],
-            json!([{"name": "cluster", "configMap": {"name": "transom-cluster", "optional": true}}])
-        );
     }
 
-    let values = json!({"tracing": {
-        "endpoint": "https://collector.observability:4318",
-        "ratio": 0.01,
-        "headersSecret": {"name": "collector"},
-        "caConfigMap": {"name": "roots", "key": "bundle.pem"},
-        "resourceAttributes": {"deployment.environment.name": "a, b=c $(D)", "k8s.cluster.name": "east"},
-    }});
-    let (container, pod) = container(&values);
+    let headers = json!({"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "collector", "key": "headers"}}});
+    let values = json!({"tracing": {"endpoint": "https://collector.observability:4318", "ratio": 0.01}, "extraEnv": [headers]});
+    let container = container(&values);
     let variables = variables(&container);
     assert_eq!(
         json!(variables),
         json!([
             {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "https://collector.observability:4318"},
             {"name": "OTEL_TRACES_SAMPLER_ARG", "value": "0.01"},
-            {"name": "OTEL_RESOURCE_ATTRIBUTES", "value":
-                "k8s.namespace.name=$(TRANSOM_NAMESPACE),k8s.pod.name=$(TRANSOM_IDENTITY),\
-                 deployment.environment.name=a%2C%20b%3Dc%20%24%28D%29,k8s.cluster.name=east"},
-            {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "collector", "key": "headers"}}},
-            {"name": "OTEL_EXPORTER_OTLP_CERTIFICATE", "value": "/var/run/transom/tracing/bundle.pem"},
+            {"name": "OTEL_RESOURCE_ATTRIBUTES",
+             "value": "k8s.namespace.name=$(TRANSOM_NAMESPACE),k8s.pod.name=$(TRANSOM_IDENTITY)"},
+            headers,
         ])
-    );
-    let mounts = json!([{"name": "cluster", "mountPath": "/var/run/transom/cluster", "readOnly": true}, {"name": "tracing-ca", "mountPath": "/var/run/transom/tracing", "readOnly": true}]);
-    assert_eq!(container["volumeMounts"], mounts);
-    assert_eq!(
-        pod["volumes"],
-        json!([{"name": "cluster", "configMap": {"name": "transom-cluster", "optional": true}}, {"name": "tracing-ca", "configMap": {"name": "roots"}}])
     );
 
     // The kubelet puts a variable in where it was defined before.

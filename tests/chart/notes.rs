@@ -39,7 +39,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
             &["are denied"],
         ),
         (
-            json!({"mode": "Audit", "nodePolicy": {"spec": {"labels": {"kubelet": {"mode": "Reconcile"}}}}}),
+            json!({"mode": "Audit", "nodePolicies": {"default": {"spec": {"labels": {"kubelet": {"mode": "Reconcile"}}}}}}),
             &[
                 "The WindowsPodPolicy default has mode Audit.",
                 "has mode Audit: the leader writes labels to",
@@ -47,7 +47,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
             &["nothing but its own objects"],
         ),
         (
-            json!({"podPolicy": {"create": false}}),
+            json!({"podPolicies": {"default": {"create": false}}}),
             &["without one Transom denies and changes nothing"],
             &["The WindowsPodPolicy default"],
         ),
@@ -112,7 +112,7 @@ fn the_notes_fit_fifteen_lines_whatever_the_values() {
     // Everything that adds a line.
     let longest = json!({
         "hostNetwork": true, "ports": {"webhook": 10260}, "replicaCount": 1, "rbac": {"create": false},
-        "webhooks": {"failurePolicy": "Fail"}, "podPolicy": {"spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},
+        "webhooks": {"failurePolicy": "Fail"}, "podPolicies": {"default": {"spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}}}},
     });
     for values in matrix().into_iter().chain([longest]) {
         let notes = engine.render(&values).unwrap().notes;

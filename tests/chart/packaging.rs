@@ -156,7 +156,7 @@ fn kubernetes(version: &'static str, folder: &Path) -> String {
 fn a_kubernetes_without_mutating_admission_policies_gets_no_startup_taint() {
     let Some(engine) = engine() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let values = json!({"podPolicy": {"create": false}, "nodePolicy": {"create": false},
+    let values = json!({"podPolicies": {"default": {"create": false}}, "nodePolicies": {"default": {"create": false}},
                         "nodeStartup": {"admissionPolicy": {"enabled": true}}, "webhooks": {"allowSecondRelease": true}});
     for (version, fits) in [("v1.35.4", false), ("v1.36.2", true)] {
         let cluster = kubernetes(version, folder.path());
@@ -173,7 +173,7 @@ fn a_kubernetes_without_match_conditions_is_refused() {
     let Some(engine) = engine() else { return };
     let folder = tempfile::tempdir().unwrap();
     // With policies the templates would ask for the definitions, and for other releases.
-    let values = json!({"podPolicy": {"create": false}, "nodePolicy": {"create": false},
+    let values = json!({"podPolicies": {"default": {"create": false}}, "nodePolicies": {"default": {"create": false}},
                         "webhooks": {"allowSecondRelease": true}});
     for (version, fits) in [
         ("v1.29.14", false),

@@ -100,15 +100,15 @@ fn values_of(platform: &'static str) -> Value {
     let text = report.values.yaml();
     let read = generated::values(&text);
     assert_eq!(read, report.values.json(), "{text}");
-    for field in ["tolerations", "webhooks", "podPolicy", "nodePolicy"] {
+    for field in ["tolerations", "webhooks", "podPolicies", "nodePolicies"] {
         assert!(!read[field].is_null(), "{field}:\n{text}");
     }
     assert_eq!(read["mode"], "Audit");
     for path in [
-        "/podPolicy/spec/placement/runtimeClasses",
+        "/podPolicies/default/spec/placement/runtimeClasses",
         "/nodePools",
         "/cluster/nodeLabels",
-        "/nodePolicy/spec/taints",
+        "/nodePolicies/default/spec/taints",
     ] {
         assert!(read.pointer(path).is_some(), "{path}:\n{text}");
     }
@@ -133,7 +133,10 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
         let read = transom::api::read_policies(both.join("\n---\n").into_bytes());
         assert!(read.is_ok(), "{platform}: {read:?}");
         let policy = rendered.object("WindowsPodPolicy", "default");
-        let of_files = ["/podPolicy/spec/placement/toleratedTaints", "/cluster/nodeLabels"];
+        let of_files = [
+            "/podPolicies/default/spec/placement/toleratedTaints",
+            "/cluster/nodeLabels",
+        ];
         let facts = rendered.object("ConfigMap", "transom-cluster")["data"]["cluster.yaml"].clone();
         let facts = generated::values(facts.as_str().unwrap());
         let rendered_lists = [
@@ -147,8 +150,8 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
                 assert!(made.contains(known), "{platform}: {list} lost {known}");
             }
         }
-        for pool in file["nodePools"].as_array().into_iter().flatten() {
-            let made = rendered.object("WindowsNodePool", pool["name"].as_str().unwrap());
+        for (name, pool) in file["nodePools"].as_object().into_iter().flatten() {
+            let made = rendered.object("WindowsNodePool", name);
             assert_eq!(made["spec"], pool["spec"], "{platform}");
         }
         let own = rendered.object("Deployment", "transom");

@@ -438,7 +438,7 @@ fn the_program_pulls_and_releases_within_its_rights_and_the_policies() {
     let mut values = with_pods();
     merge(
         &mut values,
-        json!({"mode": "Audit", "nodePolicy": {"spec": {"startup": startup}}}),
+        json!({"mode": "Audit", "nodePolicies": {"default": {"spec": {"startup": startup}}}}),
     );
     let Some(attack) = Attack::start("what the program pulls", &values) else {
         return;

@@ -69,11 +69,11 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
         engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
         for (kind, part) in [
-            ("WindowsPodPolicy", "podPolicy"),
-            ("WindowsNodePolicy", "nodePolicy"),
+            ("WindowsPodPolicy", "podPolicies"),
+            ("WindowsNodePolicy", "nodePolicies"),
         ] {
             let made = &rendered.object(kind, "default")["spec"];
-            for (field, value) in values[part]["spec"].as_object().into_iter().flatten() {
+            for (field, value) in values[part]["default"]["spec"].as_object().into_iter().flatten() {
                 // The chart adds the mode of the taints, where the values have none.
                 let mut made = made[field].clone();
                 if field == "taints" && value["mode"].is_null() {
@@ -82,8 +82,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
                 assert_eq!(made, *value, "{platform}: {kind}.{field}");
             }
         }
-        for pool in values["nodePools"].as_array().into_iter().flatten() {
-            let name = pool["name"].as_str().unwrap();
+        for (name, pool) in values["nodePools"].as_object().into_iter().flatten() {
             assert_eq!(
                 rendered.object("WindowsNodePool", name)["spec"],
                 pool["spec"],
@@ -100,7 +99,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
         let webhooks = rendered
             .object("ValidatingWebhookConfiguration", "zz-transom")
             .to_string();
-        let spec = &values["podPolicy"]["spec"];
+        let spec = &values["podPolicies"]["default"]["spec"];
         let guarded = spec["placement"]["linuxPods"].as_str().unwrap_or("Disabled") != "Disabled";
         assert_eq!(
             webhooks.contains("linux-pods.validate.transom.dev"),
@@ -233,7 +232,7 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
             it.ok && it.err.contains("Warning: ") && !tolerations(it).is_empty()
         });
         let placed = tolerations(&create(&world, &bad));
-        for wanted in values["nodePolicy"]["spec"]["taints"]["required"]
+        for wanted in values["nodePolicies"]["default"]["spec"]["taints"]["required"]
             .as_array()
             .into_iter()
             .flatten()

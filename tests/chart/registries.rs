@@ -41,7 +41,7 @@ fn a_release_looks_up_the_images_of_stored_workloads_with_the_rights_of_the_char
     }));
     let values = json!({
         "imageLookups": {"registries": [registry.host()], "pullSecret": "pull", "caConfigMap": {"name": "roots"}},
-        "podPolicy": {"spec": {"evidence": {"imageEvidence": "Registry"}}},
+        "podPolicies": {"default": {"spec": {"evidence": {"imageEvidence": "Registry"}}}},
     });
     world.deploy(engine, "install", &values);
     world.is_called();

@@ -156,12 +156,14 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
         json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["pull"], "verbs": ["get"]});
     let any_secret = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]});
 
-    let without = engine.render(&json!({"nodePolicy": {"create": false}})).unwrap();
+    let without = engine
+        .render(&json!({"nodePolicies": {"default": {"create": false}}}))
+        .unwrap();
     assert_eq!(env(&without), [""; 0]);
     let of_cluster = rules(&without, "ClusterRole", "transom", "");
     assert!(!of_cluster.is_empty() && workloads.iter().all(|rule| !of_cluster.contains(rule)));
 
-    let values = json!({"nodePolicy": {"create": false}, "imageLookups": {
+    let values = json!({"nodePolicies": {"default": {"create": false}}, "imageLookups": {
         "registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull",
         "pullSecretNamespaces": ["shop", "billing"], "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots", "key": "all.pem"},
     }});
@@ -376,14 +378,13 @@ fn names_that_yaml_reads_as_numbers_or_booleans_stay_text() {
             other,
         ] = names;
         let values = json!({
-            "fullnameOverride": fullname, "podPolicy": {"name": policy}, "nodePolicy": {"name": nodes},
+            "fullnameOverride": fullname, "podPolicies": {"default": null, (policy): {"spec": {}}}, "nodePolicies": {"default": null, (nodes): {"spec": {}}},
             "serviceAccount": {"name": account}, "hooks": {"serviceAccount": {"name": other}},
             "certificates": {"mode": "provided", "secretName": secret},
             "imageLookups": {"registries": ["quay.io"], "pullSecret": secret, "pullSecretNamespaces": [other], "caConfigMap": {"name": map}},
             "clientCertificates": {"caConfigMap": {"name": map}},
-            "tracing": {"endpoint": "https://collector:4318", "caConfigMap": {"name": map}, "headersSecret": {"name": secret, "key": other}},
-            "probe": {"namespace": other}, "priorityClassName": other,
-            "flowSchema": {"enabled": true, "priorityLevel": other},
+            "tracing": {"endpoint": "https://collector:4318"},
+            "probe": {"enabled": true, "namespace": other}, "priorityClassName": other,
             "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}},
             "commonLabels": {"team": other},
         });
@@ -446,7 +447,7 @@ fn the_webhooks_can_be_kept_to_some_namespaces() {
         }
     }
     assert!(entries >= 6, "{entries}");
-    let unscoped = json!({"webhooks": {"failurePolicy": "Fail"}, "podPolicy": {"spec": {"namespaceSelector": selector}}});
+    let unscoped = json!({"webhooks": {"failurePolicy": "Fail"}, "podPolicies": {"default": {"spec": {"namespaceSelector": selector}}}});
     assert!(
         engine
             .render(&unscoped)
@@ -567,7 +568,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
         json!({"hooks": {"runner": "argocd"}, "serviceAccount": {"create": false, "name": "existing"}}),
         json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "linuxPods": {"enabled": true},
                             "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}}},
-               "podPolicy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Reconcile"}}}}),
+               "podPolicies": {"default": {"spec": {"namespaceSelector": selector}}}, "nodePolicies": {"default": {"spec": {"taints": {"mode": "Reconcile"}}}}}),
         json!({"networkPolicy": {"enabled": true, "webhookFrom": [{"ipBlock": {"cidr": "192.0.2.0/28"}}]}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}},
                "commonLabels": {"app.kubernetes.io/part-of": "platform"},

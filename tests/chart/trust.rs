@@ -30,8 +30,8 @@ fn verbs(engine: &Engine, values: &Value, resource: &str) -> Vec<String> {
 #[test]
 fn reports_take_their_rights_along_and_nothing_is_left_of_them_when_they_are_off() {
     let Some(engine) = engine() else { return };
-    let none = json!({"nodePolicy": {"create": false}, "reports": {"enabled": false}});
-    let on = json!({"nodePolicy": {"create": false}, "reports": {"enabled": true}});
+    let none = json!({"nodePolicies": {"default": {"create": false}}, "rbac": {"nodePolicies": false}, "reports": {"enabled": false}});
+    let on = json!({"nodePolicies": {"default": {"create": false}}, "rbac": {"nodePolicies": false}, "reports": {"enabled": true}});
     let written = ["list", "watch", "create", "patch", "delete"];
     for (resource, verbs_of_it) in [
         ("pods", &["get", "list", "watch"][..]),
@@ -70,12 +70,12 @@ fn verbs_in(engine: &Engine, values: &Value, role: &str, group: &str, resource: 
 #[test]
 fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
     let Some(engine) = engine() else { return };
-    let off = json!({"nodePolicy": {"create": false}, "reports": {"enabled": false}});
+    let off = json!({"nodePolicies": {"default": {"create": false}}, "rbac": {"nodePolicies": false}, "reports": {"enabled": false}});
     let added = json!({"reports": {"enabled": false}, "cluster": {"podTemplates":
         [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"}]}});
-    let reports = json!({"nodePolicy": {"create": false}, "reports": {"enabled": true}});
-    let classes = json!({"reports": {"enabled": false},
-        "nodePolicy": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}});
+    let reports = json!({"nodePolicies": {"default": {"create": false}}, "reports": {"enabled": true}});
+    let classes = json!({"reports": {"enabled": false}, "rbac": {"runtimeClasses": true},
+        "nodePolicies": {"default": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}}});
     let (list, watch) = (&["get", "list"][..], &["get", "list", "watch"][..]);
     for (values, expected) in [
         (&off, &[][..]),
@@ -103,53 +103,38 @@ fn custom_resources_with_pods_can_be_listed_wherever_workloads_can() {
 }
 
 #[test]
-fn the_right_to_write_goes_with_the_policies_that_need_it() {
+fn each_right_to_write_has_a_value_that_must_not_contradict_a_policy() {
     let Some(engine) = engine() else { return };
-    let none = json!({"create": false});
-    let managed = json!({"spec": {"runtimeClasses": {"mode": "Reconcile"}}});
+    let managed = json!({"default": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}});
     let read = ["get", "list", "watch"];
-    let argo = json!({"runner": "argocd"});
-    let audit = |more: Value| {
-        let mut values = json!({"mode": "Audit"});
-        values
-            .as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
-        values
-    };
     for (values, nodes, classes) in [
         (json!({}), true, false),
-        (json!({"nodePolicy": managed}), true, true),
         (json!({"rbac": {"runtimeClasses": true}}), true, true),
-        (json!({"nodePolicy": none}), false, false),
         (
-            json!({"nodePolicy": none, "rbac": {"runtimeClasses": true}}),
-            false,
+            json!({"rbac": {"runtimeClasses": true}, "nodePolicies": managed}),
+            true,
             true,
         ),
+        // Before the policy is removed, and until what it wrote is.
         (
-            json!({"nodePolicy": none, "rbac": {"nodePolicies": true}}),
-            true,
-            false,
-        ),
-        // An installation in Audit only reports on nodes.
-        (audit(json!({})), false, false),
-        (audit(json!({"rbac": {"nodePolicies": false}})), false, false),
-        (audit(json!({"nodePolicy": managed})), false, true),
-        (
-            audit(json!({"nodePolicy": {"spec": {"labels": {"kubelet": {"mode": "Reconcile"}}}}})),
+            json!({"nodePolicies": {"default": {"create": false}}}),
             true,
             false,
         ),
-        (json!({"podPolicy": {"create": false}}), true, false),
-        // Argo CD renders without a cluster: only the values decide.
-        (json!({"hooks": argo}), true, false),
-        (json!({"hooks": argo, "nodePolicy": managed}), true, true),
-        (audit(json!({"hooks": argo})), false, false),
-        (json!({"nodePolicy": none, "hooks": argo}), false, false),
         (
-            json!({"nodePolicy": none, "hooks": argo, "rbac": {"nodePolicies": true, "runtimeClasses": true}}),
-            true,
+            json!({"nodePolicies": {"default": {"create": false}}, "rbac": {"nodePolicies": false}}),
+            false,
+            false,
+        ),
+        (json!({"mode": "Audit"}), true, false),
+        (
+            json!({"mode": "Audit", "rbac": {"nodePolicies": false}}),
+            false,
+            false,
+        ),
+        (
+            json!({"mode": "Audit", "rbac": {"nodePolicies": false, "runtimeClasses": true}, "nodePolicies": managed}),
+            false,
             true,
         ),
     ] {
@@ -159,23 +144,21 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
         let looks = verbs(engine, &values, "deployments");
         assert_eq!(looks.is_empty(), !nodes && !classes, "{values}: {looks:?}");
         let mut on_classes = read[1..].to_vec();
-        on_classes.extend(if classes {
-            &["create", "patch", "delete"][..]
-        } else {
-            &[]
-        });
+        if classes {
+            on_classes.extend(["create", "patch", "delete"]);
+        }
         assert_eq!(verbs(engine, &values, "runtimeclasses"), on_classes, "{values}");
     }
     for (values, words) in [
         (
             json!({"rbac": {"nodePolicies": false}}),
-            "rbac.nodePolicies: false removes",
+            "rbac.nodePolicies: false removes the right to write to nodes, which nodePolicies.default.spec needs",
         ),
         (
-            json!({"rbac": {"runtimeClasses": false}, "nodePolicy": managed}),
-            "rbac.runtimeClasses: false removes",
+            json!({"nodePolicies": {"default": {"spec": {}}, "second": {"spec": {"runtimeClasses": {"mode": "Reconcile"}}}}}),
+            "rbac.runtimeClasses: nodePolicies.second.spec.runtimeClasses.mode=Reconcile needs the right to create RuntimeClasses; set rbac.runtimeClasses=true",
         ),
-        (json!({"rbac": {"nodePolicies": "yes"}}), "/rbac/nodePolicies"),
+        (json!({"rbac": {"nodePolicies": "auto"}}), "/rbac/nodePolicies"),
     ] {
         let refusal = refusal(engine, &values);
         assert!(refusal.contains(words), "{refusal}");
@@ -382,12 +365,10 @@ fn the_right_to_write_goes_after_what_was_written() {
         world.cluster.kubectl(&requested).out.starts_with("yes")
     };
     assert!(may("patch", "nodes") && may("delete", "runtimeclasses"));
-    let class = world.get("runtimeclass", CLASS);
-    // With the policy goes what it wrote, by the rights that it needed.
-    // The spec of before stays in the values, as with --reset-then-reuse-values.
-    let values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"},
-                        "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}}},
-                        "probe": {"namespace": "second"}});
+    // With the policy goes what it wrote. The spec of before stays in the values, as with --reset-then-reuse-values.
+    let mut values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "rbac": {"runtimeClasses": true},
+                            "nodePolicies": {"default": {"create": false, "spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}}}},
+                            "probe": {"enabled": true, "namespace": "second"}});
     world.deploy(engine, "upgrade", &values);
     let taken_back = || {
         let node = world.get("node", "win-1");
@@ -400,25 +381,9 @@ fn the_right_to_write_goes_after_what_was_written() {
         world.kubelet.logs()
     );
     probes_are_dry_runs(&world);
+    values["rbac"] = json!({"nodePolicies": false, "runtimeClasses": false});
     world.deploy(engine, "upgrade", &values);
     assert!(!may("patch", "nodes") && !may("delete", "runtimeclasses") && may("watch", "nodes"));
-
-    // A class that is left, as one that a workload used, gets the rights to delete it, which include those to see whether a
-    // workload uses it.
-    world.create(&json!({
-        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": class["handler"],
-        "metadata": {"name": CLASS, "annotations": class["metadata"]["annotations"], "labels": class["metadata"]["labels"]},
-        "scheduling": class["scheduling"],
-    }));
-    let mut again = values.clone();
-    again["podAnnotations"] = json!({"generation": "two"});
-    world.deploy(engine, "upgrade", &again);
-    assert!(!may("patch", "nodes") && may("delete", "runtimeclasses") && may("list", "cronjobs"));
-    assert!(
-        wait(Duration::from_secs(90), || !world.has(&["runtimeclass", CLASS])),
-        "{}",
-        world.kubelet.logs()
-    );
 }
 
 #[test]
@@ -428,10 +393,10 @@ fn a_rollback_to_a_revision_without_a_node_policy_leaves_nothing_on_nodes() {
         return;
     };
     let before = world.get("node", "win-1");
-    let none = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"create": false}});
+    let none = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicies": {"default": {"create": false}}});
     world.deploy(engine, "install", &none);
     let mut some = none.clone();
-    some["nodePolicy"] = json!({"spec": {"taints": {"mode": "Reconcile"}}});
+    some["nodePolicies"] = json!({"default": {"spec": {"taints": {"mode": "Reconcile"}}}});
     world.deploy(engine, "upgrade", &some);
     let owned = || world.get("node", "win-1")["metadata"]["annotations"]["transom.dev/owned"].clone();
     let is_tainted = || owned().as_str().is_some_and(|owned| owned.contains("NoSchedule"));
@@ -451,14 +416,6 @@ fn a_rollback_to_a_revision_without_a_node_policy_leaves_nothing_on_nodes() {
         "{}",
         world.kubelet.logs()
     );
-    let may = |verb: &str, resource: &str| {
-        let requested = ["auth", "can-i", verb, resource, "--as", ACCOUNT];
-        world.cluster.kubectl(&requested).out.starts_with("yes")
-    };
-    assert!(may("patch", "nodes"));
-    // The next upgrade removes what the hook granted.
-    world.deploy(engine, "upgrade", &none);
-    assert!(!may("patch", "nodes") && may("watch", "nodes"));
 }
 
 /// Calls are seen to arrive, by the rights of the account, which stores no pod.

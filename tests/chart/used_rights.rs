@@ -149,9 +149,9 @@ fn install(world: &World, engine: &super::engine::Engine) {
     }
     let startup = json!({"puller": "Pods", "timeoutSeconds": 30, "imageSource": "Listed", "images": ["registry.example/a:1"]});
     let values = json!({
-        "reports": {"enabled": true}, "probe": {"namespace": "apps"},
+        "reports": {"enabled": true}, "probe": {"enabled": true, "namespace": "apps"}, "rbac": {"runtimeClasses": true},
         "nodeStartup": {"admissionPolicy": {"enabled": true}, "imagePuller": {"enabled": true}},
-        "nodePolicy": {"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}, "startup": startup}},
+        "nodePolicies": {"default": {"spec": {"taints": {"mode": "Reconcile"}, "runtimeClasses": {"mode": "Reconcile"}, "startup": startup}}},
     });
     leaving::install(world, engine, &values);
 }

@@ -11,7 +11,8 @@ fn paths(values: &Value, path: &str, out: &mut Vec<String>) {
     for (name, value) in values.as_object().into_iter().flatten() {
         // Below these stands what Kubernetes or a policy names, not the chart.
         let free = [
-            "nodePolicy.spec",
+            "nodePolicies.default",
+            "podPolicies.default",
             "nodeSelector",
             "podSecurityContext",
             "securityContext",
@@ -105,7 +106,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "missing property 'name'",
         ),
         (
-            json!({"podPolicy": {"spec": {"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["a"], "expiresOn": "2027-02-30", "owner": "a", "reason": "b"}]}}}),
+            json!({"podPolicies": {"default": {"spec": {"exemptions": [{"name": "a", "rules": ["*"], "namespaces": ["a"], "expiresOn": "2027-02-30", "owner": "a", "reason": "b"}]}}}}),
             "'2027-02-30' is not valid date",
         ),
         (
@@ -159,8 +160,8 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "imageLookups.plainHTTP: registry.corp:5000 is not in imageLookups.registries",
         ),
         (
-            json!({"mode": "Audit", "podPolicy": {"spec": {"evidence": {"imageEvidence": "Registry"}}}}),
-            "podPolicy.spec.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty",
+            json!({"mode": "Audit", "podPolicies": {"default": {"spec": {"evidence": {"imageEvidence": "Registry"}}}}}),
+            "podPolicies.default.spec.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty",
         ),
         (
             json!({"server": {"log": {"filter": "foo=loud"}}}),
@@ -211,8 +212,8 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "podDisruptionBudget.maxUnavailable: 67% allows all 3 replicas",
         ),
         (
-            json!({"test": {"namespace": "calico-system"}}),
-            "test.namespace: the webhooks are not called for the namespace calico-system",
+            json!({"probe": {"namespace": "calico-system"}}),
+            "probe.namespace: the webhooks are not called for the namespace calico-system",
         ),
         (json!({"dnsPolicy": "None"}), "/dnsPolicy"),
         (
@@ -221,16 +222,16 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         ),
         (json!({"fullnameOverride": "1a"}), "/fullnameOverride"),
         (
-            json!({"podPolicy": {"create": false, "spec": {"mode": "Audit"}}}),
-            "podPolicy.spec: no policy would use it, because podPolicy.create is false",
+            json!({"podPolicies": {"default": {"create": false, "spec": {"mode": "Audit"}}}}),
+            "podPolicies.default.spec: no policy would use it, because podPolicies.default.create is false",
         ),
         (
-            json!({"podPolicy": {"create": false, "spec": {"priority": 1}}}),
-            "podPolicy.spec: no policy would use it",
+            json!({"podPolicies": {"default": {"create": false, "spec": {"priority": 1}}}}),
+            "podPolicies.default.spec: no policy would use it",
         ),
         (
-            json!({"nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}}}}),
-            "nodePolicy.spec: no policy would use it",
+            json!({"nodePolicies": {"default": {"create": false, "spec": {"taints": {"mode": "Reconcile"}}}}}),
+            "nodePolicies.default.spec: no policy would use it",
         ),
     ];
     for (values, words) in cases {
@@ -256,7 +257,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         json!({"podDisruptionBudget": {"maxUnavailable": "50%"}}),
         json!({"replicaCount": 1, "podDisruptionBudget": {"maxUnavailable": 1}}),
         json!({"podDisruptionBudget": {"enabled": false, "maxUnavailable": 5}}),
-        json!({"hooks": {"runner": "argocd"}, "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Reconcile"}}}}),
+        json!({"hooks": {"runner": "argocd"}, "nodePolicies": {"default": {"create": false, "spec": {"taints": {"mode": "Reconcile"}}}}}),
         json!({"server": {"log": {"filter": "info,audit=warn,transom::webhook=debug,h2[span]=off"}}}),
         json!({"listenAddress": "[fd00::1]"}),
         json!({"image": {"registry": "mirror.example.com:5000/a/b-c"}}),
@@ -272,8 +273,8 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
 fn a_selector_that_no_label_can_match_is_refused_wherever_it_stands() {
     let Some(engine) = engine() else { return };
     let places: [fn(&Value) -> Value; 4] = [
-        |it| json!({"podPolicy": {"spec": {"namespaceSelector": it}}}),
-        |it| json!({"nodePolicy": {"spec": {"nodeSelector": it}}}),
+        |it| json!({"podPolicies": {"default": {"spec": {"namespaceSelector": it}}}}),
+        |it| json!({"nodePolicies": {"default": {"spec": {"nodeSelector": it}}}}),
         |it| json!({"webhooks": {"namespaceSelector": it}}),
         |it| json!({"webhooks": {"defaultOS": {"namespaceSelector": it}}}),
     ];

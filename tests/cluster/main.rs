@@ -8,6 +8,7 @@ mod support;
 
 mod absent_class;
 mod audit_log;
+mod break_glass;
 mod bypass;
 #[cfg(target_os = "linux")]
 mod clocks;

@@ -351,7 +351,7 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
     assert_eq!(value(&["webhooks", "excludedNamespaces"]), namespaces);
     let taint = |value: &str| json!({"key": "os", "value": value, "effect": "NoSchedule"});
     let placement = json!({
-        "runtimeClasses": {"names": value(&["podPolicy", "spec", "placement", "runtimeClasses", "names"])},
+        "runtimeClasses": {"names": value(&["podPolicies", "default", "spec", "placement", "runtimeClasses", "names"])},
     });
     assert_eq!(
         placement,
@@ -365,7 +365,7 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
         json!([{"key": "agentpool", "values": ["windows-a"]}])
     );
     let spec = json!({"mode": mode, "placement": placement});
-    let required = value(&["nodePolicy", "spec", "taints", "required"]);
+    let required = value(&["nodePolicies", "default", "spec", "taints", "required"]);
     assert_eq!(required, json!([taint("Windows")]));
     let node_spec = json!({"mode": "Reconcile", "taints": {"required": required}});
     let crds = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/crds.yaml");

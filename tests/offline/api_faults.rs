@@ -527,8 +527,8 @@ fn of_check(nodes: &[Value]) -> BTreeSet<OfNode> {
     findings.collect()
 }
 
-/// What the node controller knows of the same nodes. It has its own condition for unsupported builds and for faults, whose parts
-/// have no id.
+/// What the node controller knows of the same nodes: the findings, and the certain faults. It has its own condition for unsupported
+/// builds.
 fn of_policy(nodes: &[Value]) -> BTreeSet<(String, String, String)> {
     let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
         "metadata": {"name": "p", "generation": 1}, "spec": {"mode": "Reconcile", "taints": {"mode": "Audit"}}});
@@ -545,13 +545,16 @@ fn of_policy(nodes: &[Value]) -> BTreeSet<(String, String, String)> {
     let facts = Facts::new(36, transom::process::today());
     let assessed = NodePlans::of(&views, &resolver).assess(&resolver.policies, &facts);
     let state = &assessed["p"];
-    let all = [&state.findings, &state.known_faults, &state.possible_faults];
-    let all = all.into_iter().flatten();
-    all.flat_map(|((message, remedy), nodes)| {
+    let findings = state.findings.iter().flat_map(|((message, remedy), nodes)| {
         let nodes = nodes.iter();
         nodes.map(|node| (message.clone(), remedy.clone(), node.clone()))
-    })
-    .collect()
+    });
+    let faults = state.known_faults.certain().flat_map(|found| {
+        let words = (&found.fault.message, &found.fault.remedy);
+        let nodes = found.nodes.iter();
+        nodes.map(move |node| (words.0.clone(), words.1.clone(), node.clone()))
+    });
+    findings.chain(faults).collect()
 }
 
 #[test]

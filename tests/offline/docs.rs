@@ -568,8 +568,8 @@ fn the_page_on_denials_names_parts_of_its_message_and_an_exemption_that_works() 
 
     let values = blocks(&page)
         .into_iter()
-        .find(|block| block.text.starts_with("podPolicy:"));
-    let mut spec = object(&values.unwrap().text)["podPolicy"]["spec"].take();
+        .find(|block| block.text.starts_with("podPolicies:"));
+    let mut spec = object(&values.unwrap().text)["podPolicies"]["default"]["spec"].take();
     spec["mode"] = "Enforce".into();
     let policy = serde_json::json!({
         "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"}, "spec": spec,

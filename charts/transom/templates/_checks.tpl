@@ -8,9 +8,7 @@
 {{- include "transom.checkNodes" . -}}
 {{- include "transom.checkReplicas" . -}}
 {{- include "transom.checkOthers" . -}}
-{{- if and .Values.probe.namespace .Values.rbac.create (not .Values.admissionPolicies.enabled) -}}
-{{- fail "probe.namespace: the right to create pods there is granted for dry runs only, which requires admissionPolicies.enabled=true; set that, or leave probe.namespace empty" -}}
-{{- end -}}
+{{- include "transom.checkProbe" . -}}
 {{- include "transom.checkStartup" . -}}
 {{- if and .Values.hostNetwork (eq (int .Values.ports.webhook) 10250) -}}
 {{- fail "ports.webhook: 10250 is the kubelet's port on the host network; set another port, such as ports.webhook=10260, and allow the API server to reach it" -}}
@@ -36,40 +34,84 @@
 {{- fail "serviceAccount.name: with serviceAccount.create=false, set the name of a ServiceAccount; otherwise the namespace's default ServiceAccount gets the rights of Transom" -}}
 {{- end -}}
 {{- include "transom.checkImages" . -}}
-{{- range $value, $namespace := dict "probe.namespace" .Values.probe.namespace "test.namespace" .Values.test.namespace -}}
-{{- if and $namespace (has $namespace (concat (list "kube-system" "kube-node-lease" "kube-public" $.Release.Namespace) $.Values.webhooks.excludedNamespaces)) -}}
-{{- fail (printf "%s: the webhooks are not called for the namespace %s, so a pod there cannot test them; set another namespace" $value $namespace) -}}
-{{- end -}}
-{{- end -}}
 {{- if and (not .Values.clientCertificates.caConfigMap.name) (or .Values.clientCertificates.required .Values.clientCertificates.names) -}}
 {{- fail "clientCertificates.caConfigMap.name: clientCertificates.required and names need the ConfigMap with the CA of the certificates" -}}
 {{- end -}}
-{{- if .Values.podPolicy.create -}}
-{{- include "transom.checkRules" . -}}
-{{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" "podPolicy.spec" "spec" .Values.podPolicy.spec) -}}
+{{- include "transom.checkPodPolicies" . -}}
+{{- include "transom.checkNodePolicies" . -}}
+{{- range $name, $pool := .Values.nodePools -}}
+{{- if $pool -}}
+{{- include "transom.checkDefinition" (dict "name" "windowsnodepools.transom.dev" "value" (printf "nodePools.%s.spec" $name) "spec" $pool.spec) -}}
 {{- end -}}
-{{- range .Values.nodePools -}}
-{{- include "transom.checkDefinition" (dict "name" "windowsnodepools.transom.dev" "value" "nodePools" "spec" .spec) -}}
 {{- end -}}
 {{- include "transom.checkDropped" . -}}
 {{- include "transom.checkNodeLabels" . -}}
-{{- if .Values.nodePolicy.create -}}
-{{- if and (eq (toString .Values.rbac.nodePolicies) "false") (eq "true" (include "transom.reconcilesNodes" (include "transom.nodePolicySpec" . | fromYaml))) -}}
-{{- fail "rbac.nodePolicies: false removes the right to write to nodes, which nodePolicy.spec needs, because it writes labels or taints, or removes the startup taint; change one of them" -}}
 {{- end -}}
-{{- if and (eq (toString .Values.rbac.runtimeClasses) "false") (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
-{{- fail "rbac.runtimeClasses: false removes the right to create RuntimeClasses, which nodePolicy.spec.runtimeClasses.mode=Reconcile needs; change one of them" -}}
+
+{{- define "transom.checkProbe" -}}
+{{- $probe := .Values.probe -}}
+{{- if and $probe.enabled .Values.rbac.create (not .Values.admissionPolicies.enabled) -}}
+{{- fail "probe.enabled: the right to create pods in probe.namespace is granted for dry runs only, which requires admissionPolicies.enabled=true; set that, or probe.enabled=false" -}}
 {{- end -}}
-{{- $taints := default (dict) (default (dict) .Values.nodePolicy.spec).taints -}}
+{{- if eq "true" (include "transom.isExcluded" (dict "root" . "namespace" $probe.namespace)) -}}
+{{- if or $probe.enabled (ne $probe.namespace "default") -}}
+{{- fail (printf "probe.namespace: the webhooks are not called for the namespace %s, so a pod there cannot test them; set another namespace" $probe.namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "transom.checkPodPolicies" -}}
+{{- $known := .Files.Lines "files/rules.txt" -}}
+{{- range $name, $spec := include "transom.podPolicies" . | fromYaml -}}
+{{- $value := printf "podPolicies.%s.spec" $name -}}
+{{- range dig "validation" "rules" (list) $spec -}}
+{{- if not (has .name $known) -}}
+{{- fail (printf "%s.validation.rules: unknown rule %q; `transom rules` lists them" $value .name) -}}
+{{- end -}}
+{{- end -}}
+{{- $names := list -}}
+{{- range $index, $exemption := $spec.exemptions -}}
+{{- if has $exemption.name $names -}}
+{{- fail (printf "%s.exemptions[%d].name: there are two exemptions with the name %s; give each its own" $value $index $exemption.name) -}}
+{{- end -}}
+{{- $names = append $names $exemption.name -}}
+{{- range $exemption.rules -}}
+{{- if not (or (eq . "*") (has . $known)) -}}
+{{- fail (printf "%s.exemptions[%d].rules: unknown rule %q; `transom rules` lists them, and \"*\" means all rules" $value $index .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq "Registry" (dig "evidence" "imageEvidence" "" $spec)) (not $.Values.imageLookups.registries) -}}
+{{- fail (printf "%s.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty; list the registries that Transom may ask, as in [mcr.microsoft.com, \"*.azurecr.io\"]" $value) -}}
+{{- end -}}
+{{- include "transom.checkDefinition" (dict "name" "windowspodpolicies.transom.dev" "value" $value "spec" $spec) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Each right that a node policy needs has a value of its own, which must not contradict the policy. */}}
+{{- define "transom.checkNodePolicies" -}}
+{{- range $name, $spec := include "transom.nodePolicies" . | fromYaml -}}
+{{- $value := printf "nodePolicies.%s.spec" $name -}}
+{{- if and (not $.Values.rbac.nodePolicies) (eq "true" (include "transom.reconcilesNodes" $spec)) -}}
+{{- fail (printf "rbac.nodePolicies: false removes the right to write to nodes, which %s needs, because it writes labels or taints, or removes the startup taint; change one of them" $value) -}}
+{{- end -}}
+{{- if and $.Values.rbac.create (not $.Values.rbac.runtimeClasses) (eq "true" (include "transom.managesRuntimeClasses" $spec)) -}}
+{{- fail (printf "rbac.runtimeClasses: %s.runtimeClasses.mode=Reconcile needs the right to create RuntimeClasses; set rbac.runtimeClasses=true" $value) -}}
+{{- end -}}
+{{- $taints := default (dict) $spec.taints -}}
+{{- $noExecute := eq "Allowed" (default "Forbidden" $taints.noExecute) -}}
 {{- range $taints.required -}}
-{{- if and (eq (default "" .effect) "NoExecute") (ne (default "Forbidden" $taints.noExecute) "Allowed") -}}
-{{- fail "nodePolicy.spec.taints.required: NoExecute evicts running pods; to allow that, set nodePolicy.spec.taints.noExecute=Allowed" -}}
+{{- if and (eq (default "" .effect) "NoExecute") (not $noExecute) -}}
+{{- fail (printf "%[1]s.taints.required: NoExecute evicts running pods; to allow that, set %[1]s.taints.noExecute=Allowed" $value) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq "Allowed" (default "" $taints.noExecute)) (eq (toString .Values.admissionPolicies.noExecuteTaints) "false") -}}
-{{- fail "admissionPolicies.noExecuteTaints: false refuses the taints that nodePolicy.spec.taints.noExecute=Allowed allows; change one of them" -}}
+{{- if and $noExecute $.Values.admissionPolicies.enabled (not $.Values.admissionPolicies.noExecuteTaints) -}}
+{{- fail (printf "admissionPolicies.noExecuteTaints: false refuses the taints that %s.taints.noExecute=Allowed allows; set admissionPolicies.noExecuteTaints=true" $value) -}}
 {{- end -}}
-{{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" (include "transom.nodePolicySpec" . | fromYaml)) -}}
+{{- if and (eq "Pods" (dig "startup" "puller" "" $spec)) (not $.Values.nodeStartup.imagePuller.enabled) -}}
+{{- fail (printf "%s.startup.puller: Pods needs the right to create them; set nodeStartup.imagePuller.enabled=true" $value) -}}
+{{- end -}}
+{{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" $value "spec" $spec) -}}
 {{- end -}}
 {{- end -}}
 
@@ -82,15 +124,12 @@ decides whether the API is served. */}}
 {{- if not (or $isServed (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version)) -}}
 {{- fail (printf "nodeStartup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later, which serves MutatingAdmissionPolicy, and this is %s; set the startup taint in the pool instead, or render with --kube-version" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
-{{- if eq (toString .Values.rbac.nodePolicies) "false" -}}
+{{- if not .Values.rbac.nodePolicies -}}
 {{- fail "rbac.nodePolicies: false removes the right to write to nodes, so nothing would remove the taint that nodeStartup.admissionPolicy sets on new nodes; change one of them" -}}
 {{- end -}}
 {{- end -}}
 {{- if and $startup.imagePuller.enabled (not .Values.admissionPolicies.enabled) -}}
 {{- fail "nodeStartup.imagePuller.enabled: the right to create pods is granted for pods that pull images only, which requires admissionPolicies.enabled=true; set that, or nodeStartup.imagePuller.enabled=false" -}}
-{{- end -}}
-{{- if and .Values.nodePolicy.create (eq "Pods" (dig "startup" "puller" "" (default (dict) .Values.nodePolicy.spec))) (not $startup.imagePuller.enabled) -}}
-{{- fail "nodePolicy.spec.startup.puller: Pods needs the right to create them; set nodeStartup.imagePuller.enabled=true" -}}
 {{- end -}}
 {{- end -}}
 
@@ -98,9 +137,6 @@ decides whether the API is served. */}}
 {{- define "transom.checkImages" -}}
 {{- $images := .Values.imageLookups -}}
 {{- if not $images.registries -}}
-{{- if and .Values.podPolicy.create (eq "Registry" (dig "evidence" "imageEvidence" "" .Values.podPolicy.spec)) -}}
-{{- fail "podPolicy.spec.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty; list the registries that Transom may ask, as in [mcr.microsoft.com, \"*.azurecr.io\"]" -}}
-{{- end -}}
 {{- range $value := list "pullSecret" "pullSecretNamespaces" "plainHTTP" -}}
 {{- if get $images $value -}}
 {{- fail (printf "imageLookups.%s: it has no effect, because imageLookups.registries is empty; list the registries that Transom may ask, or remove imageLookups.%s" $value $value) -}}
@@ -190,7 +226,7 @@ decides whether the API is served. */}}
 {{- $names = append $names .name -}}
 {{- end -}}
 {{- if and $isOther (has "validate.transom.dev" $names) -}}
-{{- fail (printf "webhooks.allowSecondRelease: another Transom is registered in this cluster, as ValidatingWebhookConfiguration %s; two would review every pod twice, and both would write to nodes and to the status of the policies. Upgrade or uninstall that one, or set webhooks.allowSecondRelease=true, with podPolicy.create=false and nodePolicy.create=false" .metadata.name) -}}
+{{- fail (printf "webhooks.allowSecondRelease: another Transom is registered in this cluster, as ValidatingWebhookConfiguration %s; two would review every pod twice, and both would write to nodes and to the status of the policies. Upgrade or uninstall that one, or set webhooks.allowSecondRelease=true, with podPolicies.default.create=false and nodePolicies.default.create=false" .metadata.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -215,11 +251,13 @@ decides whether the API is served. */}}
 notes then state that the release has no policy. An upgrade that removes the node policy keeps its spec in the values
 (`--reset-then-reuse-values`), so it is not rejected there. With Argo CD every sync looks like an installation. */}}
 {{- define "transom.checkDropped" -}}
-{{- if and (not .Values.podPolicy.create) .Values.podPolicy.spec -}}
-{{- fail "podPolicy.spec: no policy would use it, because podPolicy.create is false. Do not set podPolicy.create (charts/transom/platforms has values for each platform), or remove podPolicy.spec. If you create the policy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" -}}
+{{- $mayBeRemoved := or .Release.IsUpgrade (eq .Values.hooks.runner "argocd") -}}
+{{- range $value, $policies := dict "podPolicies" .Values.podPolicies "nodePolicies" (ternary (dict) .Values.nodePolicies $mayBeRemoved) -}}
+{{- range $name, $policy := $policies -}}
+{{- if and $policy (not (dig "create" true $policy)) $policy.spec -}}
+{{- fail (printf "%[1]s.%[2]s.spec: no policy would use it, because %[1]s.%[2]s.create is false. Do not set create (charts/transom/platforms has values for each platform), or remove the spec. If you create a WindowsPodPolicy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" $value $name) -}}
 {{- end -}}
-{{- if and (not .Values.nodePolicy.create) .Values.nodePolicy.spec (not .Release.IsUpgrade) (ne .Values.hooks.runner "argocd") -}}
-{{- fail "nodePolicy.spec: no policy would use it, because nodePolicy.create is false. Do not set nodePolicy.create, or remove nodePolicy.spec" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -272,22 +310,6 @@ notes then state that the release has no policy. An upgrade that removes the nod
 {{- end -}}
 {{- if or (lt $before 300.0) (ge $before $lives) -}}
 {{- fail (printf "certificates.certManager.renewBefore: %s must be five minutes or longer, and shorter than the duration (%s)" $certificate.renewBefore $certificate.duration) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{- define "transom.checkRules" -}}
-{{- $known := .Files.Lines "files/rules.txt" -}}
-{{- range dig "validation" "rules" (list) .Values.podPolicy.spec -}}
-{{- if not (has .name $known) -}}
-{{- fail (printf "podPolicy.spec.validation.rules: unknown rule %q; `transom rules` lists them" .name) -}}
-{{- end -}}
-{{- end -}}
-{{- range $index, $exemption := .Values.podPolicy.spec.exemptions -}}
-{{- range $exemption.rules -}}
-{{- if not (or (eq . "*") (has . $known)) -}}
-{{- fail (printf "podPolicy.spec.exemptions[%d].rules: unknown rule %q; `transom rules` lists them, and \"*\" means all rules" $index .) -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -34,9 +34,9 @@
 - name: TRANSOM_REPORTS
   value: "true"
 {{- end }}
-{{- with .Values.probe.namespace }}
+{{- if .Values.probe.enabled }}
 - name: TRANSOM_PROBE_NAMESPACE
-  value: {{ . | quote }}
+  value: {{ .Values.probe.namespace | quote }}
 {{- end }}
 {{- with include "transom.imagePullerAccount" . }}
 - name: TRANSOM_IMAGE_PULLER_SERVICE_ACCOUNT

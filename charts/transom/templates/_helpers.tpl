@@ -104,11 +104,15 @@ imagePullSecrets:
 from another create, so the test requires the ValidatingAdmissionPolicy that can. */}}
 {{- define "transom.testNamespace" -}}
 {{- if and (eq .Values.hooks.runner "helm") .Values.admissionPolicies.enabled -}}
-{{- $namespace := default (default "default" .Values.probe.namespace) .Values.test.namespace -}}
-{{- if not (has $namespace (concat (list .Release.Namespace) .Values.webhooks.excludedNamespaces)) -}}
-{{- $namespace -}}
+{{- if ne "true" (include "transom.isExcluded" (dict "root" . "namespace" .Values.probe.namespace)) -}}
+{{- .Values.probe.namespace -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Whether the webhooks are never called for a namespace: "true" or "false": (dict "root" $ "namespace" …) */}}
+{{- define "transom.isExcluded" -}}
+{{- has .namespace (concat (list "kube-system" "kube-node-lease" "kube-public" .root.Release.Namespace) .root.Values.webhooks.excludedNamespaces) -}}
 {{- end -}}
 
 {{/* The pod template of a Job. Never on the host network: a Job only connects to the API server, and its account may lack the
@@ -188,7 +192,7 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* OpenTelemetry's variables. Values of lists are percent-encoded; the kubelet inserts the namespace and the pod. */}}
+{{/* OpenTelemetry's variables. The kubelet inserts the namespace and the pod. */}}
 {{- define "transom.tracingEnv" -}}
 {{- with .Values.tracing }}
 {{- if .endpoint }}
@@ -196,23 +200,8 @@ spec:
   value: {{ .endpoint | quote }}
 - name: OTEL_TRACES_SAMPLER_ARG
   value: {{ .ratio | toString | quote }}
-{{- $attributes := list "k8s.namespace.name=$(TRANSOM_NAMESPACE)" "k8s.pod.name=$(TRANSOM_IDENTITY)" }}
-{{- range $key, $value := .resourceAttributes }}
-{{- $attributes = append $attributes (printf "%s=%s" $key ($value | urlquery | replace "+" "%20")) }}
-{{- end }}
 - name: OTEL_RESOURCE_ATTRIBUTES
-  value: {{ join "," $attributes | quote }}
-{{- with .headersSecret.name }}
-- name: OTEL_EXPORTER_OTLP_HEADERS
-  valueFrom:
-    secretKeyRef:
-      name: {{ . | quote }}
-      key: {{ $.Values.tracing.headersSecret.key | quote }}
-{{- end }}
-{{- with .caConfigMap.name }}
-- name: OTEL_EXPORTER_OTLP_CERTIFICATE
-  value: /var/run/transom/tracing/{{ $.Values.tracing.caConfigMap.key }}
-{{- end }}
+  value: k8s.namespace.name=$(TRANSOM_NAMESPACE),k8s.pod.name=$(TRANSOM_IDENTITY)
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -231,19 +220,31 @@ spec:
 {{ include "transom.customResourceRules" . }}
 {{- end -}}
 
-{{/* The specs of the policies. What they do not say comes from the mode of the installation: Audit writes nothing, Warn
-writes labels of nodes, Enforce labels and taints. */}}
-{{- define "transom.podPolicySpec" -}}
-{{- merge (deepCopy (default (dict) .Values.podPolicy.spec)) (dict "mode" .Values.mode) | toYaml -}}
+{{/* The policies that the chart creates: their specs by name, as YAML. What they do not say comes from the mode of the
+installation: Audit writes nothing, Warn writes labels of nodes, Enforce labels and taints. */}}
+{{- define "transom.podPolicies" -}}
+{{- $specs := dict -}}
+{{- range $name, $policy := .Values.podPolicies -}}
+{{- if and $policy (dig "create" true $policy) -}}
+{{- $_ := set $specs $name (merge (deepCopy (default (dict) $policy.spec)) (dict "mode" $.Values.mode)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $specs -}}
 {{- end -}}
 
-{{- define "transom.nodePolicySpec" -}}
-{{- $spec := deepCopy (default (dict) .Values.nodePolicy.spec) -}}
-{{- $defaults := dict "mode" (eq .Values.mode "Audit" | ternary "Audit" "Reconcile") -}}
-{{- if and (eq .Values.mode "Warn") (not $spec.mode) -}}
+{{- define "transom.nodePolicies" -}}
+{{- $specs := dict -}}
+{{- range $name, $policy := .Values.nodePolicies -}}
+{{- if and $policy (dig "create" true $policy) -}}
+{{- $spec := deepCopy (default (dict) $policy.spec) -}}
+{{- $defaults := dict "mode" (eq $.Values.mode "Audit" | ternary "Audit" "Reconcile") -}}
+{{- if and (eq $.Values.mode "Warn") (not $spec.mode) -}}
 {{- $_ := set $defaults "taints" (dict "mode" "Audit") -}}
 {{- end -}}
-{{- merge $spec $defaults | toYaml -}}
+{{- $_ := set $specs $name (merge $spec $defaults) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $specs -}}
 {{- end -}}
 
 {{/* Whether the spec of a WindowsNodePolicy writes to nodes: "true" or "false". The defaults are those of the API. */}}
@@ -260,46 +261,7 @@ writes labels of nodes, Enforce labels and taints. */}}
 
 {{/* Whether the spec of a WindowsNodePolicy manages RuntimeClasses: "true" or "false". */}}
 {{- define "transom.managesRuntimeClasses" -}}
-{{- eq "Reconcile" (dig "runtimeClasses" "mode" "Disabled" (default (dict) .)) -}}
-{{- end -}}
-
-{{/* The node policies in the cluster, as YAML; none without a cluster, as in `helm template` and with Argo CD, where only the
-values decide. An upgrade that removes the last one still finds it here, so that Transom keeps the rights to revert what it wrote. */}}
-{{- define "transom.storedNodePolicies" -}}
-{{- $stored := list -}}
-{{- if and .Release.IsUpgrade (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "windowsnodepolicies.transom.dev") -}}
-{{- $stored = default (list) (lookup "transom.dev/v1alpha1" "WindowsNodePolicy" "" "").items -}}
-{{- end -}}
-{{- toYaml (dict "items" $stored) -}}
-{{- end -}}
-
-{{/* Whether Transom may write to nodes: "true" or "false". It must be able to, as long as a node policy writes to nodes, or still
-owns something on one. */}}
-{{- define "transom.writesNodes" -}}
-{{- if kindIs "bool" .Values.rbac.nodePolicies -}}
-{{- .Values.rbac.nodePolicies -}}
-{{- else -}}
-{{- $reconciles := and .Values.nodePolicy.create (eq "true" (include "transom.reconcilesNodes" (include "transom.nodePolicySpec" . | fromYaml))) -}}
-{{- $writes := or $reconciles .Values.nodeStartup.admissionPolicy.enabled -}}
-{{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
-{{- $owned := int (dig "status" "ownedNodeCount" 0 .) -}}
-{{- $writes = or $writes (gt $owned 0) (eq "true" (include "transom.reconcilesNodes" (default (dict) .spec))) -}}
-{{- end -}}
-{{- $writes -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Whether Transom may set taints with effect NoExecute: "true" or "false". */}}
-{{- define "transom.setsNoExecute" -}}
-{{- if kindIs "bool" .Values.admissionPolicies.noExecuteTaints -}}
-{{- .Values.admissionPolicies.noExecuteTaints -}}
-{{- else -}}
-{{- $sets := and .Values.nodePolicy.create (eq "Allowed" (dig "taints" "noExecute" "" (default (dict) .Values.nodePolicy.spec))) -}}
-{{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
-{{- $sets = or $sets (eq "Allowed" (dig "spec" "taints" "noExecute" "" .)) -}}
-{{- end -}}
-{{- $sets -}}
-{{- end -}}
+{{- eq "Reconcile" (dig "runtimeClasses" "mode" "Disabled" .) -}}
 {{- end -}}
 
 {{/* The name of the account of the uninstall Job; empty if there is no such Job. */}}
@@ -308,25 +270,6 @@ owns something on one. */}}
 {{- if hasKey $hook .Values.hooks.runner -}}
 {{- $own := printf "%s-%s" (include "transom.fullname" .) (get $hook .Values.hooks.runner) -}}
 {{- default (.Values.serviceAccount.create | ternary $own (include "transom.serviceAccount" .)) .Values.hooks.serviceAccount.name -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Whether Transom may write RuntimeClasses: "true" or "false". It must be able to find and delete those that it created. */}}
-{{- define "transom.writesRuntimeClasses" -}}
-{{- if kindIs "bool" .Values.rbac.runtimeClasses -}}
-{{- .Values.rbac.runtimeClasses -}}
-{{- else -}}
-{{- $managed := and .Values.nodePolicy.create (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
-{{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
-{{- $managed = or $managed (eq "true" (include "transom.managesRuntimeClasses" .spec)) -}}
-{{- end -}}
-{{- /* A class that a workload uses stays after the last policy. */ -}}
-{{- if .Release.IsUpgrade -}}
-{{- range (lookup "node.k8s.io/v1" "RuntimeClass" "" "").items -}}
-{{- $managed = or $managed (hasKey (dig "metadata" "annotations" (dict) .) "transom.dev/owned") -}}
-{{- end -}}
-{{- end -}}
-{{- $managed -}}
 {{- end -}}
 {{- end -}}
 

@@ -112,6 +112,22 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- toYaml (dict "tests" (uniq $tests)) -}}
 {{- end -}}
 
+{{/* The entries that only some policies need: the namespaceSelectors of the policies that need each, without doubles, as YAML. */}}
+{{- define "transom.policyEntries" -}}
+{{- $linuxPods := list -}}
+{{- $defaultOS := list -}}
+{{- range $spec := include "transom.podPolicies" . | fromYaml -}}
+{{- $namespaces := default (dict) $spec.namespaceSelector -}}
+{{- if ne "Disabled" (dig "placement" "linuxPods" "Disabled" $spec) -}}
+{{- $linuxPods = append $linuxPods $namespaces -}}
+{{- end -}}
+{{- if dig "evidence" "defaultOS" "" $spec -}}
+{{- $defaultOS = append $defaultOS $namespaces -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (dict "linuxPods" (uniq $linuxPods) "defaultOS" (uniq $defaultOS)) -}}
+{{- end -}}
+
 {{/* (dict "root" $ "kind" "mutating") */}}
 {{- define "transom.webhookConfiguration" -}}
 {{- $root := .root -}}
@@ -123,13 +139,15 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- end -}}
 {{- $pools := include "transom.pools" (dict "root" $root "wellKnown" $source.pools.wellKnown "known" $source.pools.known) | fromYaml -}}
 {{- $podTemplates := default (list) (include "transom.podTemplates" $root | fromYaml).kinds -}}
-{{- $everywhere := default (dict) $values.podPolicy.spec.namespaceSelector -}}
 {{- $optional := dict -}}
-{{- if or $values.webhooks.linuxPods.enabled (and $values.podPolicy.create (ne "Disabled" (dig "placement" "linuxPods" "Disabled" $values.podPolicy.spec))) -}}
-{{- $_ := set $optional "linux-pods" (default $everywhere $values.webhooks.linuxPods.namespaceSelector) -}}
+{{- $ofPolicies := include "transom.policyEntries" $root | fromYaml -}}
+{{- range $value, $name := dict "linuxPods" "linux-pods" "defaultOS" "default-os" -}}
+{{- $entry := get $values.webhooks $value -}}
+{{- $selectors := get $ofPolicies $value -}}
+{{- if ternary (gt (len $selectors) 0) $entry.enabled (eq "auto" (toString $entry.enabled)) -}}
+{{- $only := eq 1 (len $selectors) | ternary (first (append $selectors (dict))) (dict) -}}
+{{- $_ := set $optional $name (default $only $entry.namespaceSelector) -}}
 {{- end -}}
-{{- if or $values.webhooks.defaultOS.enabled (and $values.podPolicy.create (dig "evidence" "defaultOS" "" $values.podPolicy.spec)) -}}
-{{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
 {{- end -}}
 {{- $plugin := $values.cluster.podNodeSelector -}}
 {{- if or (eq "Enabled" $plugin) (and (ne "Disabled" $plugin) $values.cluster.defaultNodeSelector) -}}

@@ -1,8 +1,8 @@
 //! What Transom knows and decides about Windows pods on Kubernetes.
 //!
 //! Each function is pure. It is given the objects, the state of the cluster and the date, and returns a value. It reads no
-//! clock, file, environment variable or network, and starts no thread: `clippy.toml` beside this crate refuses it, and CI
-//! builds the crate for WebAssembly, where none of them exists.
+//! clock, file, environment variable or network, and starts no thread: `clippy.toml` beside this crate refuses it. CI builds the
+//! crate for WebAssembly too, for the playground.
 //!
 //! ```text
 //!  HTTPS body                    text of a file

@@ -8,6 +8,7 @@ use crate::cluster::node::{NodeView, taint_of};
 use crate::cluster::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::engine::node_findings;
 use crate::model::cluster::facts::Facts;
+use crate::model::knowledge::FaultsById;
 use crate::model::nodes::node::{NodeSigns as _, ReportedOs, Taint};
 use crate::model::windows::build::Build;
 
@@ -86,7 +87,7 @@ fn carries(node: &NodeView, taint: &Taint) -> bool {
 pub struct PolicyResolver {
     pub policies: NodePolicies,
     /// The taints that affect no workload, by policy.
-    pub cleared: BTreeMap<String, TaintsOfNodes>,
+    pub approved: BTreeMap<String, TaintsOfNodes>,
     /// The taints of Transom's that are removed although the policy requires them, because they keep workloads off the nodes
     /// on which they run, by policy.
     pub withdrawn: BTreeMap<String, TaintsOfNodes>,
@@ -107,11 +108,11 @@ impl PolicyResolver {
             _ if node.is_marked() && may_be_there => NodePlan::default(),
             SelectedPolicy::NoPolicy => plan(node, None, &self.label_use),
             SelectedPolicy::Policy(policy) => {
-                let cleared = self.cleared.get(&policy.name);
-                let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
+                let approved = self.approved.get(&policy.name);
+                let approved = approved.map(|approved| approved.on(node)).unwrap_or_default();
                 let withdrawn = self.withdrawn.get(&policy.name);
                 let withdrawn = withdrawn.map(|withdrawn| withdrawn.on(node));
-                let mut desired = DesiredNode::of(policy, cleared);
+                let mut desired = DesiredNode::of(policy, approved);
                 desired.withdrawn = withdrawn.unwrap_or_default();
                 desired.inherits = owner != OwnerState::Selects;
                 plan(node, Some(&desired), &self.label_use)
@@ -148,9 +149,6 @@ enum OwnerState {
     Unknown,
 }
 
-/// Nodes by the message and the remedy of their fault.
-pub type FaultyNodes = BTreeMap<(String, String), BTreeSet<String>>;
-
 /// The nodes of one policy.
 #[derive(Clone, Debug, Default)]
 pub struct NodesOfPolicy {
@@ -176,13 +174,10 @@ pub struct NodesOfPolicy {
     pub held: BTreeMap<String, BTreeSet<String>>,
     /// Nodes with builds that Kubernetes does not support.
     pub unsupported: BTreeMap<Build, usize>,
-    /// The certain known faults of its nodes.
-    pub known_faults: FaultyNodes,
-    /// The possible known faults of its nodes: whether they have them depends on their workloads, or only users
-    /// reported them.
-    pub possible_faults: FaultyNodes,
-    /// The other findings of the rules on its nodes.
-    pub findings: FaultyNodes,
+    /// The known faults of its nodes.
+    pub known_faults: FaultsById,
+    /// The other findings of the rules on its nodes, and the nodes that have each: by message and remedy.
+    pub findings: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
 /// The nodes of every policy, by policy name.
@@ -304,17 +299,15 @@ impl NodesOfPolicy {
                 }
                 continue;
             }
-            let (findings, remedy) = if found.is_known_fault() {
-                (&mut self.known_faults, found.remedy)
-            } else if found.is_possible_fault() {
-                (&mut self.possible_faults, found.remedy)
-            } else {
-                let remedy = format!("{} {}", found.remedy, found.source());
-                (&mut self.findings, remedy)
-            };
-            let nodes = findings.entry((found.message, remedy)).or_default();
+            if found.is_known_fault() {
+                continue;
+            }
+            let remedy = format!("{} {}", found.remedy, found.source());
+            let nodes = self.findings.entry((found.message, remedy)).or_default();
             nodes.insert(node.name.clone());
         }
+        let faults = facts.knowledge.faults_of_node(&**node);
+        self.known_faults.add(&node.name, faults);
     }
 }
 
@@ -344,7 +337,7 @@ mod tests {
     use crate::cluster::node_ownership::NodeOwnership;
 
     #[test]
-    fn a_taint_is_cleared_for_the_nodes_that_were_surveyed_and_for_no_other() {
+    fn a_taint_is_approved_for_the_nodes_that_were_surveyed_and_for_no_other() {
         let node = |uid: &str| NodeView {
             name: "same".into(),
             uid: uid.into(),
@@ -371,20 +364,20 @@ mod tests {
         let (old, new) = (node("1"), node("2"));
         let both = vec![schedule.clone(), execute.clone()];
         assert_eq!(resolver.decide(&old).waiting, both);
-        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
-        cleared.add(&schedule, &old);
+        let approved = resolver.approved.entry("p".to_owned()).or_default();
+        approved.add(&schedule, &old);
         assert_eq!(resolver.decide(&old).waiting, std::slice::from_ref(&execute));
         assert_eq!(resolver.decide(&new).waiting, both);
-        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
-        cleared.add(&execute, &old);
+        let approved = resolver.approved.entry("p".to_owned()).or_default();
+        approved.add(&execute, &old);
         assert_eq!(resolver.decide(&old).waiting, []);
         // The next pass surveys NoExecute again.
-        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
-        cleared.age([&old]);
+        let approved = resolver.approved.entry("p".to_owned()).or_default();
+        approved.age([&old]);
         assert_eq!(resolver.decide(&old).waiting, [execute]);
         // So is every taint that the node has carried since.
-        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
-        cleared.add(&schedule, &old);
+        let approved = resolver.approved.entry("p".to_owned()).or_default();
+        approved.add(&schedule, &old);
         let carrying = NodeView {
             taints: vec![k8s_openapi::api::core::v1::Taint {
                 key: "os".into(),
@@ -394,13 +387,13 @@ mod tests {
             }],
             ..old.clone()
         };
-        cleared.age([&carrying]);
+        approved.age([&carrying]);
         assert_eq!(resolver.decide(&old).waiting, both);
-        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
-        cleared.add(&schedule, &old);
+        let approved = resolver.approved.entry("p".to_owned()).or_default();
+        approved.add(&schedule, &old);
         // A node that was created again under the same name was not surveyed either.
-        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
-        cleared.age([&new]);
+        let approved = resolver.approved.entry("p".to_owned()).or_default();
+        approved.age([&new]);
         assert_eq!(resolver.decide(&old).waiting, both);
     }
 

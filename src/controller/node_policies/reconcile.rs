@@ -148,7 +148,7 @@ impl NodeController {
         self.carried.age(&nodes);
         let mut resolver = PolicyResolver {
             policies,
-            cleared: self.guard_cache.cleared(),
+            approved: self.guard_cache.approved(),
             withdrawn: self.carried.withdrawn(),
             label_use: self.label_release.known(),
             others_are_gone: false,
@@ -197,11 +197,12 @@ impl NodeController {
 
     /// Gives the resolver what the guard and the survey of labels have found out. Returns whether that is news.
     fn has_news(&self, resolver: &mut PolicyResolver) -> bool {
-        let (cleared, withdrawn) = (self.guard_cache.cleared(), self.carried.withdrawn());
+        let (approved, withdrawn) = (self.guard_cache.approved(), self.carried.withdrawn());
         let label_use = self.label_release.known();
-        let is_news =
-            cleared != resolver.cleared || withdrawn != resolver.withdrawn || label_use != resolver.label_use;
-        (resolver.cleared, resolver.withdrawn, resolver.label_use) = (cleared, withdrawn, label_use);
+        let is_news = approved != resolver.approved
+            || withdrawn != resolver.withdrawn
+            || label_use != resolver.label_use;
+        (resolver.approved, resolver.withdrawn, resolver.label_use) = (approved, withdrawn, label_use);
         is_news
     }
 

@@ -7,11 +7,11 @@ use kube::runtime::events::Event;
 
 use super::guard::GuardResult;
 use super::guard::carried::ExcludedWorkloads;
-use super::node_state::{FaultyNodes, NodesOfPolicy};
+use super::node_state::NodesOfPolicy;
 use super::runtime_classes::ClassesOfPolicy;
 use crate::api::{
-    BuildCount, DriftedNode, FailedImage, PartMode, StartupStatus, TAINTS_BLOCKED, WORKLOADS_EXCLUDED,
-    WindowsNodePolicySpec, WindowsNodePolicyStatus,
+    BuildCount, DriftedNode, FailedImage, KnownFaultStatus, PartMode, StartupStatus, TAINTS_BLOCKED,
+    WORKLOADS_EXCLUDED, WindowsNodePolicySpec, WindowsNodePolicyStatus,
 };
 use crate::cluster::errors::ApiError;
 use crate::cluster::stored_node_policies::NodePolicy;
@@ -103,6 +103,7 @@ pub fn status_of(
             })
             .collect(),
         owned_node_count: number(nodes.owned),
+        known_faults: known_faults(nodes),
         startup: known.startup.as_ref().map(startup_status),
         message,
     }
@@ -208,13 +209,12 @@ fn programmed(
 
 /// Whether a policy makes Transom write anything.
 fn writes(spec: &WindowsNodePolicySpec) -> bool {
-    let parts = [
-        spec.kubelet_label_mode(),
-        spec.restricted_label_mode(),
-        spec.taints_mode(),
-        spec.runtime_classes_mode(),
-    ];
-    parts.contains(&PartMode::Reconcile)
+    let labels = spec.label_modes().map(|(_, mode)| mode);
+    let others = [spec.taints_mode(), spec.runtime_classes_mode()];
+    labels
+        .iter()
+        .chain(&others)
+        .any(|mode| *mode == PartMode::Reconcile)
 }
 
 /// Why not everything is written, the most urgent reason first.
@@ -420,7 +420,11 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
 
 /// The condition for what `transom check` reports of the nodes, too. Transom does not act on it, so it does not affect `Ready`.
 fn node_findings(nodes: &NodesOfPolicy) -> ConditionUpdate {
-    notice(NODE_FINDINGS, &fault_parts(&nodes.findings), "FindingsFound")
+    let parts = nodes.findings.iter().map(|((message, remedy), nodes)| {
+        let names = list(nodes, NAMED);
+        format!("{} ({names}): {message}; {remedy}", count(nodes.len(), "node"))
+    });
+    notice(NODE_FINDINGS, &parts.collect::<Vec<_>>(), "FindingsFound")
 }
 
 fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
@@ -439,32 +443,42 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
     )
 }
 
-/// The condition for nodes whose versions have a known fault. Its Event is reported when it turns. Possible faults are
-/// only in its message: a condition must not be permanently true because of them.
+/// The condition for nodes whose versions certainly have a known fault; `status.knownFaults` has the remedies. Its Event is reported
+/// when it turns. A condition must not be permanently true because of possible faults.
 fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
-    let possible = if nodes.possible_faults.is_empty() {
-        String::new()
-    } else {
-        format!(
-            "possible faults: {}",
-            fault_parts(&nodes.possible_faults).join("; ")
-        )
-    };
-    let certain = fault_parts(&nodes.known_faults);
-    let no = if possible.is_empty() {
-        "NoKnownFaultsFound"
-    } else {
-        "PossibleFaultsFound"
-    };
-    let quiet = "no node runs a version with a known fault";
-    let mut update = where_any(KNOWN_FAULTS, &certain, "KnownFaultsFound", no, quiet);
-    if !possible.is_empty() {
-        update.message.push_str("; ");
-        update.message.push_str(&possible);
-        // Possible faults are shown too.
-        update.is_abnormal = false;
+    let certain = nodes.known_faults.certain().map(|found| {
+        let nodes = count(found.nodes.len(), "node");
+        format!("{nodes} ({}): {}", list(&found.nodes, NAMED), found.fault.id)
+    });
+    let mut parts: Vec<String> = certain.collect();
+    if let Some(last) = parts.last_mut() {
+        last.push_str("; status.knownFaults has the remedies");
     }
+    let quiet = "no node runs a version with a known fault";
+    let update = where_any(
+        KNOWN_FAULTS,
+        &parts,
+        "KnownFaultsFound",
+        "NoKnownFaultsFound",
+        quiet,
+    );
     update.with_events(EventPolicy::Turns)
+}
+
+/// The known faults of the nodes, for `status.knownFaults`.
+fn known_faults(nodes: &NodesOfPolicy) -> Vec<KnownFaultStatus> {
+    let all = nodes.known_faults.iter().take(KnownFaultStatus::MOST);
+    let all = all.map(|found| KnownFaultStatus {
+        id: found.fault.id.clone(),
+        certain: found.fault.is_certain,
+        message: cut(&found.fault.summary, 1024).into_owned(),
+        remedy: cut(&found.fault.remedy, 1024).into_owned(),
+        node_count: number(found.nodes.len()),
+        nodes: (found.nodes.iter().take(KnownFaultStatus::MOST_NODES))
+            .cloned()
+            .collect(),
+    });
+    all.collect()
 }
 
 /// The condition for nodes that are forgotten when they are gone. Nothing is wrong while they are there, so it does not affect
@@ -493,14 +507,6 @@ fn untolerating(known: &PolicyFacts) -> ConditionUpdate {
     );
     let parts: Vec<String> = (!daemon_sets.is_empty()).then_some(part).into_iter().collect();
     notice("DaemonSetsUntolerating", &parts, "TaintsNotTolerated")
-}
-
-fn fault_parts(faults: &FaultyNodes) -> Vec<String> {
-    let parts = faults.iter().map(|((message, remedy), nodes)| {
-        let names = list(nodes, NAMED);
-        format!("{} nodes ({names}): {message}; {remedy}", nodes.len())
-    });
-    parts.collect()
 }
 
 fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {

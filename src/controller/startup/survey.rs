@@ -10,9 +10,10 @@ use crate::api::NodeStartup;
 use crate::cluster::errors::ApiError;
 use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
+use crate::controller::node_policies::nodes::labels::KeptLabel;
 use crate::engine::policy_set::PolicySet;
 use crate::model::cluster::facts::Facts;
-use crate::model::nodes::node::{BUILD_LABEL, Host, RESTRICTED_BUILD_LABEL};
+use crate::model::nodes::node::Host;
 use crate::model::objects::pod_images::PodImages;
 use crate::model::windows::image::ImageRef;
 use crate::plan::{NodeInventory, PlanOptions, Planner, PoolPulls};
@@ -31,8 +32,10 @@ const USUAL_BYTES: u64 = 1 << 30;
 /// The bytes on disk of ten compressed bytes: an estimate, because registries do not report them.
 const UNPACKED_OF_TEN: u64 = 25;
 
-/// The labels that Transom adds to new nodes. A survey expects them.
-const OWN_LABELS: [&str; 3] = [BUILD_LABEL, RESTRICTED_BUILD_LABEL, PROOF_LABEL];
+/// Whether Transom adds the label to new nodes: a survey expects it.
+fn is_written(key: &str) -> bool {
+    KeptLabel::of(key).is_some() || key == PROOF_LABEL
+}
 
 /// What decides which images a node needs: another node may get its name, and clouds add labels to nodes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -45,7 +48,7 @@ impl NodeIdentity {
     /// The node with its present labels.
     pub fn of(node: &NodeView) -> Self {
         let labels = node.labels.iter();
-        let labels = labels.filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()));
+        let labels = labels.filter(|(key, _)| !is_written(key));
         NodeIdentity {
             uid: node.uid.clone(),
             labels: labels.map(|(key, value)| (key.clone(), value.clone())).collect(),

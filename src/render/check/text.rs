@@ -14,7 +14,7 @@ use super::CheckReport;
 use crate::check::{Checked, FindingDetail};
 use crate::manifest::Position;
 use crate::model::cluster::policy::Action;
-use crate::model::cluster::severity::Severity;
+use crate::model::cluster::severity::{Class, Severity};
 use crate::model::syntax::text::{count, list, one_line};
 use crate::model::windows::os::Verdict;
 use crate::rules::{Finding, Resolver};
@@ -174,7 +174,14 @@ impl CheckText<'_> {
             && evaluation.open().any(is_error)
         {
             let why = one_line(why);
-            writeln!(self.out, "{BOLD}{kind} {name} would pass{BOLD:#}: {why}\n")
+            // What the API server itself rejects, it rejects without Transom.
+            let is_rejected = |finding: &Finding| is_error(finding) && finding.rule.class == Class::ApiAlways;
+            let verdict = if evaluation.open().any(is_rejected) {
+                "would be rejected by the API server"
+            } else {
+                "would pass"
+            };
+            writeln!(self.out, "{BOLD}{kind} {name} {verdict}{BOLD:#}: {why}\n")
         } else if let Some(owner) = &checked.owner
             && evaluation.of_the_owner().any(is_error)
         {

@@ -32,7 +32,8 @@ fn scan_warns_of_a_template_that_only_windows_nodes_match() {
         affinity(&json!({"matchExpressions": [expression]}))
     };
     let field = json!({"key": "metadata.name", "operator": "In", "values": ["win-2019"]});
-    let label = ["label", "node", "win-2019", "win-2022-a", "agentpool=win19"];
+    // Not the label of a pool: the leader would record a pool of two builds, and other tests share the cluster.
+    let label = ["label", "node", "win-2019", "win-2022-a", "machines=win19"];
     place.kubectl(&label).succeeded();
     for (name, requires) in [
         ("by-affinity", host_names(&["win-2019"])),
@@ -42,17 +43,17 @@ fn scan_warns_of_a_template_that_only_windows_nodes_match() {
             json!({"nodeSelector": {"kubernetes.io/hostname": "win-2022-a"}}),
         ),
         ("by-name", json!({"nodeName": "win-2019"})),
-        ("by-pool", json!({"nodeSelector": {"agentpool": "win19"}})),
+        ("by-pool", json!({"nodeSelector": {"machines": "win19"}})),
         ("of-any-node", json!({})),
         ("of-both", host_names(&["win-2019", "linux-a"])),
-        ("of-no-node", json!({"nodeSelector": {"agentpool": "none"}})),
+        ("of-no-node", json!({"nodeSelector": {"machines": "none"}})),
     ] {
         let created = place.create(NAMESPACE, &deployment(name, &requires), &[]);
         created.succeeded();
     }
     let report = scan(place, NAMESPACE);
     place
-        .kubectl(&["label", "node", "win-2019", "win-2022-a", "agentpool-"])
+        .kubectl(&["label", "node", "win-2019", "win-2022-a", "machines-"])
         .succeeded();
     let owners = report["owners"].as_array().unwrap().iter();
     let named: Vec<(&Value, &Value)> = owners

@@ -36,10 +36,10 @@ fn policies(values: &Value) -> String {
         entry.map(|entry| entry["value"].clone())
     };
     let mut spec = json!({"mode": "Enforce"});
-    if let Some(tolerated) = value("podPolicy.spec.placement.toleratedTaints") {
+    if let Some(tolerated) = value("podPolicies.default.spec.placement.toleratedTaints") {
         spec["placement"]["toleratedTaints"] = tolerated;
     }
-    let required = value("nodePolicy.spec.taints.required").unwrap();
+    let required = value("nodePolicies.default.spec.taints.required").unwrap();
     assert_eq!(required, json!([taint("os", "windows")]));
     let node_spec = json!({"mode": "Reconcile", "taints": {"required": required}});
     let of = |kind: &str, spec: Value| {

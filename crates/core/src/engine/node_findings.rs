@@ -42,15 +42,15 @@ impl NodeFinding {
         format!("[{} {}]", self.id, self.rule)
     }
 
-    /// Whether it is a certain fault of a version that the nodes run.
+    /// Whether it is a known fault of a version that the nodes run, or a possible one.
     pub fn is_known_fault(&self) -> bool {
-        self.id == rules::NODE_KNOWN_FAULT.id && !self.is_possible_fault()
+        self.id == rules::NODE_KNOWN_FAULT.id
     }
 
     /// Whether the versions of the nodes may have a fault: that depends on the workloads, or on something that nodes do not report,
     /// so there is nothing to do yet.
     pub fn is_possible_fault(&self) -> bool {
-        self.id == rules::NODE_KNOWN_FAULT.id && self.severity == Severity::Advice
+        self.is_known_fault() && self.severity == Severity::Advice
     }
 
     /// Whether Kubernetes does not support the build of the nodes.

@@ -4,7 +4,7 @@ use super::scheduling::{AdmissionStage, constraints};
 use crate::model::cluster::facts::Facts;
 use crate::model::cluster::policy::{ImageEvidence, Policy};
 use crate::model::nodes::node::{
-    BETA_OS_LABEL, BUILD_LABEL, Host, OS_LABEL, OWN_LABELS, RESTRICTED_BUILD_LABEL,
+    BETA_OS_LABEL, BUILD_LABEL, Host, LABELS_OF_ONE_NODE, OS_LABEL, RESTRICTED_BUILD_LABEL,
 };
 use crate::model::nodes::node_affinity::{KnownNodeLabels as _, Match};
 use crate::model::nodes::os_selectors::{os_of_label, os_of_terms};
@@ -63,7 +63,7 @@ fn may_run_on_windows(subject: &Object<'_>, facts: &Facts) -> bool {
     let matches = |host: &Host| {
         bound_to.is_none_or(|node| host.node_name() == Some(node)) && constraints.matches(host) != Match::No
     };
-    if bound_to.is_some() || constraints.name_any(&OWN_LABELS) {
+    if bound_to.is_some() || constraints.name_any(&LABELS_OF_ONE_NODE) {
         facts.hosts().iter().chain(&facts.pools).any(matches)
     } else {
         facts.sorts().chain(&facts.pools).any(matches)

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::scheduling::{AdmissionStage, PodsToSchedule};
 use crate::model::cluster::facts::{Facts, hash_of};
 use crate::model::cluster::policy::Policy;
-use crate::model::nodes::node::{Host, OWN_LABELS, Taint};
+use crate::model::nodes::node::{Host, LABELS_OF_ONE_NODE, Taint};
 use crate::model::objects::object::Object;
 use crate::model::windows::os::Inference;
 
@@ -115,7 +115,7 @@ impl TaintChange {
         };
         let had = pods.visit(&self.before, |cx| {
             let reach = cx.reach();
-            let names_nodes = reach.constraints().name_any(&OWN_LABELS);
+            let names_nodes = reach.constraints().name_any(&LABELS_OF_ONE_NODE);
             let is_feasible =
                 |at: &usize| (self.before.hosts().get(*at)).is_some_and(|host| reach.runs_on(host));
             self.indexes(names_nodes).filter(is_feasible).collect()

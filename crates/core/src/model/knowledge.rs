@@ -18,8 +18,8 @@ pub use self::injectors::{
     Injector, InjectorOnWindows, InjectorSign, SignPlace, SignValues, is_namespace_sign,
 };
 pub use self::known_faults::{
-    Affected, AffectedBuild, FaultExamples, FaultField, FaultOfNodes, FaultyComponent, KnownFault,
-    MachineTypes, NodeFault, NodeVersions, Version,
+    Affected, AffectedBuild, FaultExamples, FaultField, FaultOfNodes, FaultsById, FaultyComponent,
+    KnownFault, MachineTypes, NodeFault, NodeVersions, Version,
 };
 pub use self::platform_support::{
     AffectedNodes, ContainerdEnd, MinorChange, NodePlatform, PlatformSupport, SupportDate, SupportEvent,

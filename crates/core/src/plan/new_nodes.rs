@@ -10,7 +10,7 @@ use super::nodes::{NodeInventory, NodePool};
 use super::target::TargetBuild;
 use crate::model::cluster::facts::Facts;
 use crate::model::nodes::node::{
-    BUILD_LABEL, BUILD_LABELS, Host, Labels, OS_LABEL, OWN_LABELS, VALUE_TO_COME, VERSION_LABELS,
+    BUILD_LABEL, BUILD_LABELS, Host, LABELS_OF_ONE_NODE, Labels, OS_LABEL, VALUE_TO_COME, VERSION_LABELS,
     VersionLabel,
 };
 use crate::model::syntax::string_enum::string_enum;
@@ -191,7 +191,10 @@ pub(super) fn of_host(host: Host) -> NewNode {
 fn like(host: &Host, to: Option<Build>) -> Host {
     let to = to.filter(|to| host.build != Some(*to));
     let mut host = to.map_or_else(|| host.clone(), |to| upgraded(host, to));
-    let shared = host.labels.iter().filter(|(key, _)| !OWN_LABELS.contains(key));
+    let shared = host
+        .labels
+        .iter()
+        .filter(|(key, _)| !LABELS_OF_ONE_NODE.contains(key));
     host.labels = shared
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect();

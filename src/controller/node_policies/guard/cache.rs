@@ -30,14 +30,14 @@ pub struct GuardCache {
 /// The guard's result for the taints of a policy.
 struct GuardAnswer {
     generation: i64,
-    cleared: TaintsOfNodes,
+    approved: TaintsOfNodes,
     /// The earliest time of the next run.
     again: Option<Instant>,
     /// The same if something changes that decides about placement.
     earliest: Option<Instant>,
     /// The workloads because of which it refused.
     affected: AffectedWorkloads,
-    /// How many runs in a row did not clear the taints.
+    /// How many runs in a row did not approve the taints.
     refusals: u32,
     result: GuardResult,
 }
@@ -70,14 +70,14 @@ impl GuardCache {
     /// Drops results that expire with this state of the nodes. Call it before the results are used.
     pub fn age(&mut self, nodes: &[Arc<NodeView>]) {
         for answer in self.by_policy.values_mut() {
-            answer.cleared.age(nodes.iter().map(|node| &**node));
+            answer.approved.age(nodes.iter().map(|node| &**node));
         }
     }
 
     /// Which taints of each policy affect no workload, as far as they were surveyed.
-    pub fn cleared(&self) -> BTreeMap<String, TaintsOfNodes> {
+    pub fn approved(&self) -> BTreeMap<String, TaintsOfNodes> {
         (self.by_policy.iter())
-            .map(|(name, answer)| (name.clone(), answer.cleared.clone()))
+            .map(|(name, answer)| (name.clone(), answer.approved.clone()))
             .collect()
     }
 
@@ -133,9 +133,9 @@ impl GuardCache {
         took: Duration,
     ) -> Option<Instant> {
         let answer = self.by_policy.get_mut(policy)?;
-        let cleared = outcome.cleared.iter().filter_map(|at| groups.get(*at));
-        for group in cleared.filter(|group| group.policy == policy) {
-            group.clear(&mut answer.cleared);
+        let approved = outcome.approved.iter().filter_map(|at| groups.get(*at));
+        for group in approved.filter(|group| group.policy == policy) {
+            group.approve(&mut answer.approved);
         }
         (answer.result, answer.affected) = outcome.of_policy(policy, self.settings.affected_every);
         answer.affected.read_unknown(&self.client).await;
@@ -157,7 +157,7 @@ impl GuardAnswer {
     fn new(policy: &NodePolicy) -> Self {
         GuardAnswer {
             generation: policy.generation,
-            cleared: TaintsOfNodes::default(),
+            approved: TaintsOfNodes::default(),
             again: None,
             earliest: None,
             affected: AffectedWorkloads::none(),

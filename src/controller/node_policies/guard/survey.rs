@@ -49,10 +49,10 @@ impl<'a> WaitingNodes<'a> {
         groups.filter(|group| !group.nodes.is_empty()).collect()
     }
 
-    pub(super) fn clear(&self, cleared: &mut TaintsOfNodes) {
+    pub(super) fn approve(&self, approved: &mut TaintsOfNodes) {
         for (node, taints) in &self.nodes {
             for taint in *taints {
-                cleared.add(taint, node);
+                approved.add(taint, node);
             }
         }
     }
@@ -64,7 +64,7 @@ pub(super) struct SurveyOutcome {
     /// The kinds that were read.
     survey: WorkloadSurvey,
     /// The groups whose taints affect no workload, set together.
-    pub(super) cleared: BTreeSet<GuardGroup>,
+    pub(super) approved: BTreeSet<GuardGroup>,
     /// By policy: the taints of its refused groups, and the affected workloads.
     refused: BTreeMap<String, (BTreeSet<Taint>, Impact)>,
     /// Why it could not find out.
@@ -139,7 +139,7 @@ pub(super) async fn survey(
         (survey.for_each(client, |kind, json| guard.visit(kind, json))).await?;
         let refused: BTreeSet<GuardGroup> = guard.affecting_groups();
         if refused.is_empty() {
-            outcome.cleared = active;
+            outcome.approved = active;
             break;
         }
         outcome.refuse(&refused, groups, &guard);
@@ -156,9 +156,9 @@ fn change(
     nodes: &[Arc<NodeView>],
     facts: &Facts,
 ) -> TaintChange {
-    let mut cleared = current.clone();
+    let mut approved = current.clone();
     for group in active.iter().filter_map(|at| groups.get(*at)) {
-        group.clear(cleared.cleared.entry(group.policy.to_owned()).or_default());
+        group.approve(approved.approved.entry(group.policy.to_owned()).or_default());
     }
     let planned = |resolver: &PolicyResolver| -> HashMap<&str, Vec<Taint>> {
         let each = nodes
@@ -166,7 +166,7 @@ fn change(
             .map(|node| (node.name.as_str(), resolver.decide(node).taints_after(node)));
         each.collect()
     };
-    let (before, after) = (planned(current), planned(&cleared));
+    let (before, after) = (planned(current), planned(&approved));
     let of = |all: &HashMap<&str, Vec<Taint>>, host: &Host| {
         (all.get(host.name.as_str()).cloned()).unwrap_or_else(|| host.taints.clone())
     };
@@ -405,7 +405,7 @@ pub(crate) mod tests {
         });
         let outcome = survey(&groups, &resolver, &nodes, &client, &registered(&nodes)).await;
         let outcome = outcome.unwrap();
-        assert_eq!(outcome.cleared, BTreeSet::new());
+        assert_eq!(outcome.approved, BTreeSet::new());
         let (result, _) = outcome.of_policy("p", Duration::ZERO);
         let message = refused(&result);
         assert!(

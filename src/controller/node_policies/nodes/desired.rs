@@ -19,7 +19,7 @@ pub struct DesiredNode {
     /// The taints that the node should carry.
     pub taints: Vec<Taint>,
     /// Which of them may be set on this node if it lacks them: the guard found that they affect no workload.
-    pub cleared: BTreeSet<Taint>,
+    pub approved: BTreeSet<Taint>,
     /// Which of Transom's are removed all the same: the guard found that they keep workloads off the node.
     pub withdrawn: BTreeSet<Taint>,
     /// Whether the policy that set Transom's taints no longer selects the node: then they are removed, even if this
@@ -46,8 +46,8 @@ impl DesiredLabels {
 }
 
 impl DesiredNode {
-    /// What a policy requires of a node. `cleared`: the taints that may be set on it if it lacks them.
-    pub fn of(policy: &NodePolicy, cleared: BTreeSet<Taint>) -> Self {
+    /// What a policy requires of a node. `approved`: the taints that may be set on it if it lacks them.
+    pub fn of(policy: &NodePolicy, approved: BTreeSet<Taint>) -> Self {
         let spec = &policy.stored.spec;
         let mode = spec.taints_mode();
         DesiredNode {
@@ -56,8 +56,8 @@ impl DesiredNode {
             labels: DesiredLabels::of(spec),
             mode,
             taints: policy.taints.clone(),
-            cleared: match mode {
-                PartMode::Reconcile => cleared,
+            approved: match mode {
+                PartMode::Reconcile => approved,
                 PartMode::Audit | PartMode::Disabled => BTreeSet::new(),
             },
             withdrawn: BTreeSet::new(),

@@ -74,7 +74,7 @@ impl<'p> TaintPlanner<'p> {
             // The taint that the policy wants instead replaces it in the same write.
             let same = |other: &&Taint| other.key == taint.key && other.effect == taint.effect;
             let successor = self.desired.taints.iter().find(same);
-            let waits = successor.is_some_and(|successor| !self.desired.cleared.contains(successor));
+            let waits = successor.is_some_and(|successor| !self.desired.approved.contains(successor));
             if waits && !self.desired.withdrawn.contains(taint) {
                 return;
             }
@@ -127,7 +127,7 @@ impl<'p> TaintPlanner<'p> {
             self.plan
                 .remains
                 .push(format!("it lacks the taint {taint} (taints.mode is Audit)"));
-        } else if self.desired.cleared.contains(taint) {
+        } else if self.desired.approved.contains(taint) {
             self.set(taint);
         } else {
             self.plan.remains.push(format!("it lacks the taint {taint}"));

@@ -6,6 +6,7 @@ use crate::cluster::node_ownership::NodeOwnership;
 use crate::cluster::stored_node_policies::NodePolicies;
 use crate::controller::node_policies::node_state::{NodePlans, NodesByPolicy, PolicyResolver};
 use crate::model::cluster::facts::Facts;
+use crate::model::knowledge::{FaultField, NodeFault};
 use crate::model::nodes::network_plugin::NetworkPlugin;
 use crate::model::nodes::node::Taint;
 use crate::model::windows::build::Build;
@@ -357,14 +358,18 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
         (&*condition.status, &*condition.reason),
         ("True", "KnownFaultsFound")
     );
-    for part in [
-        "2 nodes (w1, w2): 10.0.20348.2582",
-        "fixed in 20348.2762",
-        "Windows-Containers/issues/516",
-        "KB5044281",
-    ] {
-        assert!(condition.message.contains(part), "{part}: {}", condition.message);
-    }
+    let [fault, ..] = &status.known_faults[..] else {
+        panic!("{status:?}")
+    };
+    assert_eq!((fault.certain, fault.node_count), (true, 2));
+    assert_eq!(fault.nodes, ["w1", "w2"]);
+    assert!(fault.message.contains("20348.2762"), "{fault:?}");
+    assert!(fault.remedy.contains("KB5044281"), "{fault:?}");
+    let message = format!(
+        "2 nodes (w1, w2): {}; status.knownFaults has the remedies",
+        fault.id
+    );
+    assert_eq!(condition.message, message);
     assert_ne!(status.message.as_deref(), Some(condition.message.as_str()));
     assert!(
         matches!(&news[..], [one] if one.starts_with("Warning KnownFaultsFound 2 nodes")),
@@ -382,42 +387,40 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
 }
 
 #[test]
-fn a_possible_fault_is_in_the_message_and_neither_a_condition_that_holds_nor_an_event() {
-    let fault = |message: &str| {
-        (
-            (message.to_owned(), "update it".to_owned()),
-            BTreeSet::from(["w1".to_owned()]),
-        )
+fn a_possible_fault_is_in_the_status_and_neither_a_condition_nor_an_event() {
+    let mut standing = NodesOfPolicy::default();
+    let fault = |id: &str, is_certain: bool| NodeFault {
+        id: id.to_owned(),
+        is_certain,
+        field: FaultField::KubeletVersion,
+        message: String::new(),
+        summary: "may not start".to_owned(),
+        remedy: "update it".to_owned(),
+        source: String::new(),
     };
-    let mut standing = NodesOfPolicy {
-        possible_faults: [fault("kubelet v1.34.3+rke2r1: may not start")].into(),
-        ..NodesOfPolicy::default()
-    };
-    let faults = |standing: &NodesOfPolicy| {
+    let ids = |standing: &NodesOfPolicy| {
         let (policy, known) = (policy(&json!({})), PolicyFacts::default());
-        assert!(
-            news_of(&policy, standing, &known, None).len() == usize::from(!standing.known_faults.is_empty())
+        let has_certain = standing.known_faults.certain().next().is_some();
+        assert_eq!(
+            news_of(&policy, standing, &known, None).len(),
+            usize::from(has_certain)
         );
         let status = status_of(&policy, standing, &known, None, Timestamp::UNIX_EPOCH);
-        let condition = condition(&status, "KnownFaults");
-        (
-            condition.status.clone(),
-            condition.reason.clone(),
-            condition.message.clone(),
-        )
+        let mut conditions = status.conditions.iter();
+        assert_eq!(conditions.any(|it| it.type_ == "KnownFaults"), has_certain);
+        let ids = status.known_faults.into_iter().map(|fault| fault.id);
+        ids.collect::<Vec<String>>()
     };
-    let possible = "possible faults: 1 nodes (w1): kubelet v1.34.3+rke2r1: may not start; update it";
-    let quiet = format!("no node runs a version with a known fault; {possible}");
-    assert_eq!(
-        faults(&standing),
-        ("False".to_owned(), "PossibleFaultsFound".to_owned(), quiet)
-    );
-    standing.known_faults = [fault("10.0.20348.2582: no network")].into();
-    let both = format!("1 nodes (w1): 10.0.20348.2582: no network; update it; {possible}");
-    assert_eq!(
-        faults(&standing),
-        ("True".to_owned(), "KnownFaultsFound".to_owned(), both)
-    );
+    let nodes: Vec<String> = (10..40).map(|number| format!("w{number}")).collect();
+    for node in &nodes {
+        standing.known_faults.add(node, [fault("a", false)]);
+    }
+    assert_eq!(ids(&standing), ["a"]);
+    standing.known_faults.add("w1", [fault("b", true)]);
+    assert_eq!(ids(&standing), ["b", "a"]);
+    let listed = known_faults(&standing).remove(1);
+    assert_eq!(listed.node_count, 30);
+    assert_eq!(listed.nodes, nodes[..KnownFaultStatus::MOST_NODES]);
 }
 
 /// Nodes that wait for a taint, and the guard's result.

@@ -39,6 +39,11 @@ impl FeatureGates {
     }
 }
 
+/// The names of the gates that rules read, sorted.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    GATES.iter().map(|(name, _)| *name)
+}
+
 /// Parses `Name=true` or `Name=false`.
 ///
 /// # Errors
@@ -46,7 +51,6 @@ impl FeatureGates {
 pub fn parse(text: &str) -> Result<(&'static str, bool), String> {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     let Some((known, _)) = GATES.iter().find(|(known, _)| *known == name) else {
-        let names = || GATES.iter().map(|(known, _)| *known);
         return Err(match nearest(name, names()) {
             Some(near) => format!("no rule reads this feature gate; did you mean {near}?"),
             None => format!(

@@ -446,21 +446,51 @@ impl Knowledge {
         faults
     }
 
-    /// The known faults of these nodes, each with the nodes that have it: the certain ones first, then by id.
+    /// The known faults of these nodes, each with the nodes that have it.
     pub fn faults_by_id<'n, V: Borrow<NodeVersions>>(
         &self,
         nodes: impl IntoIterator<Item = (&'n str, V)>,
-    ) -> Vec<FaultOfNodes> {
-        let mut by_id: BTreeMap<(bool, String), FaultOfNodes> = BTreeMap::new();
+    ) -> FaultsById {
+        let mut all = FaultsById::default();
         for (name, versions) in nodes {
-            for fault in self.faults_of(versions.borrow()) {
-                let key = (!fault.is_certain, fault.id.clone());
-                let nodes = Vec::new();
-                let known = by_id.entry(key).or_insert(FaultOfNodes { fault, nodes });
-                known.nodes.push(name.to_owned());
-            }
+            all.add(name, self.faults_of(versions.borrow()));
         }
-        by_id.into_values().collect()
+        all
+    }
+}
+
+/// Faults, each with the nodes that have it: the certain ones first, then by id.
+#[derive(Clone, Debug, Default)]
+pub struct FaultsById(BTreeMap<(bool, String), FaultOfNodes>);
+
+impl FaultsById {
+    /// Adds the faults of one more node.
+    pub fn add(&mut self, node: &str, faults: impl IntoIterator<Item = NodeFault>) {
+        for fault in faults {
+            let key = (!fault.is_certain, fault.id.clone());
+            let nodes = Vec::new();
+            let known = self.0.entry(key).or_insert(FaultOfNodes { fault, nodes });
+            known.nodes.push(node.to_owned());
+        }
+    }
+
+    /// The faults, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &FaultOfNodes> {
+        self.0.values()
+    }
+
+    /// The faults that their nodes certainly have.
+    pub fn certain(&self) -> impl Iterator<Item = &FaultOfNodes> {
+        self.iter().filter(|found| found.fault.is_certain)
+    }
+}
+
+impl IntoIterator for FaultsById {
+    type Item = FaultOfNodes;
+    type IntoIter = std::collections::btree_map::IntoValues<(bool, String), FaultOfNodes>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_values()
     }
 }
 

@@ -52,8 +52,8 @@ pub const OS_SKU_LABELS: [&str; 3] = [OS_SKU_LABEL, OS_SKU_EFFECTIVE_LABEL, OS_S
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// The label with the machine type of a node in a cloud.
 pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
-/// The labels that every kubelet sets on its Windows node.
-pub const LABELS_OF_KUBELETS: [&str; 6] = [
+/// The labels that every Windows node has, from its kubelet or from Transom.
+pub const LABELS_OF_EVERY_NODE: [&str; 6] = [
     OS_LABEL,
     BETA_OS_LABEL,
     ARCH_LABEL,
@@ -321,7 +321,7 @@ impl Host {
         self.taints.iter().chain(self.planned_taints.iter().flatten())
     }
 
-    /// Whether both are equivalent: equal except for what belongs to a single node, its name and [`OWN_LABELS`].
+    /// Whether both are equivalent: equal except for what belongs to a single node, its name and [`LABELS_OF_ONE_NODE`].
     pub fn is_alike(&self, other: &Host) -> bool {
         let Host {
             name: _,
@@ -351,7 +351,7 @@ impl Host {
 
 /// Labels whose value belongs to a single node. A missing entry costs time, not correctness: nodes that differ by it
 /// are compared one by one.
-pub const OWN_LABELS: [&str; 3] = [
+pub const LABELS_OF_ONE_NODE: [&str; 3] = [
     HOSTNAME_LABEL,
     "alpha.eksctl.io/instance-id",
     "karpenter.sh/nodeclaim",
@@ -359,7 +359,7 @@ pub const OWN_LABELS: [&str; 3] = [
 
 /// The labels that several nodes may share.
 pub fn shared_labels(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
-    labels.iter().filter(|(key, _)| !OWN_LABELS.contains(key))
+    labels.iter().filter(|(key, _)| !LABELS_OF_ONE_NODE.contains(key))
 }
 
 impl KnownNodeLabels for Host {

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use super::{KnownVersions, PodCx};
 use crate::model::cluster::facts::Facts;
-use crate::model::nodes::node::{Host, OWN_LABELS};
+use crate::model::nodes::node::{Host, LABELS_OF_ONE_NODE};
 use crate::model::nodes::node_affinity::Match;
 use crate::model::windows::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::rules::scheduling::Constraints;
@@ -143,7 +143,7 @@ impl<'c> Reach<'c> {
                 fit: self.images.fit(host.build),
             };
             let matches = |host: &&'c Host| self.constraints.matches(*host) != Match::No;
-            let mut hosts: Vec<Reached<'c>> = if self.constraints.name_any(&OWN_LABELS) {
+            let mut hosts: Vec<Reached<'c>> = if self.constraints.name_any(&LABELS_OF_ONE_NODE) {
                 let each = self.facts.hosts().iter().filter(matches);
                 each.map(|host| reached(host, false)).collect()
             } else {

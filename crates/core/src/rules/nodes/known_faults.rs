@@ -22,7 +22,7 @@ pub static NODE_KNOWN_FAULT: Rule = Rule {
            the label `node.kubernetes.io/instance-type`, and the network plugin. The network plugin is known only if \
            it writes annotations to the node, as Calico and Flannel do. A message states the affected range and the \
            source, and whether the fixed version is not known. `transom scan`, `plan` and `preflight` show the same \
-           faults, and so does the condition KnownFaults of a WindowsNodePolicy.",
+           faults, and so does `status.knownFaults` of a WindowsNodePolicy.",
     remedy: "install the version with the fix",
     see: &[
         "https://github.com/microsoft/Windows-Containers/issues/516",

@@ -2,7 +2,7 @@
 
 use crate::model::cluster::severity::{Class, Severity};
 use crate::model::field_set::FieldSet;
-use crate::model::nodes::node::{Host, OWN_LABELS};
+use crate::model::nodes::node::{Host, LABELS_OF_ONE_NODE};
 use crate::model::nodes::node_affinity::Match;
 use crate::model::objects::workload::Kind;
 use crate::model::syntax::text::shown;
@@ -79,7 +79,7 @@ fn only_windows<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
         return None;
     }
     let matches = |host: &&'c Host| constraints.matches(*host) == Match::Yes;
-    let windows = if constraints.name_any(&OWN_LABELS) {
+    let windows = if constraints.name_any(&LABELS_OF_ONE_NODE) {
         cx.facts.hosts().iter().find(matches)
     } else {
         cx.facts.sorts().find(matches)

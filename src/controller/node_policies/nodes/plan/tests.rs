@@ -42,7 +42,7 @@ fn desired_node() -> DesiredNode {
         },
         mode: PartMode::Reconcile,
         taints: vec![Taint::no_schedule("os", "windows")],
-        cleared: [Taint::no_schedule("os", "windows")].into(),
+        approved: [Taint::no_schedule("os", "windows")].into(),
         withdrawn: BTreeSet::new(),
         inherits: false,
     }
@@ -191,7 +191,7 @@ fn another_value_of_our_taint_is_reported_and_never_overwritten() {
 fn report_sets_no_taint_and_says_what_is_missing() {
     let desired = DesiredNode {
         mode: PartMode::Audit,
-        cleared: BTreeSet::new(),
+        approved: BTreeSet::new(),
         ..desired_node()
     };
     let plan = plan(&node("10.0.20348.1"), Some(&desired));
@@ -205,7 +205,7 @@ fn report_sets_no_taint_and_says_what_is_missing() {
 #[test]
 fn a_taint_waits_until_it_affects_no_workload() {
     let desired = DesiredNode {
-        cleared: BTreeSet::new(),
+        approved: BTreeSet::new(),
         ..desired_node()
     };
     let plan = plan(&node("10.0.20348.1"), Some(&desired));
@@ -256,7 +256,7 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
     // A clearance for one taint does not apply to another.
     assert!(plan(&ours, Some(&other)).taints.is_none());
     let other = DesiredNode {
-        cleared: other.taints.iter().cloned().collect(),
+        approved: other.taints.iter().cloned().collect(),
         ..other
     };
     assert_eq!(
@@ -266,7 +266,7 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
     // In Audit mode taints are neither set nor removed.
     let report = DesiredNode {
         mode: PartMode::Audit,
-        cleared: BTreeSet::new(),
+        approved: BTreeSet::new(),
         ..none
     };
     let plan = plan(&ours, Some(&report));
@@ -554,7 +554,7 @@ fn a_taint_that_keeps_workloads_off_is_removed_if_it_is_ours_and_is_no_reversal(
     let os = Taint::no_schedule("os", "windows");
     assert_eq!(set.taints().as_slice(), std::slice::from_ref(&os));
     let withdrawing = DesiredNode {
-        cleared: BTreeSet::new(),
+        approved: BTreeSet::new(),
         withdrawn: [os.clone()].into(),
         ..desired_node()
     };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::{HOSTNAME_LABEL, LABELS_OF_KUBELETS, NodeSigns, OWN_LABELS};
+use super::{HOSTNAME_LABEL, LABELS_OF_EVERY_NODE, LABELS_OF_ONE_NODE, NodeSigns};
 use crate::model::nodes::node_affinity::{KnownNodeLabels, LabelValue};
 
 /// The most bytes of labels that are kept of one node. Nodes have about 1.5 KB.
@@ -28,7 +28,7 @@ impl OtherNode {
         let (mut lines, mut shared) = (String::new(), DefaultHasher::new());
         for (key, value) in &*node.labels() {
             lines.extend([key, "=", value, "\n"]);
-            if !OWN_LABELS.contains(&key.as_str()) {
+            if !LABELS_OF_ONE_NODE.contains(&key.as_str()) {
                 (key, value).hash(&mut shared);
             }
         }
@@ -58,7 +58,7 @@ impl KnownNodeLabels for OtherNode {
         match lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('=')) {
             Some(value) => LabelValue::Is(value.into()),
             // The kubelet of a node in a short file would add these.
-            None if LABELS_OF_KUBELETS.contains(&key) || key == HOSTNAME_LABEL => LabelValue::Unknown,
+            None if LABELS_OF_EVERY_NODE.contains(&key) || key == HOSTNAME_LABEL => LabelValue::Unknown,
             None => LabelValue::Absent,
         }
     }

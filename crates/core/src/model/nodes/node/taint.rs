@@ -101,7 +101,7 @@ impl Taint {
     pub const SETTABLE_KEY: &str = "node.kubernetes.io/os";
 
     /// The startup taint, which whoever creates a node puts on it. It is the one taint that Transom may remove without
-    /// having set it; Transom never sets it.
+    /// having set it. The program never sets it; an admission policy of the chart can.
     pub const STARTUP_KEY: &str = "startup-taint.cluster-autoscaler.kubernetes.io/transom";
 
     /// The taints of nodes that a cloud, Cluster API or Karpenter has not labelled yet. They are removed when it has.
