@@ -10,7 +10,7 @@ container is ever created. */}}
 
 {{/* An entry of the list of policies in admissionpolicies.yaml, as YAML; empty if the accounts may create no pods. */}}
 {{- define "transom.podsPolicy" -}}
-{{- $probes := ne .Values.probe.namespace "" -}}
+{{- $probes := .Values.probe.enabled -}}
 {{- $puller := include "transom.imagePullerAccount" . -}}
 {{- if or $probes $puller -}}
 {{- $variables := list (dict "name" "isProbe" "expression" (ternary "request.operation == 'CREATE' && request.?dryRun.orValue(false)" "false" $probes)) -}}
