@@ -53,18 +53,24 @@ pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::InvalidInput, text))
 }
 
-/// Names the target of a symbolic link that leads nowhere; for the system the link itself does not exist.
+/// Says what is missing: the target of a symbolic link, for which the system says that the link itself does not exist, or a URL.
 fn without_target(path: &Path, error: io::Error) -> io::Error {
-    match fs::read_link(path) {
-        Ok(target) if error.kind() == ErrorKind::NotFound => {
-            let target = target.display();
-            let text = format!(
-                "it is a symbolic link to {target}, which does not exist; correct or remove the link"
-            );
-            io::Error::new(ErrorKind::NotFound, text)
-        }
-        _ => error,
+    if error.kind() != ErrorKind::NotFound {
+        return error;
     }
+    let is_url = |path: &str| path.starts_with("https:/") || path.starts_with("http:/");
+    let text = match fs::read_link(path) {
+        Ok(target) => format!(
+            "it is a symbolic link to {}, which does not exist; correct or remove the link",
+            target.display()
+        ),
+        Err(_) if path.to_str().is_some_and(is_url) => {
+            "it is a URL, and only files are read; download it, and pass the file, or - for standard input"
+                .to_owned()
+        }
+        Err(_) => "No such file or directory".to_owned(),
+    };
+    io::Error::new(ErrorKind::NotFound, text)
 }
 
 /// Reads a file of an accepted type.

@@ -213,7 +213,6 @@ fn every_value_makes_objects_that_the_api_server_takes_to_the_last_field() {
         "ClusterRoleBinding",
         "ConfigMap",
         "Deployment",
-        "FlowSchema",
         "Issuer",
         "Job",
         "MutatingAdmissionPolicy",

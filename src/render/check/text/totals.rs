@@ -143,12 +143,21 @@ impl CheckText<'_> {
             suppressed,
             open: _,
         } = report.summary;
+        let skipped: usize = report.not_evaluated.skipped.kinds.values().sum();
+        // Not "nothing found", which reads like success.
+        if objects + skipped == 0 {
+            let why = if report.outcome.errors.is_empty() {
+                "the input contains no Kubernetes object"
+            } else {
+                "the input could not be read"
+            };
+            return self.line(PLAIN, "", &format!("0 objects checked: {why}"));
+        }
         let mut text = format!("{} checked, {windows} for Windows", count(objects, "object"));
         add(&mut text, unknown, |unknown| {
             format!(", {unknown} of unknown operating system")
         });
         text.push_str(": ");
-        let skipped: usize = report.not_evaluated.skipped.kinds.values().sum();
         match (findings, skipped) {
             (0, 0) => text.push_str("nothing found"),
             (0, _) => text.push_str("no findings"),
