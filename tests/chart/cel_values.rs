@@ -156,7 +156,7 @@ fn no_value_leaves_the_quotes_of_an_expression() {
     let rendered = rendered.join("\n");
     for (place, text) in PLACES {
         let text = match place {
-            "/cluster/podTemplates/0/path" => "[?'spec'][?'template']",
+            "/cluster/podTemplates/0/path" => "?spec.?template",
             "/cluster/podTemplates/0/kind" => "fleets",
             "/imageLookups/registries/1" => ".example.com:5000",
             _ => text,

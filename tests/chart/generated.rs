@@ -92,7 +92,7 @@ pub fn webhooks() -> Value {
         "podTemplates": {
             "group": kind.group(),
             "resource": kind.resource(),
-            "path": "[?'spec'][?'podTemplatePath']",
+            "path": ".?spec.?podTemplatePath",
             "part": of_pod_template,
         },
         "images": images,

@@ -46,6 +46,13 @@
 {{- end -}}
 {{- include "transom.checkDropped" . -}}
 {{- include "transom.checkNodeLabels" . -}}
+{{- range $entry := .Values.cluster.podTemplates -}}
+{{- range $keyword := list "false" "in" "null" "true" -}}
+{{- if has $keyword (splitList "." $entry.path) -}}
+{{- fail (printf "cluster.podTemplates: the path %s has the field %s, which is a keyword of CEL, so no match condition can name it; remove the entry" $entry.path $keyword) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "transom.checkProbe" -}}

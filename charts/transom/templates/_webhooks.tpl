@@ -61,7 +61,7 @@ Without a resource, the plural is the one that the API server guesses. */}}
 {{- else if hasSuffix "s" (lower .kind) -}}
 {{- $plural = printf "%ses" (lower .kind) -}}
 {{- end -}}
-{{- $kinds = append $kinds (dict "group" .group "resource" (default $plural .resource) "path" (printf "[?'%s']" (splitList "." .path | join "'][?'"))) -}}
+{{- $kinds = append $kinds (dict "group" .group "resource" (default $plural .resource) "path" (printf ".?%s" (splitList "." .path | join ".?"))) -}}
 {{- end -}}
 {{- toYaml (dict "kinds" (uniq $kinds)) -}}
 {{- end -}}

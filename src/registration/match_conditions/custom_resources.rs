@@ -115,10 +115,7 @@ fn custom_pods(configured: &[ConfiguredKind]) -> String {
 
 /// The pods of a configured kind, as one branch of the condition.
 fn configured_pods(kind: ConfiguredKind) -> String {
-    // By index, because a field may have the name of a keyword of CEL, such as `in`.
-    let path: String = (kind.path().iter())
-        .map(|field| format!("[?{}]", quoted(field)))
-        .collect();
+    let path = optional_fields(kind.path());
     format!(
         "request.resource.group == {} && request.resource.resource == {}\n    \
          ? [object{path}.orValue({{}}), object{path}.?spec.orValue({{}})]\n    : ",
@@ -129,9 +126,13 @@ fn configured_pods(kind: ConfiguredKind) -> String {
 
 /// A field of the object, or what stands for it if it is absent.
 fn optional(path: &[&str], below: &str, otherwise: &str) -> String {
-    // As in `.?spec.?template`.
-    let path: String = path.iter().flat_map(|field| [".?", *field]).collect();
+    let path = optional_fields(path);
     format!("object{path}{below}.orValue({otherwise})")
+}
+
+/// Fields that may be absent, as in `.?spec.?template`.
+fn optional_fields(path: &[&str]) -> String {
+    path.iter().flat_map(|field| [".?", *field]).collect()
 }
 
 /// The Tasks in a Pipeline.

@@ -56,6 +56,11 @@ pub enum PodTemplateKindError {
         "path: \"{0}\" is not a path of fields that begins with spec or template; write it as in spec.template, without list items"
     )]
     Path(String),
+    /// A match condition cannot name the field.
+    #[error(
+        "path: \"{0}\" has a field {1}, which is a keyword of CEL, so no match condition can name it; remove the entry"
+    )]
+    Keyword(String, &'static str),
     /// The plural is not the name of a resource.
     #[error("resource: \"{0}\" is not the plural of a kind; write it as in gameserversets")]
     Resource(String),
@@ -160,6 +165,12 @@ impl PodTemplateKind {
         if path.len() > 253 || !is_rooted || !path.split('.').all(is_name) {
             return Err(PodTemplateKindError::Path(path.clone()));
         }
+        if let Some(keyword) = CEL_KEYWORDS
+            .iter()
+            .find(|it| path.split('.').any(|field| field == **it))
+        {
+            return Err(PodTemplateKindError::Keyword(path.clone(), keyword));
+        }
         let is_resource = |text: &String| is_name(text) && text.len() <= 63 && *text == text.to_lowercase();
         if let Some(resource) = resource.as_ref().filter(|text| !is_resource(text)) {
             return Err(PodTemplateKindError::Resource(resource.clone()));
@@ -174,6 +185,9 @@ impl PodTemplateKind {
         intern(self).ok_or(PodTemplateKindError::TooMany)
     }
 }
+
+/// The words that CEL does not take for the name of a field.
+const CEL_KEYWORDS: [&str; 4] = ["false", "in", "null", "true"];
 
 /// The most different entries that one process keeps.
 const MOST: usize = 4_096;
@@ -256,6 +270,10 @@ mod tests {
                 "kind: \"game-servers\" is not a kind",
             ),
             ("example.com/GameServerSet=", "path: \"\" is not a path of fields"),
+            (
+                "example.com/GameServerSet=spec.in.template",
+                "path: \"spec.in.template\" has a field in, which is a keyword of CEL",
+            ),
             (
                 "example.com/GameServerSet=spec..template",
                 "path: \"spec..template\" is not a path",
