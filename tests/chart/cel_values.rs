@@ -97,7 +97,9 @@ fn without_texts(expression: &str) -> Option<(String, Vec<String>)> {
 /// texts.
 fn shape(rendered: &[Value]) -> (Vec<char>, usize) {
     let mut all = Vec::new();
-    rendered.iter().for_each(|object| expressions(object, &mut all));
+    for object in rendered {
+        expressions(object, &mut all);
+    }
     let (mut outside, mut texts) = (Vec::new(), 0);
     for expression in all {
         let parts =
@@ -152,7 +154,9 @@ fn no_value_leaves_the_quotes_of_an_expression() {
     // Each place is really part of an expression, or its text would prove nothing.
     let all = render(engine, &plain()).unwrap();
     let mut rendered = Vec::new();
-    all.iter().for_each(|object| expressions(object, &mut rendered));
+    for object in &all {
+        expressions(object, &mut rendered);
+    }
     let rendered = rendered.join("\n");
     for (place, text) in PLACES {
         let text = match place {
