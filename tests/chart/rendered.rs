@@ -408,6 +408,45 @@ fn names_that_yaml_reads_as_numbers_or_booleans_stay_text() {
 }
 
 #[test]
+fn policies_are_created_by_name_and_the_webhooks_follow_them() {
+    let Some(engine) = engine() else { return };
+    let guard = |team: &str| json!({"spec": {"priority": 5, "placement": {"linuxPods": "Warn"}, "namespaceSelector": {"matchLabels": {"team": team}}}});
+    let values = |more: Value, enabled: Value| {
+        let mut policies =
+            json!({"default": {"create": false}, "absent": null, "plain": {}, "guard": guard("a")});
+        json_patch::merge(&mut policies, &more);
+        json!({"podPolicies": policies, "webhooks": {"linuxPods": {"enabled": enabled}}})
+    };
+    let rendered = engine.render(&values(json!({}), json!("auto"))).unwrap();
+    let mut policies: Vec<(&Value, &Value)> = (rendered.objects.iter())
+        .filter(|it| it["kind"] == "WindowsPodPolicy")
+        .map(|it| (&it["metadata"]["name"], &it["spec"]["mode"]))
+        .collect();
+    policies.sort_by_key(|(name, _)| name.as_str());
+    assert_eq!(
+        json!(policies),
+        json!([["guard", "Enforce"], ["plain", "Enforce"]])
+    );
+    let entry = |more: Value, enabled: Value| {
+        let rendered = engine.render(&values(more, enabled)).unwrap();
+        let webhooks = rendered.object("ValidatingWebhookConfiguration", "zz-transom")["webhooks"].clone();
+        let mut webhooks = webhooks.as_array().unwrap().clone().into_iter();
+        let entry = webhooks.find(|it| it["name"].as_str().unwrap().starts_with("linux-pods."));
+        entry.map(|it| it["namespaceSelector"]["matchLabels"].clone())
+    };
+    let team = json!({"team": "a"});
+    assert_eq!(entry(json!({}), json!("auto")), Some(team));
+    // Of several policies, and of those that the chart does not create, no selector is known.
+    assert_eq!(
+        entry(json!({"other": guard("b")}), json!("auto")),
+        Some(Value::Null)
+    );
+    assert_eq!(entry(json!({}), json!(true)), Some(Value::Null));
+    assert_eq!(entry(json!({}), json!(false)), None);
+    assert_eq!(entry(json!({"guard": null}), json!("auto")), None);
+}
+
+#[test]
 fn the_webhooks_can_be_kept_to_some_namespaces() {
     let Some(engine) = engine() else { return };
     let selector =

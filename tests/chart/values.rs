@@ -160,6 +160,12 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "imageLookups.plainHTTP: registry.corp:5000 is not in imageLookups.registries",
         ),
         (
+            json!({"podPolicies": {"default": {"spec": {"exemptions": [
+                {"name": "a", "rules": ["*"], "namespaces": ["a"], "expiresOn": "2027-02-28", "owner": "a", "reason": "b"},
+                {"name": "a", "rules": ["*"], "namespaces": ["b"], "expiresOn": "2027-02-28", "owner": "a", "reason": "b"}]}}}}),
+            "podPolicies.default.spec.exemptions[1].name: there are two exemptions with the name a",
+        ),
+        (
             json!({"mode": "Audit", "podPolicies": {"default": {"spec": {"evidence": {"imageEvidence": "Registry"}}}}}),
             "podPolicies.default.spec.evidence.imageEvidence: Registry has no effect, because imageLookups.registries is empty",
         ),

@@ -99,7 +99,7 @@
 {{- define "transom.checkNodePolicies" -}}
 {{- range $name, $spec := include "transom.nodePolicies" . | fromYaml -}}
 {{- $value := printf "nodePolicies.%s.spec" $name -}}
-{{- if and (not $.Values.rbac.nodePolicies) (eq "true" (include "transom.reconcilesNodes" $spec)) -}}
+{{- if and $.Values.rbac.create (not $.Values.rbac.nodePolicies) (eq "true" (include "transom.reconcilesNodes" $spec)) -}}
 {{- fail (printf "rbac.nodePolicies: false removes the right to write to nodes, which %s needs, because it writes labels or taints, or removes the startup taint; change one of them" $value) -}}
 {{- end -}}
 {{- if and $.Values.rbac.create (not $.Values.rbac.runtimeClasses) (eq "true" (include "transom.managesRuntimeClasses" $spec)) -}}
@@ -131,7 +131,7 @@ decides whether the API is served. */}}
 {{- if not (or $isServed (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version)) -}}
 {{- fail (printf "nodeStartup.admissionPolicy.enabled: it needs Kubernetes 1.36 or later, which serves MutatingAdmissionPolicy, and this is %s; set the startup taint in the pool instead, or render with --kube-version" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
-{{- if not .Values.rbac.nodePolicies -}}
+{{- if and .Values.rbac.create (not .Values.rbac.nodePolicies) -}}
 {{- fail "rbac.nodePolicies: false removes the right to write to nodes, so nothing would remove the taint that nodeStartup.admissionPolicy sets on new nodes; change one of them" -}}
 {{- end -}}
 {{- end -}}
@@ -262,7 +262,7 @@ notes then state that the release has no policy. An upgrade that removes the nod
 {{- range $value, $policies := dict "podPolicies" .Values.podPolicies "nodePolicies" (ternary (dict) .Values.nodePolicies $mayBeRemoved) -}}
 {{- range $name, $policy := $policies -}}
 {{- if and $policy (not (dig "create" true $policy)) $policy.spec -}}
-{{- fail (printf "%[1]s.%[2]s.spec: no policy would use it, because %[1]s.%[2]s.create is false. Do not set create (charts/transom/platforms has values for each platform), or remove the spec. If you create a WindowsPodPolicy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" $value $name) -}}
+{{- fail (printf "%[1]s.%[2]s.spec: no policy would use it, because %[1]s.%[2]s.create is false. Do not set create (charts/transom/platforms has values for each platform), or remove the spec%[3]s" $value $name (ternary ". If you create the policy yourself, register its webhooks with webhooks.linuxPods and webhooks.defaultOS" "" (eq $value "podPolicies"))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

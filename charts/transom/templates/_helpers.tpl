@@ -225,7 +225,7 @@ installation: Audit writes nothing, Warn writes labels of nodes, Enforce labels 
 {{- define "transom.podPolicies" -}}
 {{- $specs := dict -}}
 {{- range $name, $policy := .Values.podPolicies -}}
-{{- if and $policy (dig "create" true $policy) -}}
+{{- if and (kindIs "map" $policy) (dig "create" true $policy) -}}
 {{- $_ := set $specs $name (merge (deepCopy (default (dict) $policy.spec)) (dict "mode" $.Values.mode)) -}}
 {{- end -}}
 {{- end -}}
@@ -235,7 +235,7 @@ installation: Audit writes nothing, Warn writes labels of nodes, Enforce labels 
 {{- define "transom.nodePolicies" -}}
 {{- $specs := dict -}}
 {{- range $name, $policy := .Values.nodePolicies -}}
-{{- if and $policy (dig "create" true $policy) -}}
+{{- if and (kindIs "map" $policy) (dig "create" true $policy) -}}
 {{- $spec := deepCopy (default (dict) $policy.spec) -}}
 {{- $defaults := dict "mode" (eq $.Values.mode "Audit" | ternary "Audit" "Reconcile") -}}
 {{- if and (eq $.Values.mode "Warn") (not $spec.mode) -}}

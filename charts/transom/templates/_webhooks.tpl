@@ -144,8 +144,9 @@ src/registration/match_conditions/images.rs. The source has the test for referen
 {{- range $value, $name := dict "linuxPods" "linux-pods" "defaultOS" "default-os" -}}
 {{- $entry := get $values.webhooks $value -}}
 {{- $selectors := get $ofPolicies $value -}}
-{{- if ternary (gt (len $selectors) 0) $entry.enabled (eq "auto" (toString $entry.enabled)) -}}
-{{- $only := eq 1 (len $selectors) | ternary (first (append $selectors (dict))) (dict) -}}
+{{- $isAuto := eq "auto" (toString $entry.enabled) -}}
+{{- if ternary (gt (len $selectors) 0) $entry.enabled $isAuto -}}
+{{- $only := and $isAuto (eq 1 (len $selectors)) | ternary (first (append $selectors (dict))) (dict) -}}
 {{- $_ := set $optional $name (default $only $entry.namespaceSelector) -}}
 {{- end -}}
 {{- end -}}

@@ -263,8 +263,7 @@ fn unprogrammed(
     })
 }
 
-/// Which right Transom lacks to write what the policy requires, with the value of the chart that grants it: the chart decides
-/// by the policies that it knows, and somebody has changed this one since.
+/// Which right Transom lacks to write what the policy requires, with the value of the chart that grants it.
 fn forbidden(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Option<String> {
     let grant = |value: &str, what: &str, why: &str| {
         format!(

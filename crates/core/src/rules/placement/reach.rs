@@ -95,27 +95,34 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     if reach.is_empty() && cx.reach().matched().is_empty() && !names_builds(cx) {
         return no_host_known();
     }
-    let wrong = reach.iter().filter(|reached| reached.fit == HostFit::Wrong);
-    if wrong.clone().next().is_none() {
+    if !reach.iter().any(|reached| reached.fit == HostFit::Wrong) {
         return BuildNeed::Nothing;
     }
-    let right = || reach.iter().filter(|reached| reached.fit == HostFit::Right);
-    let right_nodes = || right().filter(|reached| !reached.host.may_be_at_zero);
+    let mut right = reach.iter().filter(|reached| reached.fit == HostFit::Right);
     // A node or a declared pool must confirm a guess: a remembered pool may no longer exist. If the author chose among
     // builds and none of them is right, placement must not choose another.
-    let is_confirmed = right().any(|reached| reached.is_declared || !reached.host.may_be_at_zero);
+    let is_confirmed = right.any(|reached| reached.is_declared || !reached.host.may_be_at_zero);
     if !is_confirmed && (!images.are_certain() || names_builds(cx)) {
         return BuildNeed::Nothing;
     }
-    let mut allowed = images.hosts();
+    let allowed = images.hosts();
     if allowed.is_empty() {
         return BuildNeed::Nothing;
     }
+    requirement(cx, &reach, allowed)
+}
+
+/// How placement keeps a pod off the wrong ones of the hosts that it can reach. `allowed`: the builds that run its images.
+fn requirement(cx: &PodCx<'_>, reach: &[Reached<'_>], mut allowed: Vec<Build>) -> BuildNeed {
+    let images = &cx.reach().images;
+    let mut wrong = reach.iter().filter(|reached| reached.fit == HostFit::Wrong);
+    let right = || reach.iter().filter(|reached| reached.fit == HostFit::Right);
+    let right_nodes = || right().filter(|reached| !reached.host.may_be_at_zero);
     let label = cx.policy.build_label();
     let wrong_builds: Vec<Build> = (cx.host_builds().into_iter())
         .filter(|build| images.fit(Some(*build)) == HostFit::Wrong)
         .collect();
-    if let Some(key) = missing_domains(cx, &reach) {
+    if let Some(key) = missing_domains(cx, reach) {
         return BuildNeed::Withheld(Withheld::Domains(key), allowed);
     }
     if right_nodes().all(|reached| reached.host.is_labelled(label)) {
@@ -133,7 +140,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
         .into_iter()
         .filter(|build| !right_nodes().any(|reached| names_build(build, reached)));
     let excludable: Vec<Build> = excludable.collect();
-    let helps = wrong.clone().any(|reached| {
+    let helps = wrong.any(|reached| {
         let of_pool =
             || reached.host.may_be_at_zero && reached.host.build.is_some_and(|b| excludable.contains(&b));
         excludable.iter().any(|build| names_build(build, reached)) || of_pool()
