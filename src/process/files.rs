@@ -40,7 +40,7 @@ pub fn open(path: &Path, accept: Accept) -> io::Result<File> {
 /// As [`open`].
 pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
     let kind = fs::metadata(path)
-        .map_err(|error| without_target(path, error))?
+        .map_err(|error| what_is_missing(path, error))?
         .file_type();
     if kind.is_file() || accept == Accept::RegularOrPipe && is_pipe(kind) {
         return Ok(());
@@ -54,7 +54,7 @@ pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
 }
 
 /// Says what is missing: the target of a symbolic link, for which the system says that the link itself does not exist, or a URL.
-fn without_target(path: &Path, error: io::Error) -> io::Error {
+fn what_is_missing(path: &Path, error: io::Error) -> io::Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }

@@ -14,7 +14,7 @@ use transom::model::nodes::node::{
     BETA_OS_LABEL, BUILD_LABEL, NodeLabel, NodeLabelValue, OS_LABEL, RESTRICTED_BUILD_LABEL, Taint,
 };
 use transom::model::objects::workload::CUSTOM_WORKLOADS;
-use transom::model::objects::workload::configured::{ConfiguredKind, PodTemplateKind};
+use transom::model::objects::workload::configured::{CEL_KEYWORDS, ConfiguredKind, PodTemplateKind};
 use transom::model::windows::registry_patterns::RegistryPatterns;
 use transom::registration::{
     FailurePolicy, RegistrationOptions, ServiceName, WebhookEndpoint, mutating, validating,
@@ -94,6 +94,7 @@ pub fn webhooks() -> Value {
             "resource": kind.resource(),
             "path": ".?spec.?podTemplatePath",
             "part": of_pod_template,
+            "keywords": CEL_KEYWORDS,
         },
         "images": images,
         "customResources": custom_resources,

@@ -8,26 +8,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::command::printed;
-use crate::support::control_plane::{ControlPlane, programs_or_skip, wait};
+use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::join_tainted;
 use crate::support::objects::workload;
 
-const POLICIES: &str = "
-apiVersion: transom.dev/v1alpha1
-kind: WindowsPodPolicy
-metadata: {name: default}
-spec: {mode: Enforce}
----
+/// In addition to those of the chart.
+const TEAM_POLICY: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: windows-team}
 spec: {mode: Enforce, priority: 10, namespaceSelector: {matchLabels: {team: windows}}, evidence: {defaultOS: Windows}}
----
-apiVersion: transom.dev/v1alpha1
-kind: WindowsNodePolicy
-metadata: {name: default}
-spec: {mode: Reconcile, taints: {mode: Audit}}
 ";
 
 /// Every fact that administrators can state.
@@ -163,10 +154,9 @@ fn start(cluster: &ControlPlane, name: &str, facts: &str) -> Replica {
 
 #[test]
 fn break_glass_denies_nothing_and_places_with_every_fact_as_before() {
-    let Some(programs) = programs_or_skip("break-glass with facts about the cluster") else {
+    let Some(cluster) = ControlPlane::start_or_skip("break-glass with facts about the cluster") else {
         return;
     };
-    let cluster = ControlPlane::start_with(programs, &[]).unwrap();
     let taint = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
     join_tainted(&cluster, "win-1", "10.0.20348", &[("machines", "west")], &taint);
     for (namespace, labels) in [
@@ -189,7 +179,7 @@ fn break_glass_denies_nothing_and_places_with_every_fact_as_before() {
         CONTROLLER,
     ];
     cluster.kubectl(&grant).succeeded();
-    install::prepare(&cluster, POLICIES);
+    install::prepare(&cluster, &format!("{}---{TEAM_POLICY}", install::POLICIES));
     cluster.kubectl_with(&["apply", "-f", "-"], FLEETS).succeeded();
     cluster.wait_for_definitions();
 

@@ -46,10 +46,17 @@
 {{- end -}}
 {{- include "transom.checkDropped" . -}}
 {{- include "transom.checkNodeLabels" . -}}
-{{- range $entry := .Values.cluster.podTemplates -}}
-{{- range $keyword := list "false" "in" "null" "true" -}}
-{{- if has $keyword (splitList "." $entry.path) -}}
-{{- fail (printf "cluster.podTemplates: the path %s has the field %s, which is a keyword of CEL, so no match condition can name it; remove the entry" $entry.path $keyword) -}}
+{{- include "transom.checkPodTemplates" . -}}
+{{- end -}}
+
+{{/* The program rejects the same, but only after an installation. */}}
+{{- define "transom.checkPodTemplates" -}}
+{{- $keywords := (.Files.Get "files/webhooks.json" | fromJson).podTemplates.keywords -}}
+{{- range .Values.cluster.podTemplates -}}
+{{- $path := .path -}}
+{{- range splitList "." $path -}}
+{{- if has . $keywords -}}
+{{- fail (printf "cluster.podTemplates: the path %s has the field %s, which is a keyword of CEL, so no match condition can name it; remove the entry" $path .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -247,11 +247,22 @@ installation: Audit writes nothing, Warn writes labels of nodes, Enforce labels 
 {{- toYaml $specs -}}
 {{- end -}}
 
-{{/* Whether the spec of a WindowsNodePolicy writes to nodes: "true" or "false". The defaults are those of the API. */}}
+{{/* What the leader writes to nodes for the spec of a WindowsNodePolicy, in words; empty if nothing. The defaults are those of
+the API. */}}
+{{- define "transom.writtenToNodes" -}}
+{{- $written := list -}}
+{{- if has "Reconcile" (list (dig "labels" "kubelet" "mode" .mode .) (dig "labels" "nodeRestriction" "mode" .mode .)) -}}
+{{- $written = append $written "labels" -}}
+{{- end -}}
+{{- if eq "Reconcile" (dig "taints" "mode" .mode .) -}}
+{{- $written = append $written "taints" -}}
+{{- end -}}
+{{- join " and " $written -}}
+{{- end -}}
+
+{{/* Whether the spec of a WindowsNodePolicy needs the right to write to nodes: "true" or "false". */}}
 {{- define "transom.reconcilesNodes" -}}
-{{- $mode := default "Audit" .mode -}}
-{{- $reconciles := has "Reconcile" (list (dig "labels" "kubelet" "mode" $mode .) (dig "labels" "nodeRestriction" "mode" $mode .) (dig "taints" "mode" $mode .)) -}}
-{{- or $reconciles (kindIs "map" .startup) -}}
+{{- or (ne "" (include "transom.writtenToNodes" .)) (kindIs "map" .startup) -}}
 {{- end -}}
 
 {{/* The name of the MutatingAdmissionPolicy that sets the startup taint on new nodes. */}}

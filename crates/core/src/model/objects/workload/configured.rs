@@ -186,8 +186,8 @@ impl PodTemplateKind {
     }
 }
 
-/// The words that CEL does not take for the name of a field.
-const CEL_KEYWORDS: [&str; 4] = ["false", "in", "null", "true"];
+/// The words that CEL does not take for the name of a field. The chart has them from here.
+pub const CEL_KEYWORDS: [&str; 4] = ["false", "in", "null", "true"];
 
 /// The most different entries that one process keeps.
 const MOST: usize = 4_096;
