@@ -9,6 +9,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::cache::{CachedNamespace, ClusterCache};
 use super::node::NodeView;
+use super::node_ownership::{NOTHING_OWNED, NodeOwnership};
 use super::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use super::stored_node_pools::NodePools;
 use crate::api::{Isolation, NodeRuntimeClasses, PartMode};
@@ -134,31 +135,15 @@ fn expect_writes(policy: &NodePolicy, node: &NodeView, host: &mut Host) {
     }
 }
 
-/// The taints of a node once the leader has written them, if that changes them. It sets none that another client removed
-/// too often, and none instead of a taint of another writer; it removes its own that the policy no longer names.
+/// The taints of a node once the leader has written them, if that changes them.
 fn planned_taints(policy: &NodePolicy, node: &NodeView) -> Option<Vec<Taint>> {
     if node.reported_os() != ReportedOs::Windows || node.deleting {
         return None;
     }
-    let owned = node.claimed();
-    if policy.taints.is_empty() && owned.taints.is_empty() {
-        return None;
-    }
+    // Of an annotation that is not trusted, no taint is Transom's.
+    let owned = NodeOwnership::of(node).unwrap_or(&NOTHING_OWNED);
     let present = node.taints();
-    let is_missing = |taint: &&Taint| {
-        let mut in_its_place = present
-            .iter()
-            .filter(|t| t.key == taint.key && t.effect == taint.effect);
-        !taint.is_protected()
-            && in_its_place.all(|other| other != *taint && owned.taints.contains(other))
-            && !owned.is_contested(taint, &policy.name, policy.generation)
-    };
-    let stays = |taint: &&Taint| policy.taints.contains(taint) || !owned.taints.contains(taint);
-    let kept = present.iter().filter(stays);
-    let planned: Vec<Taint> = kept
-        .chain(policy.taints.iter().filter(is_missing))
-        .cloned()
-        .collect();
+    let planned = owned.taints_after(&present, &policy.taints, &policy.name, policy.generation);
     (planned != present).then_some(planned)
 }
 
@@ -210,6 +195,7 @@ fn toleration(toleration: &ClassToleration) -> Toleration<'static> {
 #[cfg(test)]
 mod tests {
     use super::super::cache::UNREADABLE_ANNOTATION;
+    use super::super::node::PROOF_LABEL;
     use std::sync::Arc;
 
     use jiff::civil::date;
@@ -375,27 +361,35 @@ mod tests {
             Some(owned.to_string().into())
         };
         let owns = |value: &str| {
-            let owned =
-                json!({"policy": "p", "taints": [{"key": "os", "value": value, "effect": "NoSchedule"}]});
-            Some(owned.to_string().into())
+            let owned = NodeOwnership {
+                policy: "p".into(),
+                taints: vec![Taint::no_schedule("os", value)],
+                ..NodeOwnership::default()
+            };
+            (owned.to_annotation().map(Into::into), owned.proof())
         };
+        let proven = owns("other");
+        let unproven = (owns("other").0, None);
         let taint = |value: &str| {
             let taint = json!([{"key": "os", "value": value, "effect": "NoSchedule"}]);
             serde_json::from_value(taint).unwrap()
         };
-        for (mode, blocked, owned, taints, expected) in [
-            ("Reconcile", "False", None, Vec::new(), true),
-            ("Audit", "False", None, Vec::new(), false),
-            ("Reconcile", "True", None, Vec::new(), false),
-            ("Reconcile", "False", owned(2), Vec::new(), true),
-            ("Reconcile", "False", owned(3), Vec::new(), false),
-            ("Reconcile", "False", None, taint("windows"), false),
-            ("Reconcile", "False", None, taint("other"), false),
-            ("Reconcile", "False", owns("other"), taint("other"), true),
+        for (mode, blocked, (owned, proof), taints, expected) in [
+            ("Reconcile", "False", (None, None), Vec::new(), true),
+            ("Audit", "False", (None, None), Vec::new(), false),
+            ("Reconcile", "True", (None, None), Vec::new(), false),
+            ("Reconcile", "False", (owned(2), None), Vec::new(), true),
+            ("Reconcile", "False", (owned(3), None), Vec::new(), false),
+            ("Reconcile", "False", (None, None), taint("windows"), false),
+            ("Reconcile", "False", (None, None), taint("other"), false),
+            ("Reconcile", "False", unproven, taint("other"), false),
+            ("Reconcile", "False", proven, taint("other"), true),
         ] {
             let (name, mut w) = node("w", "windows", "10.0.20348.1");
             let changed = Arc::get_mut(&mut w).unwrap();
             (changed.owned, changed.taints) = (owned, taints);
+            let proof = proof.map(|proof| (PROOF_LABEL.to_owned(), proof));
+            changed.labels = Arc::new(proof.into_iter().collect());
             let cache = ClusterCache {
                 nodes: [(name, w)].into(),
                 node_policies: [("p".to_owned(), Arc::new(policy(mode, blocked)))].into(),

@@ -108,101 +108,69 @@ pub async fn run(
     mode.check_files().await?;
     let listening = Listening::bind(&config.listen)?;
     let (connected, namespace) = connect(&args.connect).await?;
-    let client = connected.client;
 
     let (end, ended) = watch::channel(false);
     let mut election = Tasks::default();
-    let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
-    let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
+    let mut cluster = ClusterTasks {
+        leadership: run_for_election(&mut election, &connected.client, &namespace, &args, ended),
+        tasks: Tasks::on(background),
+        client: connected.client,
+        installation: format!("{namespace}/{}", args.names.installation.name).into(),
+        namespace,
+        staleness: WatchStaleness::new(&config.metrics),
+        metrics: config.metrics.clone(),
+        reconciles: Reconciles::new(&config.metrics),
+    };
+    let gauges = cluster.start_gauges();
+    let kept = (args.certificates).config(&args.names, &cluster.namespace, &config.certificate);
+    let configurations = cluster.start_configuration_watches(&kept.configuration);
+    let excluded = registration::names::non_empty_items(args.exclude_namespace.clone());
     let asked = images.as_ref().map(|images| images.registries.clone());
-    let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(asked.unwrap_or_default());
-    let (publish_contested, contested) = watch::channel(None);
-    let mut tasks = Tasks::on(background);
-    let gauges = ClusterMetrics::new(&config.metrics);
-    tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
-    let staleness = WatchStaleness::new(&config.metrics);
-    tasks.spawn("staleness", staleness.clone().log_changes());
-    let (publish_probe, arrival) = watch::channel(None);
-    let (publish_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
-    let (publish_denials, next_denials) = watch::channel(NextDenials::default());
-    let kept = (args.certificates).config(&args.names, &namespace, &config.certificate);
-    let (name, metrics) = (&kept.configuration, &config.metrics);
-    let installation: Arc<str> = format!("{namespace}/{}", args.names.installation.name).into();
-    let configurations = WebhookConfigurations::start(&mut tasks, &client, &staleness, name, metrics);
     let snapshot_task = SnapshotTask {
-        snapshots,
-        knowledge: knowledge.start(&mut tasks),
-        stated: stated.start(&mut tasks),
+        snapshots: SnapshotBuilder::new(base, excluded.chain([cluster.namespace.clone()]))
+            .with_image_registries(asked.unwrap_or_default()),
+        knowledge: knowledge.start(&mut cluster.tasks),
+        stated: stated.start(&mut cluster.tasks),
         registered: configurations.registered,
         readiness: config.readiness.clone(),
-        staleness: staleness.clone(),
+        staleness: cluster.staleness.clone(),
     };
-    let latest = snapshot_task.start(&mut tasks, &client, &namespace);
-    tasks.spawn("gauges", gauges.follow_snapshots(latest.clone(), arrival.clone()));
-    let start = |settings| {
-        start_image_lookups(
-            &mut tasks,
-            &client,
-            &namespace,
-            &latest,
-            &settings,
-            &config.metrics,
-        )
-    };
-    let images = images.map(start).transpose()?;
-    let reconciles = Reconciles::new(&config.metrics);
-    let (publish_startup, startup) = watch::channel(Arc::default());
-    let mut background = BackgroundTasks {
-        tasks: &mut tasks,
-        client: &client,
-        leadership: &leadership,
+    let latest = snapshot_task.start(&mut cluster.tasks, &cluster.client, &cluster.namespace);
+    let images = images.map(|settings| cluster.start_image_lookups(&latest, &settings));
+    let images = images.transpose()?;
+    let controllers = Controllers {
+        cluster: &mut cluster,
         latest: &latest,
         images: images.as_ref(),
-        staleness: &staleness,
-        metrics: &config.metrics,
-        reconciles: &reconciles,
     };
-    let sources = StatusSources {
-        reporting,
-        next_denials,
-        probe: arrival,
-        registries: images.as_ref().map(ImageLookups::unreachable),
-        contested,
-    };
-    background.start_controllers(&namespace, startup, sources);
-    let account = PullerAccount {
-        namespace: namespace.clone(),
-        name: args.image_puller_service_account.filter(|name| !name.is_empty()),
-    };
-    background.start_gate(account, publish_startup);
-    if args.reports {
-        background.start_reports(publish_reporting, publish_denials);
-    }
-    if !args.probe_namespace.is_empty() {
-        background.start_probe(&args.probe_namespace, &installation, publish_probe);
-    }
+    let contested = controllers.start(&args, gauges);
 
-    let serving = certs::first(&client, &mode, &kept, &config.readiness).await?;
-    serving.follow(staleness.server_clock().clone());
+    let serving = certs::first(&cluster.client, &mode, &kept, &config.readiness).await?;
+    serving.follow(cluster.staleness.server_clock().clone());
     config.certificate = CertificateSource::Provided(Arc::clone(&serving));
     let certificates = certs::CertificateTask {
-        client: client.clone(),
+        client: cluster.client,
         mode,
         config: kept,
-        leadership,
+        leadership: cluster.leadership,
         serving,
         readiness: config.readiness.clone(),
-        metrics: config.metrics.clone(),
-        staleness,
-        reconcile: reconciles.of("certificates"),
-        contested: publish_contested,
+        metrics: cluster.metrics,
+        staleness: cluster.staleness,
+        reconcile: cluster.reconciles.of("certificates"),
+        contested,
     };
+    let mut tasks = cluster.tasks;
     tasks.spawn_reporting("certificates", certificates.run(configurations.stored));
 
     let server = Server::on(listening, config).await?;
-    let reviewer = Reviewer::watching(latest, images, installation).documented(documentation);
-    let reviewer = Arc::new(reviewer);
-    let outcome = outlive(server.serve(reviewer, shutdown), &mut tasks, &mut election).await;
+    let reviewer = Reviewer::watching(latest, images, cluster.installation).documented(documentation);
+    let outcome = outlive(
+        server.serve(Arc::new(reviewer), shutdown),
+        &mut tasks,
+        &mut election,
+    )
+    .await;
     shut_down(tasks, &mut election, &end).await;
     outcome
 }
@@ -221,21 +189,6 @@ async fn shut_down(tasks: Tasks, election: &mut Tasks, end: &watch::Sender<bool>
     tasks.shutdown().await;
     end.send_replace(true);
     let _ = timeout(LEASE_RELEASE_TIMEOUT, election.ended()).await;
-}
-
-/// Starts the look-ups of images for reviews and for stored workloads.
-fn start_image_lookups(
-    tasks: &mut Tasks,
-    client: &Client,
-    namespace: &str,
-    latest: &SnapshotReceiver,
-    settings: &ImageSettings,
-    metrics: &Metrics,
-) -> anyhow::Result<ImageLookups> {
-    let lookups = ImageLookups::start_in(client, namespace, settings, metrics, tasks)?;
-    let feed = ImageFeed::new(client, latest.clone(), lookups.service().clone());
-    tasks.spawn("images of stored workloads", feed.run());
-    Ok(lookups)
 }
 
 /// Takes part in leader election until `ended` is true.
@@ -261,32 +214,58 @@ fn run_for_election(
     Leadership::new(until)
 }
 
-/// What the tasks that the leader runs share.
-struct BackgroundTasks<'a> {
-    tasks: &'a mut Tasks,
-    client: &'a Client,
-    leadership: &'a Leadership,
-    latest: &'a SnapshotReceiver,
-    images: Option<&'a ImageLookups>,
-    staleness: &'a WatchStaleness,
-    metrics: &'a Metrics,
-    reconciles: &'a Reconciles,
+/// The tasks that run beside the server, with what they share.
+struct ClusterTasks {
+    tasks: Tasks,
+    client: Client,
+    /// Transom's own.
+    namespace: String,
+    /// `NAMESPACE/NAME`.
+    installation: Arc<str>,
+    leadership: Leadership,
+    staleness: WatchStaleness,
+    metrics: Metrics,
+    reconciles: Reconciles,
 }
 
-impl BackgroundTasks<'_> {
-    /// Runs a controller while this replica leads. `name`: in metrics; `task`: if it ends.
-    fn control(
+impl ClusterTasks {
+    fn start_gauges(&mut self) -> ClusterMetrics {
+        let gauges = ClusterMetrics::new(&self.metrics);
+        let leadership = gauges.clone().follow(self.leadership.clone());
+        self.tasks.spawn("leadership", leadership);
+        self.tasks
+            .spawn("staleness", self.staleness.clone().log_changes());
+        gauges
+    }
+
+    fn start_configuration_watches(&mut self, name: &str) -> WebhookConfigurations {
+        let ClusterTasks {
+            tasks,
+            client,
+            staleness,
+            metrics,
+            ..
+        } = self;
+        WebhookConfigurations::start(tasks, client, staleness, name, metrics)
+    }
+
+    /// Starts the look-ups of images for reviews and for stored workloads.
+    fn start_image_lookups(
         &mut self,
-        name: &'static str,
-        task: &'static str,
-        controller: impl Controller + Send + 'static,
-    ) {
-        let leader_loop = LeaderLoop {
-            latest: self.latest.clone(),
-            leadership: self.leadership.clone(),
-            reconcile: self.reconciles.of(name),
-        };
-        self.tasks.spawn(task, leader_loop.run(controller));
+        latest: &SnapshotReceiver,
+        settings: &ImageSettings,
+    ) -> anyhow::Result<ImageLookups> {
+        let ClusterTasks {
+            tasks,
+            client,
+            namespace,
+            metrics,
+            ..
+        } = self;
+        let lookups = ImageLookups::start_in(client, namespace, settings, metrics, tasks)?;
+        let feed = ImageFeed::new(client, latest.clone(), lookups.service().clone());
+        tasks.spawn("images of stored workloads", feed.run());
+        Ok(lookups)
     }
 
     fn writer(&self) -> Writer {
@@ -296,17 +275,65 @@ impl BackgroundTasks<'_> {
             WRITES_PER_SECOND,
         )
     }
+}
 
-    fn start_controllers(
+/// Starts what only the leader runs.
+struct Controllers<'a> {
+    cluster: &'a mut ClusterTasks,
+    latest: &'a SnapshotReceiver,
+    images: Option<&'a ImageLookups>,
+}
+
+impl Controllers<'_> {
+    /// Starts all that the arguments ask for. The result: where the task of certificates says whether another installation
+    /// writes the same CA.
+    fn start(mut self, args: &InClusterArgs, gauges: ClusterMetrics) -> watch::Sender<Option<String>> {
+        let (publish_contested, contested) = watch::channel(None);
+        let (publish_probe, probe) = watch::channel(None);
+        let (publish_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
+        let (publish_denials, next_denials) = watch::channel(NextDenials::default());
+        let (publish_startup, startup) = watch::channel(Arc::default());
+        let followed = gauges.follow_snapshots(self.latest.clone(), probe.clone());
+        self.cluster.tasks.spawn("gauges", followed);
+        let sources = StatusSources {
+            reporting,
+            next_denials,
+            probe,
+            registries: self.images.map(ImageLookups::unreachable),
+            contested,
+        };
+        self.start_policies(startup, sources);
+        self.start_gate(args.image_puller_service_account.clone(), publish_startup);
+        if args.reports {
+            self.start_reports(publish_reporting, publish_denials);
+        }
+        if !args.probe_namespace.is_empty() {
+            self.start_probe(&args.probe_namespace, publish_probe);
+        }
+        publish_contested
+    }
+
+    /// Runs a controller while this replica leads. `name`: in metrics; `task`: if it ends.
+    fn control(
         &mut self,
-        namespace: &str,
-        startup: watch::Receiver<Arc<StartupStates>>,
-        sources: StatusSources,
+        name: &'static str,
+        task: &'static str,
+        controller: impl Controller + Send + 'static,
     ) {
-        let writer = self.writer();
+        let leader_loop = LeaderLoop {
+            latest: self.latest.clone(),
+            leadership: self.cluster.leadership.clone(),
+            reconcile: self.cluster.reconciles.of(name),
+        };
+        self.cluster.tasks.spawn(task, leader_loop.run(controller));
+    }
+
+    /// Starts the controllers of node pools, and of policies for pods and nodes.
+    fn start_policies(&mut self, startup: watch::Receiver<Arc<StartupStates>>, sources: StatusSources) {
+        let writer = self.cluster.writer();
         let revisions = PolicyRevisionController {
             writer: writer.clone(),
-            namespace: namespace.to_owned(),
+            namespace: self.cluster.namespace.clone(),
         };
         self.control("policy_revisions", "revisions of policies", revisions);
         let pools = NodePoolController::new(writer.clone());
@@ -320,16 +347,19 @@ impl BackgroundTasks<'_> {
         self.control("node_policies", "node policies", nodes);
     }
 
-    /// Starts the controller of new nodes.
-    fn start_gate(&mut self, account: PullerAccount, publish: watch::Sender<Arc<StartupStates>>) {
+    /// Starts the controller of new nodes. `puller`: the ServiceAccount of the pods that pull images.
+    fn start_gate(&mut self, puller: Option<String>, publish: watch::Sender<Arc<StartupStates>>) {
         let startup = StartupController::new(StartupParts {
             settings: StartupSettings::default(),
-            account,
+            account: PullerAccount {
+                namespace: self.cluster.namespace.clone(),
+                name: puller.filter(|name| !name.is_empty()),
+            },
             // Nodes must not wait for the writes of other controllers.
-            writer: self.writer(),
-            clock: self.staleness.server_clock().clone(),
+            writer: self.cluster.writer(),
+            clock: self.cluster.staleness.server_clock().clone(),
             images: self.images.map(|images| images.service().clone()),
-            metrics: StartupMetrics::new(self.metrics),
+            metrics: StartupMetrics::new(&self.cluster.metrics),
             publish,
         });
         self.control("startup", "startup", startup);
@@ -341,28 +371,26 @@ impl BackgroundTasks<'_> {
         next_denials: watch::Sender<NextDenials>,
     ) {
         let stored_findings = reports::StoredFindingMetrics::default();
-        self.metrics.add_collector(stored_findings.clone());
+        self.cluster.metrics.add_collector(stored_findings.clone());
         let context = reports::ReportContext {
-            client: self.client.clone(),
-            leadership: self.leadership.clone(),
+            client: self.cluster.client.clone(),
+            leadership: self.cluster.leadership.clone(),
             latest: self.latest.clone(),
             images: self.images.map(|images| images.service().clone()),
             gauges: stored_findings,
             reporting,
             next_denials,
             settings: reports::ReportSettings::default(),
-            reconcile: self.reconciles.of("reports"),
+            reconcile: self.cluster.reconciles.of("reports"),
         };
-        self.tasks.spawn("reports", reports::run(context));
+        self.cluster.tasks.spawn("reports", reports::run(context));
     }
 
-    fn start_probe(
-        &mut self,
-        namespace: &str,
-        installation: &Arc<str>,
-        publish: watch::Sender<Option<Arc<ProbeResult>>>,
-    ) {
-        let probe = ProbeController::new(self.client.clone(), namespace, Arc::clone(installation), publish);
+    fn start_probe(&mut self, namespace: &str, publish: watch::Sender<Option<Arc<ProbeResult>>>) {
+        let ClusterTasks {
+            client, installation, ..
+        } = &*self.cluster;
+        let probe = ProbeController::new(client.clone(), namespace, Arc::clone(installation), publish);
         self.control("webhook_probe", "probe", probe);
     }
 }

@@ -3,7 +3,7 @@
 pub mod apply;
 mod desired;
 pub mod labels;
-pub(crate) mod ownership;
+mod ownership;
 mod patch;
 pub mod plan;
 mod taints;

@@ -7,7 +7,6 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::{Client, Resource as _};
 
 use super::nodes::apply::{ApplyResult, apply};
-use super::nodes::ownership::NodeOwnership;
 use super::nodes::plan::{KeepOptions, NodePlan, plan_revert};
 use super::pod_references::{PodReferences, ReferencesError};
 use super::runtime_classes::write::{ClassWriteResult, carry_out, in_use};
@@ -15,6 +14,7 @@ use super::runtime_classes::{ClassChange, OwnedClass};
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
+use crate::cluster::node_ownership::NodeOwnership;
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::objects::workload::configured::ConfiguredKind;

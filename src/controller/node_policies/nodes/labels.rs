@@ -4,6 +4,7 @@
 use super::desired::DesiredLabels;
 use crate::api::PartMode;
 use crate::cluster::node::NodeView;
+use crate::cluster::node_ownership::NodeOwnership;
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::syntax::text::{cut, one_line};
 
@@ -48,6 +49,12 @@ impl KeptLabel {
     /// The row of a key.
     pub fn of(key: &str) -> Option<&'static KeptLabel> {
         LABELS.iter().find(|row| row.key == key)
+    }
+
+    /// Whether Transom may remove the label: Transom wrote it with this value, and removes it at all. Other keys in the
+    /// annotation are ignored, because a kubelet can write annotations of its node.
+    pub fn may_take(&self, owned: &NodeOwnership, value: &str) -> bool {
+        self.is_taken_back && owned.labels.get(self.key).is_some_and(|ours| ours == value)
     }
 
     /// How a node differs from a policy that only audits the label.

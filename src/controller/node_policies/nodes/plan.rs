@@ -4,12 +4,13 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 
 pub use super::desired::DesiredNode;
 use super::labels::LABELS;
-use super::ownership::{NodeOwnership, OwnedNode};
+use super::ownership::OwnedNode;
 use super::patch::Released;
 pub use super::patch::{LabelUse, NodeChange, NodePlan};
 use super::taints::TaintPlanner;
 use crate::api::PartMode;
 use crate::cluster::node::{NodeView, taint_of};
+use crate::cluster::node_ownership::NodeOwnership;
 use crate::model::nodes::node::{ARCH_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, Taint};
 
 /// Decides what to write to a node. `desired` is `None` if no policy selects it any longer.
@@ -81,8 +82,7 @@ fn revert(of: &OwnedNode<'_>, keep: KeepOptions, in_use: &LabelUse) -> NodePlan 
         let Some(value) = node.labels.get(row.key) else {
             continue;
         };
-        if before.may_take_label(row.key, value) && plan.release_label(node, row.key, in_use) == Released::No
-        {
+        if row.may_take(before, value) && plan.release_label(node, row.key, in_use) == Released::No {
             owned.policy.clone_from(&before.policy);
             owned.labels.insert(row.key.to_owned(), value.clone());
         }
@@ -152,7 +152,7 @@ fn labels(
         let now = node.labels.get(row.key);
         let mode = (row.mode)(&desired.labels);
         if mode == PartMode::Disabled {
-            let may_take = now.is_some_and(|value| owned.may_take_label(row.key, value));
+            let may_take = now.is_some_and(|value| row.may_take(owned, value));
             if !may_take || plan.release_label(node, row.key, in_use) == Released::Yes {
                 owned.labels.remove(row.key);
             }

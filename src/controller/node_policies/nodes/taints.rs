@@ -3,11 +3,10 @@
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 
 use super::desired::DesiredNode;
-use super::ownership::NodeOwnership;
 use super::patch::{NodeChange, NodePlan};
 use crate::api::PartMode;
 use crate::cluster::node::taint_of;
-use crate::cluster::node_ownership::MOST_REVERSALS;
+use crate::cluster::node_ownership::{MOST_REVERSALS, NodeOwnership, RequiredTaint};
 use crate::model::nodes::node::Taint;
 
 /// The taints of a node while they are planned.
@@ -17,6 +16,9 @@ pub(super) struct TaintPlanner<'p> {
     before: &'p NodeOwnership,
     owned: &'p mut NodeOwnership,
     plan: &'p mut NodePlan,
+    /// Those before the plan.
+    present: Vec<Taint>,
+    /// Those after it.
     now: Vec<NodeTaint>,
     has_changed: bool,
 }
@@ -34,6 +36,7 @@ impl<'p> TaintPlanner<'p> {
             before,
             owned,
             plan,
+            present: node.iter().map(taint_of).collect(),
             now: node.to_vec(),
             has_changed: false,
         }
@@ -41,7 +44,7 @@ impl<'p> TaintPlanner<'p> {
 
     pub(super) fn run(mut self) {
         let (desired, before) = (self.desired, self.before);
-        if before.generation != desired.generation || before.policy != desired.policy {
+        if !before.is_of(&desired.policy, desired.generation) {
             self.owned.reversals.clear();
         }
         let is_desired = |text: &String| desired.taints.iter().any(|taint| taint.to_string() == *text);
@@ -64,7 +67,7 @@ impl<'p> TaintPlanner<'p> {
 
     /// Removes a taint of Transom's that is no longer desired; drops the record of one that is no longer Transom's.
     fn release(&mut self, taint: &Taint) {
-        if self.has(taint) && self.before.may_take_taint(taint) {
+        if self.present.contains(taint) && self.before.may_take_taint(taint) {
             if self.desired.mode == PartMode::Audit && !self.desired.inherits {
                 return self.plan.remains.push(format!(
                     "it carries the taint {taint}, which Transom set and the policy no longer names: set taints.mode \
@@ -101,38 +104,39 @@ impl<'p> TaintPlanner<'p> {
 
     /// Sets a desired taint if it is missing and may be set; otherwise notes why it is not set.
     fn require(&mut self, taint: &Taint) {
-        if taint.is_protected() {
-            return self.plan.remains.push(format!(
-                "the taint {taint} belongs to Kubernetes or to an autoscaler: Transom does not set it"
-            ));
+        let desired = self.desired;
+        let required = (self.before).required(taint, &self.present, &desired.policy, desired.generation);
+        if !matches!(required, RequiredTaint::Protected | RequiredTaint::Present) {
+            self.count_reversal(taint);
         }
-        if self.has(taint) {
-            return self.withdraw(taint);
-        }
-        self.count_reversal(taint);
-        if let Some(other) = self.foreign_in_its_place(taint) {
-            return self.plan.remains.push(format!(
+        let remains = match required {
+            RequiredTaint::Protected => {
+                format!(
+                    "the taint {taint} belongs to Kubernetes or to an autoscaler: Transom does not set it"
+                )
+            }
+            RequiredTaint::Present => return self.withdraw(taint),
+            RequiredTaint::Replaced(other) => format!(
                 "it carries the taint {other}, which Transom did not set, instead of {taint}: name {other} in the policy, or \
                  change it at its source"
-            ));
-        }
-        let reversals = self.owned.reversals.get(&taint.to_string());
-        if reversals.is_some_and(|count| *count >= MOST_REVERSALS) {
-            self.plan.remains.push(format!(
-                "another client removed the taint {taint} {MOST_REVERSALS} times: set it where that client reads it \
-                 (the node pool), or change the policy to try again"
-            ));
-            self.plan.contested.push(taint.clone());
-        } else if self.desired.mode == PartMode::Audit {
-            self.plan
-                .remains
-                .push(format!("it lacks the taint {taint} (taints.mode is Audit)"));
-        } else if self.desired.approved.contains(taint) {
-            self.set(taint);
-        } else {
-            self.plan.remains.push(format!("it lacks the taint {taint}"));
-            self.plan.waiting.push(taint.clone());
-        }
+            ),
+            RequiredTaint::Contested => {
+                self.plan.contested.push(taint.clone());
+                format!(
+                    "another client removed the taint {taint} {MOST_REVERSALS} times: set it where that client reads it \
+                     (the node pool), or change the policy to try again"
+                )
+            }
+            RequiredTaint::Missing if desired.mode == PartMode::Audit => {
+                format!("it lacks the taint {taint} (taints.mode is Audit)")
+            }
+            RequiredTaint::Missing if desired.approved.contains(taint) => return self.set(taint),
+            RequiredTaint::Missing => {
+                self.plan.waiting.push(taint.clone());
+                format!("it lacks the taint {taint}")
+            }
+        };
+        self.plan.remains.push(remains);
     }
 
     /// Counts a missing taint that was Transom's: another writer has removed it.
@@ -156,16 +160,5 @@ impl<'p> TaintPlanner<'p> {
         self.has_changed = true;
         self.owned.taints.push(taint.clone());
         self.plan.changes.push(NodeChange::TaintSet(taint.clone()));
-    }
-
-    fn has(&self, taint: &Taint) -> bool {
-        self.now.iter().any(|now| taint_of(now) == *taint)
-    }
-
-    /// Another writer's taint with the same key and effect, which are unique on a node.
-    fn foreign_in_its_place(&self, taint: &Taint) -> Option<Taint> {
-        let same = |now: &&NodeTaint| now.key == taint.key && now.effect == taint.effect;
-        let other = self.now.iter().find(same).map(taint_of)?;
-        (!self.owned.taints.contains(&other)).then_some(other)
     }
 }

@@ -69,6 +69,15 @@ fn after(node: &NodeView, plan: &NodePlan) -> NodeView {
     node
 }
 
+fn stored(taint: &Taint) -> NodeTaint {
+    NodeTaint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+        effect: taint.effect.clone(),
+        time_added: None,
+    }
+}
+
 fn other_taint(key: &str) -> NodeTaint {
     NodeTaint {
         key: key.into(),
@@ -211,6 +220,56 @@ fn a_taint_waits_until_it_affects_no_workload() {
     let plan = plan(&node("10.0.20348.1"), Some(&desired));
     assert!(plan.taints.is_none());
     assert_eq!(plan.waiting, [Taint::no_schedule("os", "windows")]);
+}
+
+#[test]
+fn the_facts_of_reviews_expect_the_taints_that_an_approved_plan_writes() {
+    let taints = [
+        Taint::no_schedule("os", "windows"),
+        Taint::no_schedule("os", "other"),
+        Taint::no_schedule("sku", ""),
+        Taint::no_schedule("node.kubernetes.io/not-ready", ""),
+    ];
+    let subset = |bits: u32| {
+        let chosen = taints
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| bits & (1 << at) != 0);
+        chosen.map(|(_, taint)| taint.clone()).collect::<Vec<_>>()
+    };
+    let required = vec![taints[0].clone(), taints[3].clone()];
+    let desired = DesiredNode {
+        taints: required.clone(),
+        approved: required.iter().cloned().collect(),
+        ..desired_node()
+    };
+    // Key and effect are unique on a node.
+    let present = (0..16).filter(|bits| bits & 3 != 3).map(subset);
+    let mut changed = 0;
+    for present in present {
+        for (ours, reversals, generation) in (0..16).flat_map(|ours| {
+            (0..=MOST_REVERSALS).flat_map(move |n| [1, 2].map(|generation| (ours, n, generation)))
+        }) {
+            let owned = NodeOwnership {
+                policy: "windows".into(),
+                taints: subset(ours),
+                reversals: [("os=windows:NoSchedule".to_owned(), reversals)].into(),
+                generation,
+                ..NodeOwnership::default()
+            };
+            let mut node = node("10.0.20348.1");
+            node.taints = present.iter().map(|taint| stored(taint)).collect();
+            node.owned = owned.to_annotation().map(Into::into);
+            if let Some(proof) = owned.proof() {
+                Arc::make_mut(&mut node.labels).insert(PROOF_LABEL.to_owned(), proof);
+            }
+            let written = plan(&node, Some(&desired)).taints_after(&node);
+            let expected = owned.taints_after(&present, &required, "windows", 1);
+            assert_eq!(written, expected, "{present:?} {owned:?}");
+            changed += usize::from(written != present);
+        }
+    }
+    assert!((300..1500).contains(&changed), "{changed} of 1536");
 }
 
 #[test]
