@@ -12,7 +12,7 @@ mod large_objects;
 pub mod lease;
 pub(crate) mod list;
 pub mod node;
-pub(crate) mod node_ownership;
+pub mod node_ownership;
 mod node_selectors;
 mod object_stream;
 pub(crate) mod offline;

@@ -355,7 +355,11 @@ fn report_object(object: &FixedObject, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  not changed: {reason}")?;
     }
     for fixed in &object.fixed {
-        writeln!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;
+        write!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;
+        if let Some(loses) = fixed.loses {
+            write!(out, " (Windows ignores it: the pod loses {loses})")?;
+        }
+        writeln!(out)?;
     }
     for change in &object.changes {
         writeln!(out, "  also  {}: {}", change.path, change.reason)?;

@@ -9,7 +9,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 
 use super::cache::{CachedNamespace, ClusterCache};
 use super::node::NodeView;
-use super::node_ownership::{NOTHING_OWNED, NodeOwnership};
+use super::node_ownership::NOTHING_OWNED;
 use super::stored_node_policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use super::stored_node_pools::NodePools;
 use crate::api::{Isolation, NodeRuntimeClasses, PartMode};
@@ -141,7 +141,7 @@ fn planned_taints(policy: &NodePolicy, node: &NodeView) -> Option<Vec<Taint>> {
         return None;
     }
     // Of an annotation that is not trusted, no taint is Transom's.
-    let owned = NodeOwnership::of(node).unwrap_or(&NOTHING_OWNED);
+    let owned = node.ownership().unwrap_or(&NOTHING_OWNED);
     let present = node.taints();
     let planned = owned.taints_after(&present, &policy.taints, &policy.name, policy.generation);
     (planned != present).then_some(planned)
@@ -195,7 +195,7 @@ fn toleration(toleration: &ClassToleration) -> Toleration<'static> {
 #[cfg(test)]
 mod tests {
     use super::super::cache::UNREADABLE_ANNOTATION;
-    use super::super::node::PROOF_LABEL;
+    use super::super::node_ownership::{NodeOwnership, PROOF_LABEL};
     use std::sync::Arc;
 
     use jiff::civil::date;

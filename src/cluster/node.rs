@@ -10,7 +10,7 @@ use kube::Resource;
 use kube::core::ObjectMeta;
 use serde::Deserialize;
 
-use super::node_ownership::{NOTHING_OWNED, NodeOwnership, OwnerAnnotation};
+use super::node_ownership::{NOTHING_OWNED, NodeOwnership, OwnerAnnotation, PROOF_LABEL};
 use crate::model::nodes::extended_resources::OfferedResources;
 use crate::model::nodes::network_plugin::NetworkPlugin;
 use crate::model::nodes::node::{
@@ -25,10 +25,6 @@ pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
 pub const OWNED_LABEL: (&str, &str) = ("transom.dev/owned", "true");
 /// A label that Transom writes only for information: other tools write it too.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");
-
-/// The label that proves the taints in [`OWNED_ANNOTATION`] of a node: a hash of them. A kubelet can write
-/// annotations of its own node, but no label under this prefix (the `NodeRestriction` admission plugin).
-pub const PROOF_LABEL: &str = "transom.dev.node-restriction.kubernetes.io/taints";
 
 /// A Node with only the fields that are used: a node's list of images alone is larger than everything else.
 #[derive(Resource, Deserialize, Clone, Debug)]
@@ -149,6 +145,17 @@ impl NodeView {
     pub fn claimed(&self) -> &NodeOwnership {
         let read = self.owned.as_ref().map(|owned| owned.read.as_ref());
         read.and_then(Result::ok).unwrap_or(&NOTHING_OWNED)
+    }
+
+    /// What on it is Transom's: what its annotation says, if it is trusted.
+    ///
+    /// # Errors
+    /// Why the annotation cannot be read, or is not trusted.
+    pub fn ownership(&self) -> Result<&NodeOwnership, String> {
+        let proof = self.labels.get(PROOF_LABEL);
+        self.owned
+            .as_ref()
+            .map_or(Ok(&NOTHING_OWNED), |annotation| annotation.trusted(proof))
     }
 
     /// Whether it carries anything that Transom may have to remove.

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::node::{NodeView, PROOF_LABEL};
 use crate::model::nodes::node::Taint;
 use crate::model::syntax::text::digest_hex;
+
+/// The label that proves the taints in [`crate::cluster::node::OWNED_ANNOTATION`] of a node: a hash of them. A kubelet can write
+/// annotations of its own node, but no label under this prefix (the `NodeRestriction` admission plugin).
+pub const PROOF_LABEL: &str = "transom.dev.node-restriction.kubernetes.io/taints";
 
 /// How many removals of a taint by another writer make Transom stop setting it.
 pub const MOST_REVERSALS: u32 = 3;
@@ -75,6 +78,29 @@ impl From<String> for OwnerAnnotation {
     }
 }
 
+impl OwnerAnnotation {
+    /// What it says, if it is trusted. Its taints only are if `proof`, the value of [`PROOF_LABEL`], matches: a kubelet can
+    /// write annotations of its node, but neither this label nor taints.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or is not trusted.
+    pub fn trusted(&self, proof: Option<&String>) -> Result<&NodeOwnership, String> {
+        let owned = self.read.as_ref().map_err(Clone::clone)?;
+        // The API server, which searches for this text, would refuse to remove the taint.
+        let is_missing = |text: &String| !self.text.contains(text);
+        if let Some(text) = owned.taints.iter().map(text_of).find(is_missing) {
+            return Err(format!("it does not contain {text}, so Transom did not write it"));
+        }
+        let expected = owned.proof();
+        if expected.is_some() && proof != expected.as_ref() {
+            return Err(format!(
+                "it names taints that the label {PROOF_LABEL} does not prove, so Transom did not write it"
+            ));
+        }
+        Ok(owned)
+    }
+}
+
 /// What a taint that a policy requires is on one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequiredTaint {
@@ -90,30 +116,6 @@ pub enum RequiredTaint {
 }
 
 impl NodeOwnership {
-    /// What the annotation of a node says, if it is trusted. Its taints only are if the label [`PROOF_LABEL`] matches: a
-    /// kubelet can write annotations of its node, but neither this label nor taints.
-    ///
-    /// # Errors
-    /// Why it cannot be read, or is not trusted.
-    pub fn of(node: &NodeView) -> Result<&Self, String> {
-        let Some(annotation) = &node.owned else {
-            return Ok(&NOTHING_OWNED);
-        };
-        let owned = annotation.read.as_ref().map_err(Clone::clone)?;
-        // The API server, which searches for this text, would refuse to remove the taint.
-        let is_missing = |text: &String| !annotation.text.contains(text);
-        if let Some(text) = owned.taints.iter().map(text_of).find(is_missing) {
-            return Err(format!("it does not contain {text}, so Transom did not write it"));
-        }
-        let proof = owned.proof();
-        if proof.is_some() && node.labels.get(PROOF_LABEL) != proof.as_ref() {
-            return Err(format!(
-                "it names taints that the label {PROOF_LABEL} does not prove, so Transom did not write it"
-            ));
-        }
-        Ok(owned)
-    }
-
     /// Whether it was written for this version of a policy.
     pub fn is_of(&self, policy: &str, generation: i64) -> bool {
         self.policy == policy && self.generation == generation
@@ -221,12 +223,8 @@ mod tests {
         let taints = r#"[{"key":"os","value":"windows","effect":"NoSchedule"},{"key":"sku","value":"","effect":"NoSchedule"}]"#;
         assert_eq!(annotation, format!(r#"{{"policy":"","taints":{taints}}}"#));
         let of = |annotation: &str| {
-            let node = NodeView {
-                labels: std::sync::Arc::new([(PROOF_LABEL.to_owned(), owned.proof().unwrap())].into()),
-                owned: Some(annotation.to_owned().into()),
-                ..NodeView::default()
-            };
-            NodeOwnership::of(&node).cloned()
+            let annotation = OwnerAnnotation::from(annotation.to_owned());
+            annotation.trusted(owned.proof().as_ref()).cloned()
         };
         assert_eq!(of(&annotation), Ok(owned.clone()));
         for other in [

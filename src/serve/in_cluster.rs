@@ -138,12 +138,12 @@ pub async fn run(
     let latest = snapshot_task.start(&mut cluster.tasks, &cluster.client, &cluster.namespace);
     let images = images.map(|settings| cluster.start_image_lookups(&latest, &settings));
     let images = images.transpose()?;
-    let controllers = Controllers {
+    let leader_tasks = LeaderTasks {
         cluster: &mut cluster,
         latest: &latest,
         images: images.as_ref(),
     };
-    let contested = controllers.start(&args, gauges);
+    let contested = leader_tasks.start(&args, gauges);
 
     let serving = certs::first(&cluster.client, &mode, &kept, &config.readiness).await?;
     serving.follow(cluster.staleness.server_clock().clone());
@@ -278,13 +278,13 @@ impl ClusterTasks {
 }
 
 /// Starts what only the leader runs.
-struct Controllers<'a> {
+struct LeaderTasks<'a> {
     cluster: &'a mut ClusterTasks,
     latest: &'a SnapshotReceiver,
     images: Option<&'a ImageLookups>,
 }
 
-impl Controllers<'_> {
+impl LeaderTasks<'_> {
     /// Starts all that the arguments ask for. The result: where the task of certificates says whether another installation
     /// writes the same CA.
     fn start(mut self, args: &InClusterArgs, gauges: ClusterMetrics) -> watch::Sender<Option<String>> {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use transom::api;
-use transom::cluster::node::{OWNED_ANNOTATION, PROOF_LABEL};
+use transom::cluster::node::OWNED_ANNOTATION;
+use transom::cluster::node_ownership::PROOF_LABEL;
 use transom::controller::node_policies::nodes::labels::LABELS;
 use transom::model::cluster::feature_gates;
 use transom::model::nodes::node::{

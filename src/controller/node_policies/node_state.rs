@@ -333,8 +333,7 @@ fn note(state: &mut NodesOfPolicy, node: &NodeView, plan: NodePlan) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::node::PROOF_LABEL;
-    use crate::cluster::node_ownership::NodeOwnership;
+    use crate::cluster::node_ownership::{NodeOwnership, PROOF_LABEL};
 
     #[test]
     fn a_taint_is_approved_for_the_nodes_that_were_surveyed_and_for_no_other() {

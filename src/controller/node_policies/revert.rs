@@ -14,7 +14,6 @@ use super::runtime_classes::{ClassChange, OwnedClass};
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
-use crate::cluster::node_ownership::NodeOwnership;
 use crate::controller::writer::{WRITES_PER_SECOND, Writer};
 use crate::model::nodes::node::{BUILD_LABEL, NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::objects::workload::configured::ConfiguredKind;
@@ -178,7 +177,7 @@ async fn revert_nodes(writer: &Writer, nodes: OurNodes, options: RevertOptions, 
     for node in marked {
         let (name, is_disputed) = (
             node.name.clone(),
-            node.is_marked() && (NodeOwnership::of(&node).is_err() || node.owned.is_none()),
+            node.is_marked() && (node.ownership().is_err() || node.owned.is_none()),
         );
         match apply(writer, Arc::new(node), &decide).await {
             ApplyResult::Wrote(node, _) => {

@@ -8,7 +8,8 @@ use kube::Client;
 
 use crate::api::NodeStartup;
 use crate::cluster::errors::ApiError;
-use crate::cluster::node::{NodeView, PROOF_LABEL};
+use crate::cluster::node::NodeView;
+use crate::cluster::node_ownership::PROOF_LABEL;
 use crate::cluster::workload_survey::{SurveyError, WorkloadSurvey};
 use crate::controller::node_policies::nodes::labels::KeptLabel;
 use crate::engine::policy_set::PolicySet;

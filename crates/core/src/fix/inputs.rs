@@ -95,6 +95,9 @@ pub struct FixedFinding {
     pub path: String,
     /// The line of the field as read.
     pub line: usize,
+    /// What the pod loses on Windows, if its field asked for it: the field had no effect there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loses: Option<&'static str>,
 }
 
 /// A change that resolves no finding of the object as written.
@@ -439,6 +442,7 @@ fn compare(before: &Before<'_>, after: Option<&[Finding]>, scope: &FixScope) -> 
                 severity: finding.severity,
                 path: finding.path.named(),
                 line,
+                loses: finding.lost_on_windows(),
             });
         } else if scope.selects(finding.rule) {
             let reason = before.reason_left(finding, scope);

@@ -39,6 +39,7 @@ pub static RULES: &[&Rule] = &[
     &host_process::SERVICE_BEFORE_HOST_PROCESS,
     &user::RUN_AS_USER_NAME_NUMBER,
     &gmsa::GMSA_NAME_UNKNOWN,
+    &user::CONTAINER_USER_IIS,
 ];
 
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";

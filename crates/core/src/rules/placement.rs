@@ -252,9 +252,15 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     ..Rule::BASE
 };
 
-/// The remedy that requires the label to have one of these builds.
+/// The remedy that requires the label to have one of these builds: a nodeSelector has one value for a label.
 fn require(builds: &[Build]) -> String {
-    format!("require {BUILD_LABEL} to be {}", any_of(builds))
+    match builds {
+        [build] => format!("set nodeSelector {BUILD_LABEL}: {build}"),
+        _ => format!(
+            "require with node affinity that {BUILD_LABEL} is {}",
+            any_of(builds)
+        ),
+    }
 }
 
 /// Builds for messages.

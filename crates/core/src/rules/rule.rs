@@ -467,6 +467,13 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// What the pod does not have on Windows although a field asks for it, because Windows ignores the field.
+    pub fn lost_on_windows(&self) -> Option<&'static str> {
+        let is_ignored = self.rule.tolerable && self.class.is_ignored();
+        let asks = is_ignored && self.severity != Severity::Advice;
+        Some(self.rule.loses).filter(|loses| asks && !loses.is_empty())
+    }
+
     /// A finding with the rule's own texts.
     pub fn new(rule: &'static Rule, path: Path) -> Self {
         Finding {

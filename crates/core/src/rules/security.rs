@@ -270,7 +270,7 @@ fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
 pub static RUN_AS_USER: Rule = Rule {
     id: "TSM204",
     name: "run-as-user",
-    loses: "the user: the container runs as the user of its image",
+    loses: "the user: without runAsUserName, the container runs as the user of its image",
     summary: "Windows has no user IDs",
     docs: "Windows identifies users by name, not by numeric IDs. A current kubelet logs the field and continues. The \
            container then runs as the user of its image, which is ContainerAdministrator on servercore images. \

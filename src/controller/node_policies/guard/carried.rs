@@ -14,7 +14,6 @@ use super::inputs::PlacementInputs;
 use super::{Guard, GuardGroup, GuardedNodes, Impact};
 use crate::api::PartMode;
 use crate::cluster::node::NodeView;
-use crate::cluster::node_ownership::NodeOwnership;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored_node_policies::{NodePolicy, SelectedPolicy};
@@ -338,7 +337,7 @@ impl<'a> PlannedNodes<'a> {
 
 /// The taints of Transom's that a node carries and keeps.
 fn owned(node: &NodeView, kept: &[Taint]) -> Vec<Taint> {
-    let Ok(owned) = NodeOwnership::of(node) else {
+    let Ok(owned) = node.ownership() else {
         return Vec::new();
     };
     let present = node.taints();

@@ -16,7 +16,7 @@ pub(super) struct OwnedNode<'n> {
 
 impl<'n> OwnedNode<'n> {
     pub(super) fn of(node: &'n NodeView) -> Self {
-        let (before, distrusted) = match NodeOwnership::of(node) {
+        let (before, distrusted) = match node.ownership() {
             Ok(owned) => (Cow::Borrowed(owned), None),
             Err(why) => (Cow::Owned(unmistakable(node)), Some(why)),
         };

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use serde_json::{Map, Value, json};
 
 use super::ownership::OwnedNode;
-use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL, taint_of};
-use crate::cluster::node_ownership::NodeOwnership;
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION, taint_of};
+use crate::cluster::node_ownership::{NodeOwnership, PROOF_LABEL};
 use crate::model::nodes::node::Taint;
 
 /// Whether the labels that Transom removes may be removed from Windows nodes: the mirror of the build label.

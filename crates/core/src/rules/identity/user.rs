@@ -202,6 +202,52 @@ pub(super) static RUN_AS_USER_NAME_NUMBER: Rule = Rule {
     ..Rule::BASE
 };
 
+pub(super) static CONTAINER_USER_IIS: Rule = Rule {
+    id: "TSM323",
+    name: "container-user-iis",
+    severity: Severity::Warning,
+    summary: "images of IIS do not start as ContainerUser",
+    docs: "Microsoft's images of IIS, ASP.NET and WCF start `ServiceMonitor.exe`, which controls the Windows service \
+           `w3svc`. ContainerUser is not allowed to do that: the container ends with `Failed to stop or query status \
+           of service 'w3svc' error [80070005]`, and Kubernetes starts it again and again. The programs of a web site \
+           do not run as the user of the container, but as the identity of its application pool. A container with its \
+           own `command` does not start `ServiceMonitor.exe`, and is not reported. Images that are built on one of \
+           these are recognized only by their name.",
+    remedy: "set runAsUserName of this container to ContainerAdministrator; programs of the site keep the identity of their application pool",
+    see: &[
+        RUN_AS_USER_NAME,
+        "https://github.com/microsoft/IIS.ServiceMonitor/issues/77",
+        "https://learn.microsoft.com/iis/manage/configuring-security/application-pool-identities",
+    ],
+    bad: &[
+        "containers: [{name: web, image: 'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022', securityContext: {windowsOptions: {runAsUserName: ContainerUser}}}]",
+        "{securityContext: {windowsOptions: {runAsUserName: containeruser}}, containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2022'}]}",
+    ],
+    good: &[
+        "containers: [{name: web, image: 'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022'}]",
+        "{securityContext: {windowsOptions: {runAsUserName: ContainerUser}}, containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/wcf:4.8', securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}}]}",
+        "containers: [{name: web, image: 'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022', command: ['C:\\app\\app.exe'], securityContext: {windowsOptions: {runAsUserName: ContainerUser}}}]",
+        "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/framework/runtime:4.8', securityContext: {windowsOptions: {runAsUserName: ContainerUser}}}]",
+    ],
+    needs: FieldSet::RUN_AS_USER_NAME,
+    check: Check::Pod(|cx, out| {
+        let of_pod = |container: &ContainerAt<'_>| !cx.spec.is_host_process(container);
+        for container in cx.containers().filter(of_pod) {
+            let user = cx.spec.run_as_user_name(container.container);
+            let is_container_user = user.is_some_and(|user| user.eq_ignore_ascii_case("ContainerUser"));
+            let starts_iis = || {
+                let image = cx.image(&container);
+                container.command.is_empty()
+                    && image.is_some_and(|image| image.reference.runs_service_monitor())
+            };
+            if is_container_user && starts_iis() {
+                out.report(option_at(cx, Some(container), "runAsUserName"));
+            }
+        }
+    }),
+    ..Rule::BASE
+};
+
 /// Without `runAsUserName`, the kubelet compares the user that the image sets.
 fn report_user_of_image(cx: &PodCx<'_>, container: &ContainerAt<'_>, out: &mut Reporter<'_>) {
     let image = cx

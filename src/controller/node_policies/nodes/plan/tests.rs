@@ -7,8 +7,7 @@ use super::super::desired::DesiredLabels;
 use super::super::patch::AnnotationChange;
 use super::*;
 use crate::api::PartMode;
-use crate::cluster::node::PROOF_LABEL;
-use crate::cluster::node_ownership::MOST_REVERSALS;
+use crate::cluster::node_ownership::{MOST_REVERSALS, PROOF_LABEL};
 use crate::model::nodes::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
 fn node(kernel: &str) -> NodeView {
@@ -416,7 +415,7 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     let fixed = after(&node, &plan_of_want);
     assert_eq!((&fixed.taints, &fixed.labels), (&node.taints, &node.labels));
     // No kubelet can write the mirror label, and its value is the one Transom writes: it is still Transom's.
-    let owned = NodeOwnership::of(&fixed).unwrap();
+    let owned = fixed.ownership().unwrap();
     assert_eq!((owned.labels.len(), owned.taints.len()), (1, 0), "{owned:?}");
     assert!(owned.labels.contains_key(RESTRICTED_BUILD_LABEL));
     for plan in [
