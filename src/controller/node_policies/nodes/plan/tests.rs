@@ -257,7 +257,7 @@ fn the_facts_of_reviews_expect_the_taints_that_an_approved_plan_writes() {
                 ..NodeOwnership::default()
             };
             let mut node = node("10.0.20348.1");
-            node.taints = present.iter().map(|taint| stored(taint)).collect();
+            node.taints = present.iter().map(stored).collect();
             node.owned = owned.to_annotation().map(Into::into);
             if let Some(proof) = owned.proof() {
                 Arc::make_mut(&mut node.labels).insert(PROOF_LABEL.to_owned(), proof);
